@@ -145,7 +145,7 @@ class RunFolder(L.Callback):
                 folder / "changed.yaml",
                 yaml.safe_dump(self.changed, sort_keys=False, allow_unicode=True),
             )
-        data = data_of(trainer, "config.yaml does not tell of them")
+        data = data_of(trainer)
         datasets = data.datasets if data else {}
         dropped = [
             f"{split}: {fault}\n" for split, data in datasets.items() for fault in data.faults

@@ -4,6 +4,7 @@ lines of YOLOv5."""
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from os.path import isfile
@@ -30,6 +31,8 @@ OPTION_NAMES: dict[str, list[str]] = json.loads(
 SHARED = "with a Trainer"  # names of OPTION_NAMES that all such commands have
 DATA_SET = "(a data set is given as --data.dataset FILE)"
 WITH_FOLDER = ("CSVLogger", "TensorBoardLogger", "WandbLogger")
+DATA_CLASS = re.compile(r"\w+(\.\w+)*\.[A-Z]\w*")  # an import path, and no file of YOLOv5's
+OWN_DATA = ("fit", "validate", "test")  # commands that take a data module of the user's own
 WITHOUT_VALUE = ("--help", "-h", "--print_config")
 
 
@@ -82,7 +85,8 @@ class CommandLine:
     command: its name · typed: the words after it · words: the same for the parser: files of options
     as their text, switches with `true` · wants_all: the help is to show all options · options: by
     flat name the values, as typed or as in a file; later ones count · files: the file that an
-    option stands in, of those not typed.
+    option stands in, of those not typed · data_class: `--data my.DataModule`, whose arguments are
+    the options data.* then.
 
     Raises:
         InputError: a file of options cannot be read, or holds none.
@@ -95,11 +99,15 @@ class CommandLine:
         self.words: list[str] = []
         self.options: dict[str, Any] = {}
         self.files: dict[str, str] = {}
+        self.data_class = ""
         for option, *values in split_options(self.typed):
             if not option.startswith("-"):
                 self.words.append(option)
                 continue
             name = option.lstrip("-").removesuffix("+")
+            if name == "data" and values and DATA_CLASS.fullmatch(values[0]):
+                self.data_class = self.options["data"] = values[0]
+                continue
             if name == "config" and values:
                 path = config_path(values[0])
                 values = [self._read_options(path)]
@@ -140,6 +148,13 @@ class CommandLine:
             return
         shared = OPTION_NAMES[SHARED] if commands[command].needs_trainer else []
         known = [*OPTION_NAMES[command], *shared]
+        if self.data_class:
+            known.append("data")  # and whatever it takes
+            if command not in OWN_DATA:
+                raise InputError(
+                    f"--data {self.data_class}: a data module of your own is for"
+                    f" {', '.join(OWN_DATA)}; give {command} a --data.dataset FILE"
+                )
         unknown = [name for name in self.options if not is_known(name, known)]
         if in_files := [name for name in unknown if name in self.files]:
             name = next((name for name in in_files if name in KEYS), in_files[0])

@@ -39,6 +39,7 @@ from boltbox.detector.distributed.process_group import (
 )
 from boltbox.detector.inference.predictor import check_names
 from boltbox.detector.loggers.placement import place_loggers, wandb_offline_without_key
+from boltbox.detector.model.parts import find_part
 from boltbox.detector.system.configuration import differences, flatten
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import is_first_process, program, rank_zero_print
@@ -91,6 +92,11 @@ class DetectorCLI(LightningCLI):
         quiet_lightning()
         die_with_parent()
         wandb_offline_without_key()
+        data: type[L.LightningDataModule] = DetectionData
+        if self.line.data_class:
+            trust([package_of(self.line.data_class)])
+            part = {"class_path": self.line.data_class}
+            data = find_part(part, L.LightningDataModule, "data")
         start = f"{program()} {self.command}"
         about = {"prog": start, "usage": f"{start} [options]", "description": command.help}
         # the result of a command may be JSON on the standard output
@@ -100,7 +106,7 @@ class DetectorCLI(LightningCLI):
             with aside:
                 super().__init__(
                     model_class=Detector,
-                    datamodule_class=DetectionData,
+                    datamodule_class=data,
                     trainer_class=Trainer,
                     save_config_callback=None,
                     trainer_defaults=TRAINER_OPTIONS,
@@ -127,7 +133,8 @@ class DetectorCLI(LightningCLI):
             parser.add_lightning_class_args(kind, group)
         parser.add_function_arguments(self.function, skip=OBJECTS)
         parser.finish()
-        parser.link_arguments("seed_everything", "data.seed")
+        if not self.line.data_class:
+            parser.link_arguments("seed_everything", "data.seed")
         parser.link_arguments("data.names", "model.names", apply_on="instantiate")
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
@@ -140,7 +147,9 @@ class DetectorCLI(LightningCLI):
         trust(map(package_of, typed), everything)
         dataset = line.options.get("data.dataset")
         self.found = self._read_ckpt_path(dataset)
-        brought = self.found.options if self.found else demo.defaults(self.command, dataset)
+        brought = {} if line.data_class else demo.defaults(self.command, dataset)
+        if self.found:
+            brought = self.found.options
         file = str(self.found.source) if self.found else ""
         files = dict.fromkeys(flatten(brought), file)
         parser.files = files | dict.fromkeys(line.options, "") | line.files
@@ -250,7 +259,7 @@ class DetectorCLI(LightningCLI):
         config = options.clone()
         for name in ("run", "ckpt_path", "trust_parts", "trainer.default_root_dir"):
             config.pop(name, None)
-        return self.parser.dump(config, skip_unset=False)
+        return self.parser.dump(config, skip_unset=False, skip_validation=True)
 
 
 @contextmanager

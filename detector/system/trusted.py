@@ -24,7 +24,7 @@ trusted = {*PACKAGES}  # in this process
 
 # no class of another library is called as a transform is
 TRANSFORMS = "boltbox.detector.data.transforms."
-TAKE_CLASSES = ("model.", "trainer.", "data.augment.", "data.format")
+TAKE_CLASSES = ("model.", "trainer.", "data ", "data.augment.", "data.format")
 IMPORT_PATH = re.compile(r"(?<![\w./-])[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+(?![\w./-])")
 
 
@@ -58,7 +58,8 @@ def refusal(option: str, path: str) -> str:
 def paths_in(options: Mapping[str, Any]) -> set[str]:
     """What looks like the import path of a class or function among options as they are typed; to
     type it is to trust it."""
-    texts = [str(value) for name, value in options.items() if name.startswith(TAKE_CLASSES)]
+    takes = (value for name, value in options.items() if f"{name} ".startswith(TAKE_CLASSES))
+    texts = [*map(str, takes)]
     found = {path for text in texts for path in IMPORT_PATH.findall(text)}
     return {path for path in found if not os.path.exists(path)}
 

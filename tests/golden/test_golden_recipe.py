@@ -137,8 +137,9 @@ def test_schedule(case: Case) -> None:
         layer.requires_grad_(False)
     recorder = Recorder()
     trainer(meta["epochs"], [literal_warmup(case), recorder]).fit(
-        module, DataLoader(range(meta["nb"]), 1)
-    )  # type: ignore[arg-type]
+        module,
+        DataLoader(range(meta["nb"] * meta["batch_size"]), meta["batch_size"]),  # type: ignore[arg-type]
+    )
     close(recorder.column("lr"), case["out_lr"], 0, 1e-12)
     close(recorder.column("momentum"), case["out_momentum"], 0, 1e-12)
     assert recorder.column("stepped").tolist() == case["out_stepped"].astype(bool).tolist()

@@ -1,6 +1,7 @@
 """Data of one's own in torchvision's detection style, the decoded prediction, and what Lightning
 does with it."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ import torch
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities.model_summary import ModelSummary
 from made_options import made_detector
+from small_fit import SMALL
 from test_python import ROOT, options
 from torch.utils.data import DataLoader, IterableDataset
 
+import cli
 from boltbox.callbacks import Checkpoints
 from boltbox.detector.checkpoint.reader import read_outline
 from boltbox.detector.data.datamodule import DetectionData
@@ -60,6 +63,44 @@ class Own(L.LightningDataModule):
 
     def val_dataloader(self) -> DataLoader:
         return loader()
+
+
+class Counted(Own):
+    """With an argument, and the number of its images."""
+
+    def __init__(self, count: int, image_size: int = 64) -> None:
+        super().__init__()
+        self.count, self.image_size = count, image_size  # type: ignore[misc]
+
+    def train_dataloader(self) -> DataLoader:
+        return loader(shuffle=True, n=self.count)
+
+
+def test_the_command_line(
+    here: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its arguments are options, a resume names it again, and typos are answered."""
+    own = ["--data", "test_own_data.Counted"]
+    more = "--trainer.limit_val_batches 1 --trainer.accelerator cpu --trainer.precision 32-true"
+    tiny = [word for word in SMALL if not word.startswith("--data") and word not in ("64", "0")]
+    cli.main(["fit", *own, "--data.count", "8", *tiny, *more.split(), "--trainer.max_epochs", "1"])
+    cli.main(["fit", *own, "--ckpt_path", "last", "--trainer.max_epochs", "2"])
+    with open("runs/fit-1/metrics.csv") as file:
+        assert [row.partition(",")[0] for row in file] == ["epoch", "0", "1"]
+    cli.main(["validate", *own, "--report.enabled", "false"])
+    assert json.loads(Path("runs/validate-1/metrics.json").read_text())["images"] == 12
+    for line, told in [
+        (["fit", *own], "data.count"),
+        (["fit", *own, "--data.cuont", "8"], "did you mean 'data.count'"),
+        (["anchors", *own], "for fit, validate, test"),
+        (["fit", "--data", "test_own_data.Countde"], "has no class Countde"),
+        (["fit", "--data", "test_own_data.Item"], "data: "),
+        (["validate"], "there is no option 'count'"),
+    ]:
+        capsys.readouterr()
+        with pytest.raises(SystemExit):
+            cli.main(line)
+        assert told in capsys.readouterr().err
 
 
 def test_the_loader_of_the_docs() -> None:
