@@ -13,6 +13,8 @@ def test_one_copy_for_all(
     """By the kernel's count: a page that k processes have mapped is 1 / k page in each."""
     monkeypatch.setenv("BOLTBOX_CACHE", str(tmp_path / "cache"))
     options = ["--data.image_size", "128", "--data.batch_size", "8", "--data.cache", "ram"]
+    options += ["--model.network.width_multiple", "0.125", "--model.network.depth_multiple", "0.1"]
+    options += ["--autoanchor.enabled", "false"]
     options += [
         "--report.enabled",
         "false",
