@@ -46,7 +46,9 @@ REASON = re.compile(  # within a list of what else was tried
     r"|(No module named '[\w.]+'|module '[\w.]+' has no attribute '\w+')"
     r"|callable class: (Expected '\S+' to be a [\w ]+)(?:<class '([\w.]+)'>)?"
 )
-UNKNOWN = re.compile(r"(?:[Uu]nrecognized arguments: --|[Oo]ption '|[Kk]ey ')([\w.-]+)")
+UNKNOWN = re.compile(
+    r"(?:[Uu]nrecognized arguments: --|Option '|accept option '|[Kk]ey ')([\w.-]+)"
+)
 
 
 class Parser(ArgumentParser):

@@ -168,7 +168,7 @@ def error(arguments: list[str], capsys: pytest.CaptureFixture) -> str:
         ("onnx", "n.onnx", ["--dynamic", "true"], 1e-3),
         ("onnx", "n.onnx", ["--image_size", "[64,96]", "--batch", "3"], 1e-3),
         ("onnx", "n.onnx", ["--half", "true"], 2.0),
-        ("openvino", "n_openvino", [], 1e-3),
+        ("openvino", "n_openvino", ["--image_size", "[64,96]", "--batch", "3"], 1e-3),
     ],
 )
 def test_each_format_says_what_pytorch_says(
@@ -358,6 +358,7 @@ def test_a_file_that_says_something_else_is_not_kept(
 
     monkeypatch.setattr("boltbox.detector.commands.export.command.load_exported", off)
     arguments = ["export", "--ckpt_path", str(checkpoint), "--out", str(tmp_path / "n.onnx")]
+    arguments += ["--image_size", "[64,96]", "--batch", "3"]
     assert "no file is written" in error(arguments, capsys)
     assert list(tmp_path.iterdir()) == []
 

@@ -26,6 +26,7 @@ from torch import Tensor
 
 import cli
 from benchmarks.resume_fuzz import command, start, trial
+from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.origin import UNRECORDED, origins_of
 from boltbox.detector.model.timm_backbone import TimmBackbone
@@ -300,15 +301,6 @@ def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run/checkpoints/best.ckpt"
 
 
-def best_of_each_image(predictions: Path) -> dict[Any, Any]:
-    """The surest detection, which no suppression takes away."""
-    found: dict[Any, Any] = {}
-    for entry in json.loads(predictions.read_text()):
-        if entry["score"] > found.get(entry["image_id"], {"score": 0})["score"]:
-            found[entry["image_id"]] = entry
-    return found
-
-
 def test_export(trained: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str],
                 monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     """The command compares the file with the network. The file finds the same objects, and needs no
@@ -317,24 +309,15 @@ def test_export(trained: Path, small_data: Path, here: Path, capsys: pytest.Capt
     cli.main(["export", "--ckpt_path", str(trained), "--format", "onnx", "--out", str(out)])
     metadata = {entry.key: entry.value for entry in onnx.load(out).metadata_props}
     assert json.loads(metadata["origins"]) == [{"source": "model.safetensors", "licence": "mit"}]
-    options = [
-        "--source",
-        str(small_data.parent / "images/val"),
-        "--json",
-        "true",
-        "--conf",
-        "0.0001",
-    ]
-    cli.main(["predict", "--ckpt_path", str(trained), *options, "--run", str(here / "network")])
+    # the surest detection, which no suppression takes away
+    options: dict[str, Any] = {"conf": 0.0001, "max_det": 1}
+    images = sorted((small_data.parent / "images/val").iterdir())[:2]
+    expected = Predictor.load(trained, **options).predict(images)
     monkeypatch.setitem(sys.modules, "timm", None)
-    cli.main(["predict", "--ckpt_path", str(out), *options, "--run", str(here / "file")])
-    found = [best_of_each_image(here / run / "predictions.json") for run in ("network", "file")]
-    assert len(found[0]) == len(found[1]) == 8
-    for name, a in found[0].items():
-        b = found[1][name]
-        assert a["category_id"] == b["category_id"]
-        assert np.allclose(a["bbox"], b["bbox"], atol=0.05)
-        assert a["score"] == pytest.approx(b["score"], abs=1e-4)
+    for found, own in zip(Predictor.load(out, **options).predict(images), expected, strict=True):
+        assert found.class_id == own.class_id
+        assert np.allclose(found.xyxy, own.xyxy, atol=0.05)
+        assert np.allclose(found.confidence, own.confidence, atol=1e-4)
 
 
 def test_other_uses_of_a_checkpoint(trained: Path, small_data: Path, here: Path) -> None:
