@@ -84,7 +84,7 @@ def test_a_kill_before_the_next_checkpoint_loses_no_roll_back(
     small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     more = split(
-        "--trainer.max_epochs 2 --trainer.limit_val_batches 0 --checkpoints.every_minutes 1e-9 --guard.policy roll_back --trainer.callbacks test_roll_back.Fault"
+        "--trainer.max_epochs 2 --trainer.limit_val_batches 0 --trainer.limit_train_batches 2 --checkpoints.every_minutes 1e-9 --guard.policy roll_back --trainer.callbacks test_roll_back.Fault"
     )
     cli.main(small_fit(small_data, tmp_path / "alone", *more))
     line = small_fit(small_data, tmp_path / "run", *more)

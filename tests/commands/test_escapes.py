@@ -11,6 +11,7 @@ import yaml
 from small_fit import small_fit
 
 import cli
+from boltbox.detector.report import charts
 
 CLEAR, TITLE = "\x1b[2J", "\x1b]0;x\x07"
 RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -41,8 +42,12 @@ def shown(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_a_training_a_validation_and_its_report(
-    steered: Path, here: Path, capsys: pytest.CaptureFixture[str]
+    steered: Path,
+    here: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(charts, "DOTS", 30)
     limits = "--trainer.max_epochs 1 --trainer.limit_train_batches 1 --report.enabled true --doctor.enabled true"
     cli.main([*small_fit(steered, here / "run"), *split(limits)])
     told = shown(capsys)

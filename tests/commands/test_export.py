@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import split
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import onnx
 import pytest
 import torch
 import yaml
-from shared import shared
+from shared import SHARED, shared
 
 import cli
 from boltbox.detector.commands.export.check import check
@@ -23,24 +24,29 @@ from boltbox.detector.commands.export.write import onnx_model
 from boltbox.detector.data.demo import draw_image
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.transforms.letterbox import letterbox
-from boltbox.detector.inference.exported import Exported, Metadata, Suppression, load_exported
-from boltbox.detector.inference.predictor import Predictor
+from boltbox.detector.inference.exported import (
+    ENDINGS,
+    Exported,
+    Metadata,
+    Suppression,
+    load_exported,
+)
 from boltbox.detector.model.postprocess import nms
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 from boltbox.detector.weights.trained import read_trained
 
 ROOT = Path(__file__).parents[2]
-QUICK = [
-    "--data.image_size",
-    "64",
-    "--data.workers",
-    "0",
-    "--trainer.enable_progress_bar",
-    "false",
-    "--report.enabled",
-    "false",
-]
+QUICK = split("--data.workers 0 --trainer.enable_progress_bar false --report.enabled false")
+SMALL = split(
+    "--data.image_size 64 --data.batch_size 4 --model.network.width_multiple 0.0625"
+    " --model.network.depth_multiple 0.1 --model.network.levels [4,5] --trainer.max_epochs 1"
+    " --trainer.limit_train_batches 1 --trainer.limit_val_batches 1 --trainer.precision 32-true"
+    " --autoanchor.enabled false --pictures.enabled false --doctor.enabled false"
+)
+FIXED = ["--image_size", "[64,96]", "--batch", "3"]
+# test_validate_and_predict_take_the_file sees to it where the weights are
+DYNAMIC = [] if (SHARED / "weights/yolov5n.pt").is_file() else [("onnx", ["--dynamic", "true"])]
 
 
 @pytest.fixture(scope="module")
@@ -48,34 +54,8 @@ def checkpoint(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     """Of a narrow network after a batch, its norms set to these images, its head made louder: what
     it says then differs from place to place, as a trained network's words do."""
     run = tmp_path_factory.mktemp("exported") / "run"
-    options = [
-        "--model.network.width_multiple",
-        "0.0625",
-        "--model.network.depth_multiple",
-        "0.1",
-        "--model.network.levels",
-        "[4, 5]",
-    ]
-    options += ["--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1"]
-    options += [
-        "--trainer.limit_val_batches",
-        "1",
-        "--trainer.precision",
-        "32-true",
-        "--autoanchor.enabled",
-        "false",
-    ]
-    data = [
-        "--data.dataset",
-        str(small_data),
-        "--data.batch_size",
-        "4",
-        "--run",
-        str(run),
-        "--pictures.enabled",
-        "false",
-    ]
-    cli.main(["fit", "--config", str(ROOT / "configs/yolo.yaml"), *data, *QUICK, *options])
+    line = ["fit", "--config", str(ROOT / "configs/yolo.yaml"), "--run", str(run)]
+    cli.main([*line, "--data.dataset", str(small_data), *QUICK, *SMALL])
     path = run / "checkpoints" / "best.ckpt"
     network = read_trained(str(path)).network.train()
     for module in network.modules():
@@ -126,18 +106,8 @@ def export(checkpoint: Path, out: Path, format: str, *options: str) -> Path:
     kind = (str(checkpoint), format, *options)
     if kind not in DONE:
         DONE[kind] = checkpoint.parent / f"{len(DONE)}" / out.name
-        cli.main(
-            [
-                "export",
-                "--ckpt_path",
-                str(checkpoint),
-                "--format",
-                format,
-                "--out",
-                str(DONE[kind]),
-                *options,
-            ]
-        )
+        line = ["export", "--ckpt_path", str(checkpoint), "--format", format]
+        cli.main([*line, "--out", str(DONE[kind]), *options])
         assert [p.name for p in DONE[kind].parent.iterdir()] == [out.name]  # nothing else is left
     (shutil.copytree if DONE[kind].is_dir() else shutil.copyfile)(DONE[kind], out)
     return out
@@ -162,59 +132,53 @@ def error(arguments: list[str], capsys: pytest.CaptureFixture) -> str:
     return told
 
 
-@pytest.mark.parametrize(
-    ("format", "name", "options", "tolerance"),
-    [
-        ("onnx", "n.onnx", ["--dynamic", "true"], 1e-3),
-        ("onnx", "n.onnx", ["--image_size", "[64,96]", "--batch", "3"], 1e-3),
-        ("onnx", "n.onnx", ["--half", "true"], 2.0),
-        ("openvino", "n_openvino", ["--image_size", "[64,96]", "--batch", "3"], 1e-3),
-    ],
-)
-def test_each_format_says_what_pytorch_says(
-    checkpoint: Path,
-    tmp_path: Path,
-    format: str,
-    name: str,
-    options: list[str],
-    tolerance: float,
+SHAPES = [(3, 64, 96), (1, 96, 64), (2, 128, 128)]
+
+
+def says_the_same(
+    exported: Exported, network: Decoded, shapes: list[tuple[int, ...]], tolerance: float
 ) -> None:
-    path = export(checkpoint, tmp_path / name, format, *options)
-    exported = load_exported(path)
-    told = exported.metadata
-    assert told.names == ["disc", "ring", "star", "triangle", "cross"]
-    assert told.stride == 32
-    assert told.image_size == ((64, 96) if "[64,96]" in options else (64, 64))
-    assert told.dynamic == ("--dynamic" in options)
-    assert told.precision == ("float16" if "--half" in options else "float32")
-    assert told.model["width_multiple"] == 0.0625
-    assert told.model["levels"] == [4, 5]
-    assert told.thresholds == torch.load(checkpoint, weights_only=True)["thresholds"]
-    assert len(told.thresholds) == 5
-    if told.dynamic:
-        image = draw_image(np.random.default_rng(0))[0]
-        ours, theirs = (
-            Detector.load(file, "cpu").predict(image, conf=0.2) for file in (checkpoint, path)
-        )
-        assert len(ours)
-        np.testing.assert_allclose(theirs.confidence, ours.confidence, atol=1e-3)
-    network = Decoded(read_trained(str(checkpoint)).network)
-    shapes = [(3, 64, 96), (1, 96, 64), (2, 128, 128)] if told.dynamic else [(3, *told.image_size)]
-    for batch, height, width in shapes:  # three images for a file that takes one or two at a time
+    for batch, height, width in shapes:
         seen = images(batch, height, width)
         with torch.no_grad():
             wanted = network(seen)
         assert wanted[..., 4].std() > 0.03  # the network does not say the same everywhere
         torch.testing.assert_close(exported(seen), wanted, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("format", "options"),
+    [("onnx", FIXED), ("openvino", FIXED), ("onnx", ["--half", "true"]), *DYNAMIC],
+)
+def test_each_format_says_what_pytorch_says(
+    checkpoint: Path, tmp_path: Path, format: str, options: list[str]
+) -> None:
+    path = export(checkpoint, tmp_path / f"n{ENDINGS[format]}", format, *options)
+    exported = load_exported(path)
+    told = exported.metadata
+    assert told.names == ["disc", "ring", "star", "triangle", "cross"]
+    assert told.stride == 32
+    half = "--half" in options
+    assert told.image_size == (64, 96 if options == FIXED else 64)
+    assert told.dynamic == ("--dynamic" in options)
+    assert told.precision == ("float16" if half else "float32")
+    assert told.model["width_multiple"] == 0.0625
+    assert told.model["levels"] == [4, 5]
+    assert told.thresholds == torch.load(checkpoint, weights_only=True)["thresholds"]
+    assert len(told.thresholds) == 5
+    network = Decoded(read_trained(str(checkpoint)).network)
+    # three images for a file that takes one at a time
+    shapes = SHAPES if told.dynamic else [(3, *told.image_size)]
+    says_the_same(exported, network, shapes, 2.0 if half else 1e-3)
     if not told.dynamic:
         with pytest.raises(InputError, match="takes images of 64x"):
             exported(images(1, 128, 128))
 
 
-@pytest.mark.parametrize(("format", "name"), [("onnx", "n.onnx"), ("openvino", "n_openvino")])
-def test_suppression_in_the_file(checkpoint: Path, tmp_path: Path, format: str, name: str) -> None:
-    options = ["--nms", "true", "--conf", "0.05", "--iou", "0.4", "--max_det", "15", "--batch", "2"]
-    exported = load_exported(export(checkpoint, tmp_path / name, format, *options))
+@pytest.mark.parametrize("format", ENDINGS)
+def test_suppression_in_the_file(checkpoint: Path, tmp_path: Path, format: str) -> None:
+    options = split("--nms true --conf 0.05 --iou 0.4 --max_det 15 --batch 2")
+    exported = load_exported(export(checkpoint, tmp_path / f"n{ENDINGS[format]}", format, *options))
     assert exported.metadata.nms == Suppression(0.05, 0.4, 15, False)
     seen = images(2, 64, 64)
     raw = exported.run(seen)
@@ -242,10 +206,10 @@ def coco(tmp_path: Path) -> Path:
     data = shared("data/coco128_val128")
     files = sorted((data / "images/val").iterdir())[:16]
     lists = {"train": files, "val": files[:4]}
-    for split, of_it in lists.items():
-        (tmp_path / f"{split}.txt").write_text("".join(f"{f}\n" for f in of_it))
+    for name, of_it in lists.items():
+        (tmp_path / f"{name}.txt").write_text("".join(f"{f}\n" for f in of_it))
     content = yaml.safe_load((data / "data.yaml").read_text())
-    content |= {"path": str(data), **{split: str(tmp_path / f"{split}.txt") for split in lists}}
+    content |= {"path": str(data), **{name: str(tmp_path / f"{name}.txt") for name in lists}}
     (tmp_path / "coco.yaml").write_text(yaml.safe_dump(content))
     return tmp_path / "coco.yaml"
 
@@ -255,16 +219,10 @@ def test_validate_and_predict_take_the_file(coco: Path, tmp_path: Path, here: Pa
     weights = shared("weights/yolov5n.pt")
     files = sorted((shared("data/coco128_val128") / "images/val").iterdir())[:4]
     path = tmp_path / "n.onnx"
-    arguments = [
-        "--dynamic",
-        "true",
-        "--image_size",
-        "256",
-        "--out",
-        str(path),
-    ]
-    cli.main(["export", "--ckpt_path", str(weights), *arguments])
-    options = ["--data.dataset", str(coco), "--data.image_size", "256", *QUICK[2:]]
+    line = ["export", "--ckpt_path", str(weights), "--out", str(path)]
+    cli.main([*line, "--dynamic", "true", "--image_size", "256"])
+    says_the_same(load_exported(path), Decoded(read_trained(weights).network), SHAPES, 5e-3)
+    options = ["--data.dataset", str(coco), "--data.image_size", "256", *QUICK]
     cli.main(["validate", "--model.start.weights", str(weights), *options, "--run", "torch"])
     cli.main(["validate", "--ckpt_path", str(path), *options, "--run", "file"])
     ours, theirs = (json.loads(Path(run, "metrics.json").read_text()) for run in ("torch", "file"))
@@ -272,7 +230,7 @@ def test_validate_and_predict_take_the_file(coco: Path, tmp_path: Path, here: Pa
     for name in ("P", "R", "mAP50", "mAP50-95", "coco/AP"):
         assert theirs[name] == pytest.approx(ours[name], abs=1e-3), name
     found, wanted = (
-        Predictor.load(file).predict(files[0], image_size=256) for file in (path, weights)
+        Detector.load(file, "cpu").predict(files[0], image_size=256) for file in (path, weights)
     )
     assert len(wanted)
     np.testing.assert_allclose(found.xyxy, wanted.xyxy, rtol=0, atol=1e-2)
@@ -284,10 +242,9 @@ def test_a_file_of_one_size_is_fed_that_size(
 ) -> None:
     """In the run's folder it finds the run's data, as its checkpoint does."""
     path = checkpoint.with_name("best.onnx")
-    options = ["--image_size", "[64,96]", "--batch", "3"]
-    export(checkpoint, path, "onnx", *options)
+    export(checkpoint, path, "onnx", *FIXED)
     first = path.stat().st_ino
-    cli.main(["export", "--ckpt_path", str(checkpoint), *options])
+    cli.main(["export", "--ckpt_path", str(checkpoint), *FIXED])
     assert "largest difference" in capsys.readouterr().out
     assert path.stat().st_ino != first  # an earlier export is replaced
     cli.main(["validate", "--ckpt_path", str(path), "--run", "val", "--report.enabled", "false"])
@@ -313,20 +270,8 @@ def test_int8_by_onnx_runtime(coco: Path, tmp_path: Path, capsys: pytest.Capture
     weights = str(shared("weights/yolov5n.pt"))
     assert "give --data" in error(["export", "--ckpt_path", weights, "--int8", "true"], capsys)
     path = tmp_path / "n.onnx"
-    options = [
-        "--format",
-        "onnx",
-        "--int8",
-        "true",
-        "--dynamic",
-        "true",
-        "--data",
-        str(coco),
-        "--image_size",
-        "256",
-        "--out",
-        str(path),
-    ]
+    options = ["--data", str(coco), "--out", str(path)]
+    options += split("--int8 true --dynamic true --image_size 256")
     cli.main(["export", "--ckpt_path", weights, *options])
     model = onnx.load(path)
     eight_bit = [
@@ -358,8 +303,7 @@ def test_a_file_that_says_something_else_is_not_kept(
 
     monkeypatch.setattr("boltbox.detector.commands.export.command.load_exported", off)
     arguments = ["export", "--ckpt_path", str(checkpoint), "--out", str(tmp_path / "n.onnx")]
-    arguments += ["--image_size", "[64,96]", "--batch", "3"]
-    assert "no file is written" in error(arguments, capsys)
+    assert "no file is written" in error([*arguments, *FIXED], capsys)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -367,7 +311,7 @@ def test_files_that_are_none(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     """One sentence each; what is no export is not replaced."""
-    path = export(checkpoint, tmp_path / "n.onnx", "onnx", "--dynamic", "true")
+    path = export(checkpoint, tmp_path / "n.onnx", "onnx", *FIXED)
     content = path.read_bytes()
     model = onnx.load(path)
 

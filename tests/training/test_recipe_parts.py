@@ -126,12 +126,12 @@ def test_a_fork_is_the_run_that_had_been_so_from_the_start(
 
     more = [*ALL_ON, "--data.augment.close_mosaic", "0", "--checkpoints.save_period", "1"]
     line = command(small_data, mosaic, workers=2, ranks=1, more=more)
-    assert start(line, "batch:1") == -signal.SIGKILL
+    assert start(line, "batch:2") == -signal.SIGKILL
     assert start([*line, "--ckpt_path", "auto"]) == 0
 
     line = command(small_data, fork, workers=0, ranks=1, more=ALL_ON)
     first = str(mosaic / "checkpoints/epoch0.ckpt")
-    assert start([*line, "--ckpt_path", first], "batch:1") == -signal.SIGKILL
+    assert start([*line, "--ckpt_path", first], "batch:2") == -signal.SIGKILL
     assert start([*line, "--ckpt_path", "auto"]) == 0
     assert not difference(fork, reference)
     assert "state_dict" in difference(fork, mosaic)
