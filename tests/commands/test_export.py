@@ -307,6 +307,20 @@ def test_a_file_that_says_something_else_is_not_kept(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_boxes_without_area_are_found_again(checkpoint: Path, tmp_path: Path) -> None:
+    """A network that has learned little has some."""
+    network = read_trained(str(checkpoint)).network
+    with torch.no_grad():
+        for conv in network.head.convs:
+            conv.bias.view(3, -1)[:, 2:4] = -40.0
+    decoded = Decoded(network)
+    metadata = load_exported(export(checkpoint, tmp_path / "n.onnx", "onnx", *FIXED)).metadata
+    exported = Exported(tmp_path / "n.onnx", metadata, decoded)
+    said = check(exported, decoded, [draw_image(np.random.default_rng(0))[0]])
+    found, wanted = map(int, re.findall(r"\d+", said)[:2])
+    assert found == wanted > 10
+
+
 def test_files_that_are_none(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:

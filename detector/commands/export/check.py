@@ -83,7 +83,10 @@ def _matched(got: NMSResult, right: NMSResult, least: float) -> tuple[Tensor, Te
     overlaps it most."""
     if not len(got.scores) or not len(right.scores):
         return torch.zeros(0, dtype=torch.long), torch.zeros(0, dtype=torch.long)
-    overlap = box_iou(got.boxes, right.boxes) * (got.classes[:, None] == right.classes[None])
+    # a network that has learned little has boxes without area
+    pixel = got.boxes.new_tensor([-1.0, -1.0, 1.0, 1.0])
+    overlap = box_iou(got.boxes + pixel, right.boxes + pixel)
+    overlap = overlap * (got.classes[:, None] == right.classes[None])
     best, index = overlap.max(0)
     chosen = (best >= least).nonzero(as_tuple=True)[0]
     return index[chosen], chosen
