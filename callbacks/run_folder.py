@@ -64,10 +64,10 @@ class RunFolder(L.Callback):
         self._undo = contextlib.ExitStack()
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        options = load_yaml(self.config or "{}")
-        if self.changed and flatten(options).get("data.batch_size") == "auto":  # by now a number
+        if self.config and self.changed and self.changed.get("data.batch_size") == "auto":
             found = self.changed["data.batch_size"] = trainer.datamodule.batch_size  # type: ignore[attr-defined]
-            options["data"]["batch_size"] = found
+            options = load_yaml(self.config)
+            options["data"]["batch_size"] = found  # by now a number
             self.config = yaml.safe_dump(options, sort_keys=False, allow_unicode=True)
         if stage == "fit" and trainer.world_size > 1 and self.config:
             self._compare_processes(self.config)

@@ -88,7 +88,7 @@ class DetectorCLI(LightningCLI):
         self.function: Callable[..., Any] = resolve_name(command.place)
         self.line, self.command = line, line.command
         run = line.options.get("run") or line.options.get("trainer.default_root_dir")
-        self.given_run = Path(run) if run else None
+        self.given_run = Path(run) if run and run != "null" else None
         quiet_lightning()
         die_with_parent()
         wandb_offline_without_key()

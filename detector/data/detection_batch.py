@@ -50,9 +50,10 @@ def detection_batch(given: Any, num_classes: int, stride: int, labelled: bool = 
         boxes = clip_xyxy(boxes.reshape(-1, 4).astype(np.float32), w - 1e-3, h - 1e-3)
         kept = (boxes[:, 2:] > boxes[:, :2]).all(1)
         boxes, labels = boxes[kept], labels[kept].astype(np.int64)
-        if len(labels) and not 0 <= labels.min() <= labels.max() < num_classes:
+        wrong = labels[(labels < 0) | (labels >= num_classes)]
+        if len(wrong):
             raise InputError(
-                f"data of your own: there is a label {labels.max()}; labels are 0 to"
+                f"data of your own: there is a label {wrong[0]}; labels are 0 to"
                 f" {num_classes - 1}, places in the Detector's names: there is no class for the"
                 " background, which is torchvision's 0"
             )

@@ -81,7 +81,6 @@ class Metadata:
         """
         if strings.get("program") != PROGRAM or json.loads(strings["layout"]) != LAYOUT:
             raise ValueError("not written by this version of `export`")
-        strings = {"thresholds": "null", **strings}
         values = {key: json.loads(strings[key]) for key in cls.__dataclass_fields__}
         height, width = values["image_size"]
         values["image_size"] = height, width
