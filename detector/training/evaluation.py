@@ -123,8 +123,10 @@ class EvaluationModule(L.LightningModule):
 
         Returns:
             (B, R, 5 + C) float32, a row a box: cx, cy, w, h in pixels of `images`, objectness,
-            class scores, which are multiplied with it.
+            class scores, which are multiplied with it; of an exported file as it gives them.
         """
+        if self.exported is not None:
+            return self.exported(images)
         training = [module for module in self.evaluated.modules() if module.training]
         self.evaluated.eval()
         try:
