@@ -40,7 +40,7 @@ ROOT = Path(__file__).parents[2]
 QUICK = split("--data.workers 0 --trainer.enable_progress_bar false --report.enabled false")
 SMALL = split(
     "--data.image_size 64 --data.batch_size 4 --model.network.width_multiple 0.0625"
-    " --model.network.depth_multiple 0.1 --model.network.levels [4,5] --trainer.max_epochs 1"
+    " --model.network.depth_multiple 0.1 --model.network.levels [5] --trainer.max_epochs 1"
     " --trainer.limit_train_batches 1 --trainer.limit_val_batches 1 --trainer.precision 32-true"
     " --autoanchor.enabled false --pictures.enabled false --doctor.enabled false"
 )
@@ -163,7 +163,7 @@ def test_each_format_says_what_pytorch_says(
     assert told.dynamic == ("--dynamic" in options)
     assert told.precision == ("float16" if half else "float32")
     assert told.model["width_multiple"] == 0.0625
-    assert told.model["levels"] == [4, 5]
+    assert told.model["levels"] == [5]
     assert told.thresholds == torch.load(checkpoint, weights_only=True)["thresholds"]
     assert len(told.thresholds) == 5
     network = Decoded(read_trained(str(checkpoint)).network)
