@@ -7,38 +7,29 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-import torch
 from fastapi.testclient import TestClient
-from made_predictions import checkpoint_file  # noqa: F401 - a fixture
+from shared import published_file, shared  # noqa: F401 - a fixture
 
 import cli
-from boltbox.detector.data.demo import draw_image
 from boltbox.detector.inference.predictor import Predictor
 
 PAGE = (Path(cli.__file__).parent / "docs/deploy.md").read_text()
 
 
 @pytest.fixture
-def photo(tmp_path: Path) -> Path:
-    cv2.imwrite(str(tmp_path / "photo.png"), draw_image(np.random.default_rng(0))[0])
-    return tmp_path / "photo.png"
+def photo() -> Path:
+    return sorted((shared("data/coco128_val128") / "images/val").iterdir())[0]
 
 
 @pytest.fixture
-def page(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the page's files, and a network that finds much as detector.onnx and
-    plain.onnx."""
+def page(published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the page's files, and the published weights as detector.onnx and plain.onnx."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     detector, suppress, server = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     Path("onnx_detector.py").write_text(f"{detector}\n\n{suppress}")
     Path("server.py").write_text(server)
-    content = torch.load(checkpoint, weights_only=True)
-    for name, tensor in content["state_dict"].items():
-        if re.search(r"head\.convs.*bias", name):
-            tensor.zero_()
-    torch.save(content, "loud.ckpt")
-    export = ["export", "--ckpt_path", "loud.ckpt", "--image_size", "128"]
+    export = ["export", "--ckpt_path", str(published), "--image_size", "320"]
     cli.main([*export, "--nms", "true", "--out", "detector.onnx"])
     cli.main([*export, "--out", "plain.onnx"])
     return tmp_path
@@ -57,7 +48,7 @@ def test_the_page(page: Path, photo: Path) -> None:
     # a file without suppression, and the page's own
     plain = module.OnnxDetector("plain.onnx")
     (height, width), shape = (plain.height, plain.width), image.shape[:2]
-    assert (height, width) == (128, 128)
+    assert (height, width) == (320, 320)
     images = np.full((1, 3, height, width), 114 / 255, np.float32)
     gain = min(height / shape[0], width / shape[1])
     h, w = round(shape[0] * gain), round(shape[1] * gain)

@@ -21,7 +21,6 @@ from boltbox.detector.report.charts import draw_confusion
 NAMES = [f"class {k}" for k in range(10_000)]
 
 
-
 def many(data: Path, folder: Path) -> Path:
     """The same data set with more names; its labels use five of them."""
     content = yaml.safe_load(data.read_text()) | {"nc": len(NAMES)}
