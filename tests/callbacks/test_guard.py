@@ -152,7 +152,7 @@ def test_lack_of_memory(
     )
     module.error, module.where = kind("CUDA out of memory. Tried to allocate 2 GiB"), where
     with pytest.raises(kind, match="Tried to allocate 2 GiB") as crash:
-        trainer_in(tmp_path, Warmup(), poison, guard).fit(module, data)
+        trainer_in(tmp_path, Warmup(), poison, guard, limit_val_batches=1).fit(module, data)
     ((name, report),) = reports(tmp_path).items()
     assert name in str(crash.value.__notes__)
     assert report["kind"] == "out of memory"

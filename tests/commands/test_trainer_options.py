@@ -49,6 +49,7 @@ def test_logger_profiler_and_folder(
 def test_a_folder_of_the_logger_s_own(small_data: Path, here: Path) -> None:
     line = ["fit", "--data.dataset", str(small_data), *QUICK, "--run", "run"]
     line += ["--trainer.logger", "TensorBoardLogger", "--trainer.logger.save_dir", "logs"]
+    line += ["--trainer.limit_val_batches", "0"]
     cli.main([*line, "--trainer.limit_train_batches", "1", "--trainer.max_epochs", "1"])
     assert list(Path("logs").rglob("events.*"))
     assert not Path("run/lightning_logs").exists()

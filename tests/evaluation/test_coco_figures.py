@@ -103,12 +103,8 @@ def check_coco(
 
 
 SETS: dict[str, dict[str, Any]] = {
-    "plain": {},
     "one class": {"classes": 1, "most_objects": 8},
-    "crowds": {"crowds": 0.4},
-    "ties": {"ties": True},
     "empty images": {"empty": 0.5, "images": 8},
-    "areas unlike the boxes": {"areas": True},
     "everything": {"crowds": 0.2, "ties": True, "empty": 0.2, "areas": True},
 }
 

@@ -20,7 +20,9 @@ def checkpoint_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of a detector that has learned next to nothing, so that it finds something everywhere."""
     path = tmp_path_factory.mktemp("trained") / "last.ckpt"
     torch.manual_seed(0)
-    detector = made_detector(NAMES, width_multiple=0.125, image_size=64)
+    detector = made_detector(
+        NAMES, width_multiple=0.125, depth_multiple=0.1, levels=[4, 5], image_size=64
+    )
     with torch.no_grad():
         for conv in detector.network.head.convs:
             conv.weight.mul_(40)

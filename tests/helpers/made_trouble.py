@@ -72,6 +72,7 @@ def trainer_in(folder: Path, *callbacks: L.Callback, **options: Any) -> L.Traine
             "default_root_dir": folder,
             "use_distributed_sampler": False,
             "num_sanity_val_steps": 0,
+            "limit_val_batches": 0,
             "logger": False,
             "enable_checkpointing": False,
             "enable_progress_bar": False,
