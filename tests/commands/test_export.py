@@ -40,7 +40,7 @@ ROOT = Path(__file__).parents[2]
 QUICK = split("--data.workers 0 --trainer.enable_progress_bar false --report.enabled false")
 SMALL = split(
     "--data.image_size 64 --data.batch_size 4 --model.network.width_multiple 0.0625"
-    " --model.network.depth_multiple 0.1 --model.network.levels [5] --trainer.max_epochs 1"
+    " --model.network.depth_multiple 0.1 --model.network.levels [4,5] --trainer.max_epochs 1"
     " --trainer.limit_train_batches 1 --trainer.limit_val_batches 1 --trainer.precision 32-true"
     " --autoanchor.enabled false --pictures.enabled false --doctor.enabled false"
 )
@@ -163,13 +163,15 @@ def test_each_format_says_what_pytorch_says(
     assert told.dynamic == ("--dynamic" in options)
     assert told.precision == ("float16" if half else "float32")
     assert told.model["width_multiple"] == 0.0625
-    assert told.model["levels"] == [5]
+    assert told.model["levels"] == [4, 5]
     assert told.thresholds == torch.load(checkpoint, weights_only=True)["thresholds"]
     assert len(told.thresholds) == 5
     network = Decoded(read_trained(str(checkpoint)).network)
     # three images for a file that takes one at a time
     shapes = SHAPES if told.dynamic else [(3, *told.image_size)]
     says_the_same(exported, network, shapes, 2.0 if half else 1e-3)
+    seen = images(*shapes[0])
+    assert torch.equal(Detector.load(path, "cpu")(seen), exported(seen))
     if not told.dynamic:
         with pytest.raises(InputError, match="takes images of 64x"):
             exported(images(1, 128, 128))
@@ -177,25 +179,25 @@ def test_each_format_says_what_pytorch_says(
 
 @pytest.mark.parametrize("format", ENDINGS)
 def test_suppression_in_the_file(checkpoint: Path, tmp_path: Path, format: str) -> None:
-    options = split("--nms true --conf 0.05 --iou 0.6 --max_det 3 --batch 2")
+    options = split("--nms true --conf 0.05 --iou 0.4 --max_det 15 --batch 2")
     exported = load_exported(export(checkpoint, tmp_path / f"n{ENDINGS[format]}", format, *options))
-    assert exported.metadata.nms == Suppression(0.05, 0.6, 3, False)
+    assert exported.metadata.nms == Suppression(0.05, 0.4, 15, False)
     seen = images(2, 64, 64)
     raw = exported.run(seen)
     assert raw.shape[1] == 7
     assert set(raw[:, 0].tolist()) == {0.0, 1.0}
     with torch.no_grad():
         wanted = nms(
-            Decoded(read_trained(str(checkpoint)).network)(seen), 0.05, 0.6, 3, multi_label=False
+            Decoded(read_trained(str(checkpoint)).network)(seen), 0.05, 0.4, 15, multi_label=False
         )
     for i, theirs in enumerate(wanted):
         rows = raw[raw[:, 0] == i]
-        assert len(theirs.scores) == 3  # max_det is reached, and counts for each image
+        assert len(theirs.scores) == 15  # max_det is reached, and counts for each image
         torch.testing.assert_close(rows[:, 1:5], theirs.boxes, rtol=0, atol=1e-3)
         torch.testing.assert_close(rows[:, 5], theirs.scores, rtol=0, atol=1e-5)
         assert rows[:, 6].tolist() == theirs.classes.tolist()
     # as validate and predict go on with them
-    again = nms(exported(seen), 0.05, 0.6, 3, multi_label=False)
+    again = nms(exported(seen), 0.05, 0.4, 15, multi_label=False)
     for ours, theirs in zip(again, wanted, strict=True):
         torch.testing.assert_close(ours.boxes, theirs.boxes, rtol=0, atol=1e-3)
 
