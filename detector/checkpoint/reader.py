@@ -84,8 +84,8 @@ def find_trained(ckpt_path: str, run: Path | None) -> Trained | None:
             rank_zero_print(f"ckpt_path auto: no checkpoint in {where}, so this is a fresh start")
             return None
         raise InputError(
-            f"ckpt_path {ckpt_path}: no checkpoint in {where}; start a run without --ckpt_path"
-            " first"
+            f"ckpt_path {ckpt_path}: no checkpoint in {where}; give the path of one elsewhere, or"
+            " start a run without --ckpt_path first"
         )
     if ckpt_path == "best":
         return _trained(folder / "best.ckpt")
