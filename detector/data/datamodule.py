@@ -40,6 +40,9 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import BelowOne, NonNegativeInt, PositiveInt
 from boltbox.detector.system.rank_zero import rank_zero_print
 
+# of the Trainer's stages; in predict, Lightning asks for data of one's own
+SPLITS = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",)}
+
 
 class DetectionData(L.LightningDataModule):
     """Training, validation and test images.
@@ -151,7 +154,7 @@ class DetectionData(L.LightningDataModule):
                 " network's stride"
             )
             self.image_size = size
-        for split in {"fit": ("train", "val"), "validate": ("val",), "test": ("test",)}[stage]:
+        for split in SPLITS.get(stage, ()):
             if split in self.datasets:
                 continue
             self.datasets[split] = dataset = self.file.open(split, single_class=self.single_class)

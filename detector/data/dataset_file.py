@@ -20,7 +20,7 @@ from boltbox.detector.data.formats.format import Format, Split, find_tail, has_l
 from boltbox.detector.data.formats.metadata_jsonl import MetadataJsonl
 from boltbox.detector.data.formats.voc_xml import VocXml
 from boltbox.detector.data.formats.yolo_txt import YoloText
-from boltbox.detector.data.layouts import DESCRIPTIONS, Content, describe, suggestion
+from boltbox.detector.data.layouts import DESCRIPTIONS, Content, conversion, describe, suggestion
 from boltbox.detector.data.read_split import Part, SplitReader
 from boltbox.detector.model.parts import find_part
 from boltbox.detector.system.errors import InputError
@@ -215,7 +215,10 @@ def _file_content(path: Path) -> Content:
     except InputError as e:
         raise InputError(f"data.dataset {e}; {wanted}") from None
     if not isinstance(content, dict):
-        raise InputError(f"data.dataset {path}: expected a map with the keys train, val, names")
+        hint = "" if path.suffix in (".yaml", ".yml") else f"; {conversion(path.parent)}"
+        raise InputError(
+            f"data.dataset {path}: expected a map with the keys train, val, names{hint}"
+        )
     return content
 
 

@@ -58,8 +58,12 @@ def suggestion(root: Path) -> str:
     counts = Counter(os.path.relpath(image.parent, root) for image in find_images(root))
     train, val = ([name for name, _ in counts.most_common(2)] + ["FOLDER", "FOLDER"])[:2]
     found = f"its images are in {', '.join(counts)}" if counts else "there is no image in it"
-    command = f"labels of {CONVERTED}: {program()} convert {root}"
-    return f"{{train: {train}, val: {val}, names: [NAME, ...]}}; {found}; {command}"
+    return f"{{train: {train}, val: {val}, names: [NAME, ...]}}; {found}; {conversion(root)}"
+
+
+def conversion(root: Path) -> str:
+    """The command for a folder of labels that only another package reads."""
+    return f"labels of {CONVERTED}: {program()} convert {root}"
 
 
 def _of_files(root: Path, files: list[Path], format: str) -> Content:

@@ -74,6 +74,12 @@ def test_no_such_file(tmp_path: Path) -> None:
         DatasetFile.read(str(tmp_path / "gone.yaml"))
 
 
+def test_annotations_of_another_tool(tmp_path: Path) -> None:
+    lay_out(tmp_path, {"annotations.xml": "<annotations></annotations>"})
+    with pytest.raises(InputError, match=f"expected a map .* CVAT .* convert {tmp_path}"):
+        DatasetFile.read(str(tmp_path / "annotations.xml"))
+
+
 def test_folder_that_says_nothing(tmp_path: Path) -> None:
     lay_out(tmp_path, {"ImageSets/Main/train.txt": "a"})  # but no Annotations
     with pytest.raises(
