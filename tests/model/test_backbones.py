@@ -278,6 +278,7 @@ def test_a_killed_run_ends_the_same(
 def test_sharded_training_equals_ddp(small_data: Path, here: Path) -> None:
     """Parameters shared out over two processes, among them a backbone with a rate of its own."""
     more = [*FINE_TUNED, *ONE_LEVEL, "--trainer.devices", "2", "--trainer.max_epochs", "1"]
+    more += ["--model.optim.optimizer", "SGD"]
     more += ["--trainer.limit_val_batches", "0", "--trainer.limit_train_batches", "2"]
     for strategy, callback in (
         ("ddp", "agreement.Contiguous"),
