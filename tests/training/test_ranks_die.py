@@ -183,6 +183,7 @@ def test_torchrun_restarts_after_a_kill(
         word.replace("benchmarks.resume_fuzz.Kill", "test_ranks_die.Trouble")
         for word in fuzzed(small_data, run, 0)[2:]
     ]
+    line += ["--checkpoints.every_minutes", "1e-9"]  # one is complete when the trouble comes
     with forks():
         code, told = start(torchrun(2, line), "kill:1:4", log)
     assert code == 0, told
