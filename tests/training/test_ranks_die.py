@@ -52,7 +52,7 @@ class Trouble(L.Callback):
 def command(data: Path, run: Path, *more: str) -> list[str]:
     own = "--data.batch_size 4 --trainer.max_epochs 2 --trainer.limit_train_batches 4 --trainer.devices 2"
     own += " --trainer.callbacks test_ranks_die.Trouble --trainer.limit_val_batches 0"
-    own += " --model.optim.nominal_batch_size 64"
+    own += " --model.optim.nominal_batch_size 64 --checkpoints.every_minutes 1e-9"
     return small_fit(data, run, *own.split(), *more)
 
 
