@@ -28,8 +28,7 @@ from boltbox.detector.data.label_table import LabelTable
 from boltbox.detector.model.boxes import area_xyxy
 
 RANKS, WORKERS = 2, 2
-_REPORT = "CACHE_MEMORY_REPORT"
-_STORE = re.compile(r"memfd:boltbox|/images/(?:train|val)-\d+-")
+REPORT = "CACHE_MEMORYREPORT"
 
 
 class Measure(L.Callback):
@@ -39,13 +38,14 @@ class Measure(L.Callback):
         trainer.strategy.barrier()  # all have read their images of the first epoch
         if trainer.is_global_zero and trainer.current_epoch == 1:
             stores = [i.store for i in trainer.datamodule.images.values() if i.store]  # type: ignore[attr-defined]
-            rows = [sizes(pid) for pid in family(os.getpid())]
+            files = {file_at(store.checks.ctypes.data) for store in stores}
+            rows = [sizes(pid, files) for pid in family(os.getpid())]
             report = {
                 "stored": sum(s.nbytes for s in stores),
                 "images": sum(int((s.checks > 0).sum()) for s in stores),
                 "processes": rows,
             }
-            Path(os.environ[_REPORT]).write_text(json.dumps(report))
+            Path(os.environ[REPORT]).write_text(json.dumps(report))
         trainer.strategy.barrier()
 
 
@@ -55,17 +55,27 @@ def family(pid: int) -> list[int]:
     return [pid, *(p for child in children for p in family(int(child)))]
 
 
-def sizes(pid: int) -> dict[str, int]:
-    """Of a process: PSS of all it has, and of what it has mapped of image stores, with the number
-    of such mappings."""
-    pss, store, maps, name = 0, 0, 0, ""
+def file_at(address: int) -> str:
+    """Device and inode of the file that this process has mapped there."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        place, _, _, device, inode = line.split()[:5]
+        first, last = (int(end, 16) for end in place.split("-"))
+        if first <= address < last:
+            return f"{device} {inode}"
+    raise ValueError(f"nothing is mapped at {address:#x}")
+
+
+def sizes(pid: int, files: set[str]) -> dict[str, int]:
+    """Of a process: PSS of all it has, and of what it has mapped of these files, with the number of
+    such mappings."""
+    pss, store, maps, is_store = 0, 0, 0, False
     for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
         if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
-            name = line.split(maxsplit=5)[5] if len(line.split(maxsplit=5)) > 5 else ""
-            maps += bool(_STORE.search(name))
+            is_store = " ".join(line.split()[3:5]) in files
+            maps += is_store
         elif line.startswith("Pss:"):
             size = int(line.split()[1]) * 1024
-            pss, store = pss + size, store + size * bool(_STORE.search(name))
+            pss, store = pss + size, store + size * is_store
     return {"pid": pid, "pss": pss, "store": store, "maps": maps}
 
 
@@ -80,7 +90,7 @@ def train(data: str, folder: Path, *options: str) -> dict[str, Any]:
     done = subprocess.run(
         line,
         cwd=root,
-        env={**os.environ, _REPORT: str(report)},
+        env={**os.environ, REPORT: str(report)},
         capture_output=True,
         text=True,
         timeout=600,
@@ -162,7 +172,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if _REPORT in os.environ:  # one of the processes that train
+    if REPORT in os.environ:  # one of the processes that train
         # the loaders' limit, on a machine with fewer cores
         os.sched_getaffinity = lambda pid: set(range(RANKS * WORKERS))
         cli.main([*sys.argv[1:], "--trainer.callbacks+=benchmarks.cache_memory.Measure"])

@@ -131,11 +131,11 @@ def test_processes_that_start_together_have_folders_of_their_own(here: Path) -> 
 @pytest.mark.usefixtures("quick_starts")
 def test_trainings_that_start_together(small_data: Path, here: Path) -> None:
     """Configuration, figures and checkpoints in a folder are of one training."""
-    runs = [start(small(small_data, "--seed_everything", str(seed))) for seed in range(TOGETHER)]
+    runs = [start(small(small_data, "--seed_everything", str(seed))) for seed in (0, 1)]
     told = [run.communicate()[0] for run in runs]
-    assert [run.returncode for run in runs] == [0] * TOGETHER, told
+    assert [run.returncode for run in runs] == [0, 0], told
     folders = sorted((here / "runs").iterdir())
-    assert [f.name for f in folders] == [f"fit-{k + 1}" for k in range(TOGETHER)]
+    assert [f.name for f in folders] == ["fit-1", "fit-2"]
     seeds = []
     for folder in folders:
         seeds.append(yaml.safe_load((folder / "config.yaml").read_text())["seed_everything"])
@@ -143,7 +143,7 @@ def test_trainings_that_start_together(small_data: Path, here: Path) -> None:
             content = load(folder / f"checkpoints/{name}.ckpt")
             assert yaml.safe_load(content["run"]["config"])["seed_everything"] == seeds[-1]
         assert not (folder / ".lock").exists()
-    assert sorted(seeds) == list(range(TOGETHER))
+    assert sorted(seeds) == [0, 1]
 
 
 @pytest.mark.usefixtures("quick_starts")
@@ -272,7 +272,7 @@ def test_a_file_system_without_locks(
     assert (here / "runs/fit-1/checkpoints/last.ckpt").is_file()
 
 
-@pytest.mark.parametrize("command", ["test", "predict", "anchors"])
+@pytest.mark.parametrize("command", ["test", "predict"])
 def test_a_training_keeps_its_files(
     command: str, trained: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,8 +18,9 @@ pytestmark = pytest.mark.usefixtures("quick_starts")
 
 
 def line(data: Path, run: Path, *more: str) -> list[str]:
-    """No checkpoint within epochs but that of a signal, and no search for anchors."""
-    quick = ("--autoanchor.enabled", "false")
+    """No checkpoint within epochs but that of a signal, no validation, no search for anchors."""
+    quick = ("--autoanchor.enabled", "false", "--doctor.enabled", "false")
+    quick += ("--trainer.check_val_every_n_epoch", "9")
     return command(data, run, workers=0, ranks=1, within_epochs=False, more=(*quick, *more))
 
 
@@ -114,21 +115,23 @@ def test_another_batch_size(
 
 def test_between_epochs(tmp_path: Path) -> None:
     data = make_demo(tmp_path / "data", train=24, val=8)
-    cli.main(line(data, tmp_path / "run", "--trainer.max_epochs", "1")[2:])
+    eight = ("--data.batch_size", "8")
+    cli.main(line(data, tmp_path / "run", "--trainer.max_epochs", "1", *eight)[2:])
     add(tmp_path)
-    assert resume(tmp_path) == 6 + 7 + 7
+    assert resume(tmp_path, *eight) == 3 + 4 + 4
 
 
 def test_fewer_images_do_not_delay_steps(tmp_path: Path) -> None:
     """The iterations of fewer images have lower numbers; the optimizer does not wait until they
     have caught up."""
     data = make_demo(tmp_path / "data", train=24, val=8)
-    words = line(data, tmp_path / "run", "--model.optim.nominal_batch_size", "4")[2:]
+    eight = ("--model.optim.nominal_batch_size", "8", "--data.batch_size", "8")
+    words = line(data, tmp_path / "run", *eight)[2:]
     cli.main([*words, "--trainer.max_epochs", "2"])
     before = torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)["global_step"]
     keep(12)(tmp_path)
     cli.main([*words, "--ckpt_path", "last"])
     assert (
         torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)["global_step"]
-        == before + 3
+        == before + 2
     )

@@ -60,12 +60,12 @@ def with_shm(size: str | None, run: Callable[[], None], log: Path) -> str:
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data.yaml of 128 images of 32 x 32 px."""
+    """The data.yaml of 64 images of 32 x 32 px."""
     root = tmp_path_factory.mktemp("many")
     for folder in ("images", "labels"):
         (root / folder).mkdir()
     rng = np.random.default_rng(0)
-    for i in range(128):
+    for i in range(64):
         cv2.imwrite(str(root / f"images/{i}.png"), rng.integers(0, 256, (32, 32, 3), np.uint8))
         (root / f"labels/{i}.txt").write_text(
             "".join(f"0 0.5 0.5 0.4 0.{k}\n" for k in range(1, i % 3 + 2))
@@ -104,7 +104,8 @@ def test_batches_larger_than_shm(many: Path, tmp_path: Path) -> None:
 def test_a_training_with_1_mb_of_shm(small_data: Path, tmp_path: Path) -> None:
     line = ["fit", "--data.dataset", str(small_data), "--data.image_size", "256", "--data.batch_size", "8",
             "--data.workers", "2", "--trainer.precision", "32-true",
-            "--data.cache", "ram", "--model.network.width_multiple", "0.125", "--trainer.max_epochs", "1", "--report.enabled", "false",
+            "--data.cache", "ram", "--model.network.width_multiple", "0.125", "--model.network.levels", "[5]",
+            "--doctor.enabled", "false", "--trainer.max_epochs", "1", "--report.enabled", "false",
             "--pictures.enabled", "false", "--autoanchor.enabled", "false", "--trainer.enable_progress_bar", "false",
             "--trainer.accelerator", "cpu", "--run", str(tmp_path / "run")]  # fmt: skip
     said = with_shm("1m", lambda: cli.main(line), tmp_path / "log")

@@ -58,6 +58,7 @@ def test_it_trains_and_resumes(page: Path, small_data: Path, tmp_path: Path) -> 
     """Killed with SIGKILL and resumed by other workers, it ends with the weights of a run that was
     never interrupted."""
     short = ["--trainer.max_epochs", "2", "--autoanchor.enabled", "false"]
+    short += ["--trainer.limit_train_batches", "3", "--trainer.limit_val_batches", "0"]
     own = ["--config", str(page / "own.yaml"), *short]
     reference, run = tmp_path / "reference", tmp_path / "run"
     with forks():

@@ -4,6 +4,7 @@ one cannot serve."""
 import importlib
 import json
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import onnx
 import pytest
 import timm
 import torch
-from agreement import apart, diaries_that_agree
+from agreement import apart
 from made_backbones import BACKBONE, CONVNEXT, EFFICIENT, FINE_TUNED, MAMBAOUT, RESNET, settled
 from made_options import made_detector
 from made_payloads import Call
@@ -25,17 +26,18 @@ from small_fit import small_fit
 from torch import Tensor
 
 import cli
-from benchmarks.resume_fuzz import command, start, trial
+from benchmarks.resume_fuzz import command, difference, start
 from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.model.network import YOLOv5
-from boltbox.detector.model.origin import UNRECORDED, origins_of
+from boltbox.detector.model.origin import UNRECORDED, describe_origins, origins_of
 from boltbox.detector.model.timm_backbone import TimmBackbone
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.weights.start import load_weights
 from boltbox.detector.weights.timm import load_backbone
 
-SHORT = [*FINE_TUNED, "--trainer.max_epochs", "2", "--autoanchor.enabled", "false"]
-SHORT += ["--model.network.levels", "[5]"]
+NAMES = ["disc", "ring", "star", "triangle", "cross"]
+ONE_LEVEL = ["--model.network.levels", "[5]"]
+ONE_BATCH = [*ONE_LEVEL, "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1"]
 CHANNELS = {1: 16, 2: 32, 3: 64, 4: 128, 5: 256}
 
 
@@ -237,41 +239,47 @@ def test_nothing_in_a_file_is_executed(
     assert not proof.exists()
 
 
-@pytest.fixture(scope="module")
-def reference(
-    small_data: Path, tmp_path_factory: pytest.TempPathFactory, quick_starts: None
-) -> Path:
-    """A run that was never interrupted, whose backbone has a rate of its own."""
-    run = tmp_path_factory.mktemp("reference") / "run"
-    assert start(command(small_data, run, 0, 1, within_epochs=False, more=SHORT)) == 0
-    return run
-
-
-def test_killed_runs_end_the_same(small_data: Path, tmp_path: Path, reference: Path) -> None:
-    kills = ["batch:7"]
-    hits, unlike = trial(tmp_path / "run", small_data, kills, 2, 1, reference, SHORT)
-    assert hits == len(kills)
-    assert not unlike
-
-
-def test_two_processes_train_as_one(small_data: Path, here: Path) -> None:
-    """Without batch norm that adapts to its batch, and so with equal gradients: all weights end up
-    alike."""
-    torch.manual_seed(0)
-    save_file(settled(timm.create_model(RESNET)).state_dict(), here / "model.safetensors")
-    more = [*FINE_TUNED, "--model.start.backbone_weights", str(here / "model.safetensors"), "--trainer.callbacks",
-            "agreement.Diary", "--trainer.max_epochs", "2", "--model.start.freeze", "10"]  # fmt: skip
-    cli.main(small_fit(small_data, here / "one", *more))
-    together(cli.main, small_fit(small_data, here / "two", *more, "--trainer.devices", "2"))
-    two = diaries_that_agree(here)
-    for name, value in two[0]["network"].items():
-        if "running" not in name and "num_batches" not in name:
-            assert torch.equal(value, two[1]["network"][name]), name
+@pytest.mark.usefixtures("quick_starts")
+def test_a_killed_run_ends_the_same(
+    small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Muon for neck and head, AdamW at its own rate for the backbone, also where the file that it
+    started from is gone and the options are open."""
+    save_file(timm.create_model(RESNET).state_dict(), here / "model.safetensors")
+    more = [
+        *BACKBONE,
+        *ONE_LEVEL,
+        "--model.optim.optimizer",
+        "auto",
+        "--model.optim.backbone_lr",
+        "null",
+    ]
+    more += [
+        "--trainer.max_epochs",
+        "2",
+        "--trainer.limit_train_batches",
+        "2",
+        "--trainer.limit_val_batches",
+        "1",
+    ]
+    more += ["--autoanchor.enabled", "false", "--doctor.enabled", "false"]
+    file = ["--model.start.backbone_weights", "model.safetensors"]
+    whole, run = here / "whole", here / "run"
+    cli.main([*command(small_data, whole, 0, 1, within_epochs=False, more=more)[2:], *file])
+    line = command(small_data, run, 0, 1, more=more)
+    assert start([*line, *file], "batch:2") == -signal.SIGKILL
+    (here / "model.safetensors").unlink()
+    cli.main([*line[2:], "--ckpt_path", "last"])
+    assert not difference(run, whole)
+    said = "recipe: Muon (auto: for a fresh network), lr0 0.016 (linear), the backbone's 0.001"
+    assert capsys.readouterr().out.count(said) == 2
 
 
 def test_sharded_training_equals_ddp(small_data: Path, here: Path) -> None:
     """Parameters shared out over two processes, among them a backbone with a rate of its own."""
-    more = [*FINE_TUNED, "--trainer.devices", "2", "--trainer.max_epochs", "1"]
+    more = [*FINE_TUNED, *ONE_LEVEL, "--trainer.devices", "2", "--trainer.max_epochs", "1"]
+    more += ["--model.optim.optimizer", "SGD"]
+    more += ["--trainer.limit_val_batches", "0", "--trainer.limit_train_batches", "2"]
     for strategy, callback in (
         ("ddp", "agreement.Contiguous"),
         ("fsdp2", "benchmarks.resume_fuzz.Kill"),
@@ -289,14 +297,9 @@ def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_file(
         timm.create_model(RESNET).state_dict(), folder / "model.safetensors", {"license": "mit"}
     )
-    words = [
-        *BACKBONE,
-        "--model.start.backbone_weights",
-        str(folder / "model.safetensors"),
-        "--trainer.max_epochs",
-        "1",
-    ]
-    cli.main(small_fit(small_data, folder / "run", *words, "--report.enabled", "true"))
+    words = [*BACKBONE, *ONE_BATCH, "--model.start.backbone_weights"]
+    words += [str(folder / "model.safetensors"), "--report.enabled", "true"]
+    cli.main(small_fit(small_data, folder / "run", *words))
     (folder / "model.safetensors").unlink()
     return folder / "run/checkpoints/best.ckpt"
 
@@ -323,28 +326,17 @@ def test_export(trained: Path, small_data: Path, here: Path, capsys: pytest.Capt
 def test_other_uses_of_a_checkpoint(trained: Path, small_data: Path, here: Path) -> None:
     """Test-time augmentation, an ensemble with a network of another kind, and a start for other
     classes."""
-    cli.main(small_fit(small_data, here / "plain", "--trainer.max_epochs", "1"))
-    member = str(here / "plain/checkpoints/best.ckpt")
-    cli.main(
-        [
-            "validate",
-            "--ckpt_path",
-            str(trained),
-            "--tta",
-            "true",
-            "--ensemble",
-            f"[{member}]",
-            "--report.enabled",
-            "false",
-            "--run",
-            "v",
-        ]
-    )
+    plain = made_detector(NAMES, width_multiple=0.125, depth_multiple=0.1, levels=[5])
+    content = {"state_dict": plain.state_dict(), "hyper_parameters": dict(plain.hparams)}
+    torch.save(content, here / "plain.ckpt")
+    line = f"validate --ckpt_path {trained} --tta true --ensemble [plain.ckpt] --run v"
+    cli.main([*line.split(), "--report.enabled", "false"])
     assert json.loads((here / "v/metrics.json").read_text())["images"] == 8
     options: dict[str, Any] = {
         "width_multiple": 0.125,
         "depth_multiple": 0.1,
         "backbone": f"timm/{RESNET}",
+        "levels": [5],
     }
     network = made_detector(["a", "b"], weights=str(trained), **options).network
     content = torch.load(trained, weights_only=True)["state_dict"]
@@ -354,30 +346,33 @@ def test_other_uses_of_a_checkpoint(trained: Path, small_data: Path, here: Path)
 
 
 def test_licences_are_told(
-    trained: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+    trained: Path,
+    small_data: Path,
+    here: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By validate and by the report; and of what starts from the checkpoint."""
+    """By the report and validate; and of what starts from the checkpoint, here compiled."""
     said = "weights: started from model.safetensors (licence: mit)"
     assert said in (trained.parents[1] / "report.html").read_text()
-    cli.main(["validate", "--ckpt_path", str(trained), "--run", "v"])
+    line = f"validate --ckpt_path {trained} --run v --report.enabled false"
+    cli.main(line.split())
     assert said in capsys.readouterr().out
-    assert said in (here / "v/report.html").read_text()
-    cli.main(
-        small_fit(
-            small_data,
-            here / "next",
-            *BACKBONE,
-            "--model.start.weights",
-            str(trained),
-            "--trainer.max_epochs",
-            "1",
-        )
-    )
-    quiet = ["--report.enabled", "false"]
-    cli.main(["validate", "--ckpt_path", "next/checkpoints/best.ckpt", "--run", "w", *quiet])
+    monkeypatch.setattr("boltbox.detector.training.compilation.BACKEND", "eager")
+    words = [
+        *BACKBONE,
+        *ONE_BATCH,
+        "--model.start.weights",
+        str(trained),
+        "--model.compile",
+        "true",
+    ]
+    cli.main(small_fit(small_data, here / "next", *words))
+    assert "the network is compiled" in capsys.readouterr().out
+    started = torch.load(here / "next/checkpoints/last.ckpt", weights_only=True)
     assert (
-        "weights: started from model.safetensors by way of best.ckpt (licence: mit)"
-        in capsys.readouterr().out
+        describe_origins(origins_of(started))
+        == "weights: started from model.safetensors by way of best.ckpt (licence: mit)"
     )
 
 
@@ -390,46 +385,12 @@ def test_what_is_not_recorded_is_not_called_from_scratch(trained: Path, here: Pa
     torch.save(content | {"origins": [1]}, here / "odd.ckpt")
     with pytest.raises(InputError, match=r"odd\.ckpt: "):
         load_weights(
-            YOLOv5(5, depth_multiple=0.1, width_multiple=0.125, backbone=f"timm/{RESNET}"),
+            YOLOv5(
+                5,
+                depth_multiple=0.1,
+                width_multiple=0.125,
+                backbone=f"timm/{RESNET}",
+                levels=[5],
+            ),
             here / "odd.ckpt",
         )
-
-
-def test_compiled(
-    small_data: Path,
-    here: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr("boltbox.detector.training.compilation.BACKEND", "eager")
-    cli.main(
-        small_fit(
-            small_data,
-            here / "run",
-            *BACKBONE,
-            "--trainer.max_epochs",
-            "1",
-            "--model.compile",
-            "true",
-        )
-    )
-    assert "the network is compiled" in capsys.readouterr().out
-
-
-def test_a_run_goes_on_as_its_file_made_it_start(
-    small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Muon for neck and head, AdamW at its own rate for the backbone, also where the file is gone
-    and the options are open."""
-    save_file(timm.create_model(RESNET).state_dict(), here / "model.safetensors")
-    open_ones = [*BACKBONE, "--model.optim.optimizer", "auto", "--model.optim.backbone_lr", "null"]
-    start = ["--model.start.backbone_weights", "model.safetensors", "--trainer.max_epochs", "1"]
-    cli.main(small_fit(small_data, here / "run", *open_ones, *start))
-    (here / "model.safetensors").unlink()
-    cli.main(
-        small_fit(
-            small_data, here / "run", *open_ones, "--ckpt_path", "last", "--trainer.max_epochs", "2"
-        )
-    )
-    line = "recipe: Muon (auto: for a fresh network), lr0 0.016 (linear), the backbone's 0.001"
-    assert capsys.readouterr().out.count(line) == 2

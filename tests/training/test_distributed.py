@@ -17,14 +17,13 @@ from made_datasets import lay_out, picture, save, yolo_line
 from original_recipe import yolov5_average
 from plain_loop import CLIP, EPOCHS, FixedNorms, Halves, halves, plain_loop, small_detector, spawn
 from ranks import together
-from small_fit import SMALL as ONE_LEVEL
+from small_fit import SMALL
 
 import cli
 from boltbox.callbacks import Warmup
 from boltbox.detector.system.rank_zero import first_to_report
 
 ROOT = Path(cli.__file__).parent
-SMALL = [*ONE_LEVEL, "--model.network.levels", "[3,4,5]"]
 
 
 class Figures(L.Callback):
@@ -102,8 +101,10 @@ def test_ten_steps_equal_those_of_one_process(alike: Path, here: Path) -> None:
 def test_gradients_are_summed_over_processes() -> None:
     """As a plain loop that adds the losses of both halves before each backward pass, through
     warm-up, windows and clipping, where the halves have different numbers of objects."""
-    module = small_detector()
-    wanted, _, _ = plain_loop(small_detector(), None, literal=False, shards=halves, training=False)
+    module = small_detector(levels=[5])
+    wanted, _, _ = plain_loop(
+        small_detector(levels=[5]), None, literal=False, shards=halves, training=False
+    )
     trained = FixedNorms(**module.hparams)
     trained.set_image_size(module.image_size)
     trained.batch_size = module.batch_size
@@ -155,14 +156,15 @@ def test_uneven_shares(seven: Path, here: Path, capfd: pytest.CaptureFixture[str
     both = ["--trainer.devices", "2"]
 
     def of_two() -> None:
-        cli.main(["fit", *line, *both, "--run", "run", "--trainer.max_epochs", "2", "--trainer.val_check_interval", "1",
-                  "--warmup.warmup_epochs", "0", "--model.network.bn_momentum", "0.03"])  # fmt: skip
         cli.main(["validate", *line, *both, *checkpoint, "--run", "two7", *three])
         cli.main(["test", *line, *both, *checkpoint, "--run", "two1"])
 
+    fit = ["--trainer.max_epochs", "1", "--trainer.val_check_interval", "1"]
+    fit += ["--warmup.warmup_epochs", "0", "--model.network.bn_momentum", "0.03"]
+    together(cli.main, ["fit", *line, *both, *fit, "--run", "run"])
     together(of_two)
     capfd.readouterr()
-    assert len(figures(here / "run")) == 4
+    assert len(figures(here / "run")) == 2
     assert figures(here / "run") == figures(here / "run", 1), (
         "both processes validate with the same average"
     )

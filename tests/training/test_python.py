@@ -70,7 +70,9 @@ def options(**given: Any) -> dict[str, Any]:
 
 
 def small_detector(data: DetectionData, **given: Any) -> Detector:
-    return made_detector(data.names, **{"width_multiple": 0.125, "depth_multiple": 0.1, **given})
+    return made_detector(
+        data.names, **{"width_multiple": 0.125, "depth_multiple": 0.1, "levels": [5], **given}
+    )
 
 
 def test_the_program_trains_what_the_command_trains(
@@ -80,7 +82,7 @@ def test_the_program_trains_what_the_command_trains(
     take."""
     replaced = {
         '"demo", image_size=128, batch_size=64': f'"{small_data}", image_size=64, batch_size=8, workers=0',
-        "max_epochs=60": 'max_epochs=1, accelerator="cpu", precision="32-true", callbacks=[Report(enabled=False)]',
+        "max_epochs=60": 'max_epochs=1, accelerator="cpu", precision="32-true", limit_train_batches=1, callbacks=[Report(enabled=False)]',
         "from boltbox import": "from boltbox.callbacks import Report\nfrom boltbox import",
         "conf=0.25": "conf=0.001",
     }
@@ -92,6 +94,7 @@ def test_the_program_trains_what_the_command_trains(
 
     line = "--data.image_size 64 --data.batch_size 8 --data.workers 0 --trainer.max_epochs 1"
     line += " --trainer.accelerator cpu --trainer.precision 32-true --report.enabled false"
+    line += " --trainer.limit_train_batches 1"
     cli.main(["fit", "--data.dataset", str(small_data), *line.split(), "--run", "command"])
     ours, theirs = (
         torch.load(here / run / "checkpoints/last.ckpt", weights_only=True)
@@ -140,7 +143,7 @@ def test_a_plain_trainer_says_what_it_lacks(capsys: pytest.CaptureFixture) -> No
     def told(**given: Any) -> list[str]:
         trainer = L.Trainer(max_epochs=1, **plain, **given)
         trainer.fit(
-            made_detector(["a", "b"], width_multiple=0.125, image_size=64),
+            made_detector(["a", "b"], width_multiple=0.125, levels=[5], image_size=64),
             DataLoader(batches()[:1], batch_size=None),  # type: ignore[arg-type]
         )
         return [
@@ -275,7 +278,7 @@ def test_callbacks_work_alone(small_data: Path, here: Path, capsys: pytest.Captu
     L.Trainer(
         callbacks=[AutoAnchor(), boltbox.callbacks.RunFolder(), boltbox.callbacks.DoctorCheck()],
         **plain | {"default_root_dir": here / "own"},
-    ).fit(made_detector(["a", "b"], width_multiple=0.125, image_size=64), loader)
+    ).fit(made_detector(["a", "b"], width_multiple=0.125, levels=[5], image_size=64), loader)
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if line.startswith("data of your own: ")] == [
         "data of your own: anchors stay as they are; they are not compared with the labels",

@@ -21,10 +21,10 @@ from boltbox.callbacks import Warmup
 def test_training_equals_a_plain_loop_to_the_last_bit(half: bool, literal: bool) -> None:
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0) if half else None
     wanted, wanted_average, wanted_steps = plain_loop(
-        small_detector(literal=literal), scaler, literal
+        small_detector(literal=literal, levels=[5]), scaler, literal
     )
 
-    module, steps = small_detector(literal=literal), Steps()
+    module, steps = small_detector(literal=literal, levels=[5]), Steps()
     trainer = L.Trainer(
         accelerator="cpu",
         max_epochs=EPOCHS,
@@ -62,7 +62,7 @@ def test_after_a_roll_back_every_rate_is_lower() -> None:
     """The starting rate of the biases too, which is the highest of all."""
     used = []
     for scale in (1.0, 0.5):
-        module, rates = small_detector(), BiasRates()
+        module, rates = small_detector(levels=[5]), BiasRates()
         module.lr_scale = scale
         spawn(1, max_epochs=2, callbacks=[Warmup(), rates]).fit(
             module, DataLoader(batches(), batch_size=None)

@@ -35,7 +35,7 @@ def made(
     """As in docs/python.md, smaller; 24 images."""
     L.seed_everything(0)
     module = DetectionData(str(data), **SMALL | {"batch_size": batch_size, "val_batch_size": 8})
-    detector = small_detector(module, levels=[5], lr0=lr0)
+    detector = small_detector(module, lr0=lr0)
     return (
         L.Trainer(
             **options(run=run, max_epochs=epochs, limit_train_batches=1.0, limit_val_batches=0)
@@ -75,19 +75,20 @@ def test_the_rate_it_finds_is_trained_with(
     assert found != 0.008
     assert (detector.lr, detector.hparams["optim"]["lr0"]) == (found, found)
     capsys.readouterr()
+    trainer.fit_loop.max_epochs = 1
     trainer.fit(detector, data)
     told = capsys.readouterr().out
     assert f"lr0 {found:g} (" in told
     assert "run folder tuned, new;" in told
     assert yaml.safe_load(Path("tuned/config.yaml").read_text())["model"]["optim"]["lr0"] == found
 
-    trainer, detector, data = made(small_data, "given", 5, lr0=found)
+    trainer, detector, data = made(small_data, "given", 1, lr0=found)
     trainer.fit(detector, data)
     assert equal("tuned", "given")
 
 
 def test_the_batch_size_it_finds_is_trained_with(small_data: Path, here: Path) -> None:
-    trainer, detector, data = made(small_data, "tuned", 2)
+    trainer, detector, data = made(small_data, "tuned", 1)
     assert (
         Tuner(trainer).scale_batch_size(detector, datamodule=data, max_trials=2, steps_per_trial=1)
         == 4
@@ -95,6 +96,6 @@ def test_the_batch_size_it_finds_is_trained_with(small_data: Path, here: Path) -
     trainer.fit(detector, data)
     assert yaml.safe_load(Path("tuned/config.yaml").read_text())["data"]["batch_size"] == 4
 
-    trainer, detector, data = made(small_data, "given", 2, batch_size=4)
+    trainer, detector, data = made(small_data, "given", 1, batch_size=4)
     trainer.fit(detector, data)
     assert equal("tuned", "given")

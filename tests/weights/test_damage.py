@@ -2,10 +2,10 @@
 reader, before memory is taken."""
 
 import io
+import multiprocessing
 import pickle
 import random
-import subprocess
-import sys
+import resource
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +24,7 @@ import cli
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 from boltbox.detector.weights.timm import read_tensors
+from boltbox.detector.weights.torch_file import load_torch_file
 from boltbox.detector.weights.trained import read_trained
 from boltbox.detector.weights.yolov5 import read_yolov5
 from boltbox.detector.weights.yolox import read_yolox
@@ -102,8 +103,8 @@ def test_a_flipped_bit_changes_no_tensor(kind: str, files: dict[str, Path]) -> N
     nothing."""
     rng, whole = random.Random(0), files[kind]
     expected, size = READERS[kind](whole), whole.stat().st_size
-    places = [rng.randrange(size) for _ in range(30)] + [
-        size - 1 - rng.randrange(size // 20) for _ in range(30)
+    places = [rng.randrange(size) for _ in range(20)] + [
+        size - 1 - rng.randrange(size // 20) for _ in range(20)
     ]
     outcomes = []
     for at in places:
@@ -119,7 +120,7 @@ def test_a_flipped_bit_changes_no_tensor(kind: str, files: dict[str, Path]) -> N
         else:
             assert found.keys() == expected.keys()
             assert all(torch.equal(found[name], expected[name]) for name in found)
-    assert sum(outcomes[:30]) > 20
+    assert sum(outcomes[:20]) > 13
 
 
 DOORS = {
@@ -242,19 +243,16 @@ CLAIMS: dict[str, Callable[[], bytes]] = {
     "a record larger than the file": lambda: claimed(b"archive/data/0", 2**31),
     "one record a thousand times": shared,
 }
-READ = """
-import resource, sys
-from pathlib import Path
-from boltbox.detector.weights.torch_file import load_torch_file
-from boltbox.detector.system.errors import InputError
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-for path in sys.argv[1:]:
-    try:
-        load_torch_file(Path(path))
-    except InputError as e:
-        print(e)
-    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
-"""
+
+
+def read_and_tell(paths: list[Path], told: Any) -> None:
+    """In a process of its own: what reading each file ends in, and by how many MB it has grown."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for path in paths:
+        with pytest.raises(InputError) as refusal:
+            load_torch_file(path)
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        told.send((str(refusal.value), grown // 1024))
 
 
 def test_a_claimed_size_takes_no_memory(
@@ -265,13 +263,15 @@ def test_a_claimed_size_takes_no_memory(
     for path, made in zip(paths, CLAIMS.values(), strict=True):
         path.write_bytes(made())
         assert path.stat().st_size < 2_000_000
-    ran = subprocess.run(
-        [sys.executable, "-c", READ, *map(str, paths)], capture_output=True, text=True, check=True
-    )
-    lines = ran.stdout.splitlines()
-    for path, message, grown in zip(paths, lines[::2], lines[1::2], strict=True):
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    reader = multiprocessing.get_context("fork").Process(target=read_and_tell, args=(paths, theirs))
+    reader.start()
+    theirs.close()
+    for path in paths:
+        message, grown = ours.recv()
         assert message.startswith(f"{path}: ")
         assert "refused" in message
-        assert int(grown) < 50
+        assert grown < 50
         line = [*small_fit(small_data, tmp_path / "run"), "--model.start.weights", str(path)]
         refused(line, path, "refused", capsys)
+    reader.join()

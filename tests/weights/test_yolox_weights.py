@@ -2,6 +2,7 @@
 network written from the paper (arXiv 2107.08430), neither of which knows how the reader names
 things."""
 
+import functools
 import os
 from collections import OrderedDict
 from collections.abc import Callable
@@ -101,8 +102,13 @@ def tensors_of(layers: Layers) -> OrderedDict[str, Tensor]:
     return tensors
 
 
-def yolox(depth: float = 0.33, width: float = 0.125, classes: int = 80) -> OrderedDict[str, Tensor]:
+@functools.cache
+def made(depth: float, width: float, classes: int) -> OrderedDict[str, Tensor]:
     return tensors_of(layers_of_yolox(depth, width, classes))
+
+
+def yolox(depth: float = 0.33, width: float = 0.125, classes: int = 80) -> OrderedDict[str, Tensor]:
+    return OrderedDict(made(depth, width, classes))
 
 
 def write(path: Path, model: Any, zip_format: bool = True, **more: Any) -> Path:
