@@ -28,7 +28,7 @@ from boltbox.detector.data.label_table import LabelTable
 from boltbox.detector.model.boxes import area_xyxy
 
 RANKS, WORKERS = 2, 2
-REPORT = "CACHE_MEMORYREPORT"
+REPORT = "CACHE_MEMORY_REPORT"
 
 
 class Measure(L.Callback):
