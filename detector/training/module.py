@@ -18,10 +18,12 @@ from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.model.origin import origins_of, to_plain
 from boltbox.detector.model.sharding import shard
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.batch_size import choose_batch_size
 from boltbox.detector.training.compilation import Compilation
 from boltbox.detector.training.evaluation import EvaluationModule
 from boltbox.detector.training.gradient_window import GradientWindow, ends_in_step
+from boltbox.detector.training.known_objects import known_share
 from boltbox.detector.training.optimizer import OptimOptions, set_rates
 from boltbox.detector.training.recipe import global_batch_size, print_missing
 from boltbox.detector.weights.start import StartOptions
@@ -32,6 +34,9 @@ ADVICE = (
     "leave out the options that differ from its own, or start from its weights with"
     " --model.start.weights"
 )
+# images that are looked at before a training from weights, and the share of their objects from
+# which on AdamW keeps what the weights know (benchmarks/optimizers.md)
+EXAMPLES, KNOWN = 64, 0.3
 T = TypeVar("T")
 
 
@@ -88,7 +93,8 @@ class Detector(EvaluationModule):
             )
         self.literal = literal
         self.network = network.build(len(names)).to(memory_format=torch.channels_last)
-        start.load(self.network, names, keep_anchors=network.anchors is not None)
+        knows = start.load(self.network, names, keep_anchors=network.anchors is not None)
+        self.undecided = knows and "optimizer" in self.auto_names  # until the data are known
         self.frozen = start.frozen(self.network)
         self.loss = loss.build(len(names), self.network.strides, literal)
         self.batch_size, self.seed = 16, 0  # of the data, once they are known
@@ -155,9 +161,24 @@ class Detector(EvaluationModule):
                     shard(network, self.device_mesh["data_parallel"])
 
     def configure_optimizers(self) -> Optimizer:
-        if not isinstance(getattr(self.trainer, "datamodule", None), DetectionData):
+        data: Any = getattr(self.trainer, "datamodule", None)
+        if not isinstance(data, DetectionData):
             self.batch_size = global_batch_size(self.trainer) or self.batch_size
+        elif self.undecided and not self.trainer.ckpt_path:
+            self._choose_by_examples(data)
         return self.optim.build(self.network, self.batch_size)
+
+    def _choose_by_examples(self, data: DetectionData) -> None:
+        """AdamW stays if the weights know the objects."""
+        self.undecided = False
+        share = self.trainer.strategy.broadcast(known_share(self.network, data.examples(EXAMPLES)))
+        if share < KNOWN:
+            left_open: dict[str, Any] = dict.fromkeys(self.auto_names) | {"optimizer": "auto"}
+            self.optim = replace(self.optim, **left_open).chosen(None, None)
+            rank_zero_print(
+                f"weights: their boxes find {share:.0%} of the objects before any training, fewer"
+                f" than {KNOWN:.0%}: trained as a fresh network is"
+            )
 
     def on_fit_start(self) -> None:
         print_missing(self.trainer)

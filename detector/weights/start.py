@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from boltbox.detector.model.network import YOLOv5
@@ -46,9 +47,12 @@ class StartOptions:
         """By name, in plain types that a checkpoint holds, without the files."""
         return {"reuse_head": self.reuse_head, "freeze": self.freeze}
 
-    def load(self, network: YOLOv5, names: Sequence[str], keep_anchors: bool) -> None:
+    def load(self, network: YOLOv5, names: Sequence[str], keep_anchors: bool) -> bool:
         """Start a network from the files, if any are given, and note them in its `origins`; prints
         a line for each. names: of its classes.
+
+        Returns:
+            whether its head was trained to find objects.
 
         Raises:
             InputError: the files do not fit the network, or are none of these.
@@ -58,6 +62,8 @@ class StartOptions:
                 "model.start.weights starts the backbone too: give it or"
                 " model.start.backbone_weights, not both"
             )
+        head = next(network.head.parameters())
+        fresh = head.detach().clone()
         if self.weights:
             line = load_weights(network, self.weights, names, keep_anchors, self.reuse_head)
             rank_zero_print(line)
@@ -70,6 +76,7 @@ class StartOptions:
             line, origin = load_backbone(network.backbone, self.backbone_weights)
             network.origins = [origin]
             rank_zero_print(line)
+        return not torch.equal(head, fresh)
 
     def frozen(self, network: YOLOv5) -> list[nn.Module]:
         """The layers that stay as they are: of a timm backbone the body alone. Their parameters are

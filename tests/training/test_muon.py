@@ -11,12 +11,15 @@ from made_options import made_detector
 from small_fit import small_fit
 from torch import nn
 
+import boltbox.detector.training.module
 import cli
 from boltbox.callbacks import AutoAnchor, Pictures, Report, recipe
 from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.sample import Batch
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.training.known_objects import known_share
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.muon import Muon, orthogonalised
 from boltbox.detector.training.optimizer import OptimOptions
@@ -114,24 +117,72 @@ def test_weights_that_are_no_matrices_are_left_to_adamw() -> None:
 
 
 def test_auto_goes_by_what_a_training_starts_from(
-    small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+    small_data: Path,
+    here: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Muon for a fresh network, AdamW for one that was trained before; a run goes on as it
-    began."""
+    """Muon for a fresh network and for weights that do not find the objects, AdamW for those that
+    do; a run goes on as it began."""
 
     def told(run: str, *more: str) -> str:
         one = "--trainer.limit_train_batches 1 --trainer.limit_val_batches 0"
         cli.main(small_fit(small_data, here / run, *one.split(), *more))
-        return next(
-            line for line in capsys.readouterr().out.splitlines() if line.startswith("recipe:")
-        )
+        lines = capsys.readouterr().out.splitlines()
+        return "\n".join(line for line in lines if line.startswith(("weights:", "recipe:")))
 
     one, two = (["--trainer.max_epochs", str(epochs)] for epochs in (1, 2))
-    assert "recipe: Muon (auto: for a fresh network), lr0 0.008" in told("fresh", *one)
-    tuned = told("tuned", "--model.start.weights", "fresh/checkpoints/last.ckpt", *one)
-    assert "recipe: AdamW (auto: for trained weights), lr0 0.001" in tuned
+    assert "recipe: Muon (auto: for a fresh network), lr0 0.008" in told(
+        "fresh", "--seed_everything", "1", *one
+    )
+    weights = ["--model.start.weights", "fresh/checkpoints/last.ckpt"]
+    # a network of this size finds about half of them by chance
+    monkeypatch.setattr(boltbox.detector.training.module, "KNOWN", 0.99)
+    unknown = told("unknown", *weights, *one)
+    assert "weights: their boxes find " in unknown
+    assert "of the objects before any training, fewer than 99%" in unknown
+    assert "recipe: Muon (auto: for a fresh network), lr0 0.008" in unknown
+    assert "AdamW" in told("asked", *weights, *one, "--model.optim.optimizer", "AdamW")
+    monkeypatch.setattr(boltbox.detector.training.module, "KNOWN", 0.0)
+    tuned = told("tuned", *weights, *one)
+    assert tuned.startswith("recipe: AdamW (auto: for trained weights), lr0 0.001")
+    monkeypatch.setattr(boltbox.detector.training.module, "KNOWN", 0.99)
     goes_on = told("tuned", "--ckpt_path", "last", *two)
-    assert "recipe: AdamW (auto: for trained weights), lr0 0.001" in goes_on
+    assert goes_on.startswith("recipe: AdamW (auto: for trained weights), lr0 0.001")
+
+
+class Told(nn.Module):
+    """A network that says these boxes, whatever the image."""
+
+    def __init__(self, boxes: torch.Tensor) -> None:
+        super().__init__()
+        self.boxes = nn.Parameter(boxes)
+
+    def forward(self, images: torch.Tensor) -> list[torch.Tensor]:
+        return [self.boxes.expand(len(images), -1, -1)]
+
+    def decode(self, raw: list[torch.Tensor]) -> torch.Tensor:
+        return raw[0]
+
+
+def test_the_share_of_objects_that_weights_find() -> None:
+    """By objectness alone: whatever the class, however low; by half, and not by another's box."""
+    boxes = torch.tensor(
+        [
+            [8.0, 8, 8, 8, 0.9, 0.0],  # exactly the first object
+            [40.0, 8, 8, 8, 0.002, 0.0],  # the second, shifted by a quarter
+            [8.0, 40, 8, 8, 0.9, 0.0],  # the third, shifted by half
+            [40.0, 40, 8, 8, 0.0005, 0.0],  # the fourth, too unsure
+        ]
+    )
+    objects = torch.tensor([[8.0, 8, 8, 8], [38.0, 8, 8, 8], [8.0, 44, 8, 8], [40.0, 40, 8, 8]])
+    targets = torch.cat((torch.zeros(4, 2), objects / 64), 1)
+    targets[:, 1] = torch.arange(4)
+    batch = Batch(torch.zeros(1, 3, 64, 64, dtype=torch.uint8), targets, [0], [None], [])
+    network = Told(boxes).train()
+    assert known_share(network, [batch]) == 0.5
+    assert network.training
+    assert known_share(network, [batch._replace(targets=targets[:0])]) == 1.0
 
 
 def test_a_script_goes_on_as_it_began(small_data: Path, here: Path) -> None:
