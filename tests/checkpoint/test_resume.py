@@ -127,7 +127,7 @@ def test_a_killed_wandb_run_is_continued(
     short = [*THREE, "--trainer.limit_train_batches", "1"]
     config = ["--config", str(ROOT / "configs/wandb.yaml"), "--ckpt_path", "auto"]
     line = command(small_data, run, workers=0, ranks=1, more=[*short, *config])
-    assert start(line, "batch:1") == -signal.SIGKILL
+    assert start(line, "batch:2") == -signal.SIGKILL
     assert start(line) == 0
     files = sorted(run.glob("wandb/offline-run-*/*.wandb"))
     assert len(files) == 2
