@@ -94,7 +94,8 @@ class Detector(EvaluationModule):
         self.literal = literal
         self.network = network.build(len(names)).to(memory_format=torch.channels_last)
         knows = start.load(self.network, names, keep_anchors=network.anchors is not None)
-        self.undecided = knows and "optimizer" in self.auto_names  # until the data are known
+        # AdamW or Muon, until the data are known; a rate that is given was meant for AdamW
+        self.undecided = knows and {"optimizer", "lr0"} <= {*self.auto_names}
         self.frozen = start.frozen(self.network)
         self.loss = loss.build(len(names), self.network.strides, literal)
         self.batch_size, self.seed = 16, 0  # of the data, once they are known

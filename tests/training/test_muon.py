@@ -142,7 +142,7 @@ def test_auto_goes_by_what_a_training_starts_from(
     assert "weights: their boxes find " in unknown
     assert "of the objects before any training, fewer than 99%" in unknown
     assert "recipe: Muon (auto: for a fresh network), lr0 0.008" in unknown
-    assert "AdamW" in told("asked", *weights, *one, "--model.optim.optimizer", "AdamW")
+    assert "AdamW" in told("asked", *weights, *one, "--model.optim.lr0", "0.002")
     monkeypatch.setattr(boltbox.detector.training.module, "KNOWN", 0.0)
     tuned = told("tuned", *weights, *one)
     assert tuned.startswith("recipe: AdamW (auto: for trained weights), lr0 0.001")
