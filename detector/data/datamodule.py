@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -234,20 +234,6 @@ class DetectionData(L.LightningDataModule):
 
     def test_dataloader(self) -> DataLoader:
         return self._evaluation_loader("test")
-
-    def examples(self, most: int) -> Iterator[Batch]:
-        """Training images with objects, spread over the data set, each as validation would see it.
-
-        Args:
-            most: images.
-        """
-        labels = self.datasets["train"].labels
-        inputs = EvaluationInput(self.image_size, self.stride)
-        shapes = inputs.batches(labels.sizes, 1)[1]
-        samples = EvaluationSamples(self.images["train"], inputs, shapes)
-        shown = np.flatnonzero(np.diff(labels.starts))
-        for i in shown[:: -(-len(shown) // most)].tolist():
-            yield collate_items([samples[i]])
 
     def _evaluation_loader(self, split: str) -> DataLoader:
         tile = None if self.trainer and self._fitting else self.tile_size

@@ -216,9 +216,7 @@ def _file_content(path: Path) -> Content:
         raise InputError(f"data.dataset {e}; {wanted}") from None
     if not isinstance(content, dict):
         hint = "" if path.suffix in (".yaml", ".yml") else f"; {conversion(path.parent)}"
-        raise InputError(
-            f"data.dataset {path}: expected a map with the keys train, val, names{hint}"
-        )
+        raise InputError(f"data.dataset {path}: expected a map (train, val, names){hint}")
     return content
 
 

@@ -13,14 +13,14 @@ from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.postprocess import nms
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def known_share(network: YOLOv5, batches: Iterable[Batch]) -> float:
     """Share of the objects, whatever their class, that one of an image's 300 boxes of the highest
     objectness overlaps by half; 1 where there is no object.
 
     Args:
         network: its mode is the same afterwards.
-        batches: of labelled images, as `DetectionData.examples` gives them.
+        batches: of labelled images, as `examples` gives them.
     """
     found, objects, device = 0, 0, next(network.parameters()).device
     training = network.training

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, examples
 from boltbox.detector.data.sample import Batch, rescaled
 from boltbox.detector.model.loss import LossOptions, add_losses, mean_losses
 from boltbox.detector.model.network_options import NetworkOptions
@@ -172,7 +173,9 @@ class Detector(EvaluationModule):
     def _choose_by_examples(self, data: DetectionData) -> None:
         """AdamW stays if the weights know the objects."""
         self.undecided = False
-        share = self.trainer.strategy.broadcast(known_share(self.network, data.examples(EXAMPLES)))
+        inputs = EvaluationInput(data.image_size, data.stride)
+        looked_at = examples(data.images["train"], inputs, EXAMPLES)
+        share = self.trainer.strategy.broadcast(known_share(self.network, looked_at))
         if share < KNOWN:
             left_open: dict[str, Any] = dict.fromkeys(self.auto_names) | {"optimizer": "auto"}
             self.optim = replace(self.optim, **left_open).chosen(None, None)

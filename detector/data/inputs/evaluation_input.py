@@ -5,7 +5,7 @@ predict, the Python API, videos and tiles.
     network boxes in its pixels -> LetterboxInfo.to_file -> boxes in the file's pixels
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -115,6 +115,15 @@ class EvaluationSamples:
             return self.inputs.sample(dataset[index].replace(truth=truth), (height, width))
         sample = letterbox_sample(self.images[index], (height, width), scaleup=False)
         return sample.replace(image=sample.image.render(), truth=truth)
+
+
+def examples(images: ResizedImages, inputs: EvaluationInput, most: int) -> Iterator[Batch]:
+    """Up to `most` of the images that have objects, spread over the data set, each a batch."""
+    labels = images.dataset.labels
+    samples = EvaluationSamples(images, inputs, inputs.batches(labels.sizes, 1)[1])
+    shown = np.flatnonzero(np.diff(labels.starts))
+    for i in shown[:: -(-len(shown) // most)].tolist():
+        yield collate_items([samples[i]])
 
 
 def collate_items(items: Sequence[Sample | Batch | None]) -> Batch:
