@@ -124,10 +124,9 @@ def test_a_killed_wandb_run_is_continued(
     wandb.init(dir=tmp_path).finish()
     assert "WANDB_SERVICE" in os.environ
     run = tmp_path / "run"
-    short = [*THREE, "--trainer.limit_train_batches", "1"]
     config = ["--config", str(ROOT / "configs/wandb.yaml"), "--ckpt_path", "auto"]
-    line = command(small_data, run, workers=0, ranks=1, more=[*short, *config])
-    assert start(line, "batch:2") == -signal.SIGKILL
+    line = command(small_data, run, workers=0, ranks=1, more=[*THREE, *config])
+    assert start(line, "batch:4") == -signal.SIGKILL
     assert start(line) == 0
     files = sorted(run.glob("wandb/offline-run-*/*.wandb"))
     assert len(files) == 2
