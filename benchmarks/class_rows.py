@@ -1,7 +1,7 @@
 """What the class rows of weights are worth where a data set has classes of the same name.
 
     python -m benchmarks.class_rows coco128_val128 runs/class_rows
-    python -m benchmarks.recipes --data runs/class_rows/*/data.yaml --seeds 0 1 --recipe "default=" \
+    python -m benchmarks.recipes --data runs/class_rows/*/data.yaml --seeds 0 --recipe "default=" \
         --folder runs/rows -- --trainer.max_epochs 30 --data.image_size 320 \
         --model.start.weights yolov5n.pt
 

@@ -8,6 +8,7 @@ import torch
 from torchvision.ops import box_iou
 
 from boltbox.detector.data.sample import Batch, finish_on_device
+from boltbox.detector.inference.predictor import dtype_of
 from boltbox.detector.model.boxes import cxcywh_to_xyxy
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.postprocess import nms
@@ -27,7 +28,8 @@ def known_share(network: YOLOv5, batches: Iterable[Batch]) -> float:
     network.eval()
     for batch in batches:
         batch = finish_on_device(batch._replace(images=batch.images.to(device)))
-        boxes = network.decode(network(batch.images))[..., :5]
+        raw = [maps.float() for maps in network(batch.images.to(dtype_of(network)))]
+        boxes = network.decode(raw)[..., :5]
         alone = torch.cat((boxes, torch.ones_like(boxes[..., :1])), 2)  # one class, which is sure
         height, width = batch.images.shape[2:]
         sides = boxes.new_tensor([width, height, width, height])
