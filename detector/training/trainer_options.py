@@ -138,6 +138,11 @@ def check_combinations(options: Any) -> None:
         obstacle = "needs GPUs: torch cannot do it on a CPU"
     if trainer.sync_batchnorm and obstacle:
         raise InputError(f"trainer.sync_batchnorm {obstacle}; leave it out")
+    if trainer.precision in ("16-true", "bf16-true"):
+        raise InputError(
+            f"trainer.precision {trainer.precision}: most steps of a training are smaller than the"
+            " digits of such weights; give 16-mixed or bf16-mixed"
+        )
     if strategy == "fsdp2" and trainer.precision not in (*FULL_PRECISION, "bf16", "bf16-mixed"):
         raise InputError(
             "trainer.strategy fsdp2 goes together with trainer.precision 32-true and bf16-mixed"

@@ -164,7 +164,8 @@ def refusal(capsys: pytest.CaptureFixture[str], *line: str) -> str:
 
 def test_what_does_not_combine_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sharded = ["--trainer.strategy", "fsdp2", "--trainer.precision"]
-    told = refusal(capsys, *sharded, "16-true")
+    assert "give 16-mixed or bf16-mixed" in refusal(capsys, "--trainer.precision", "bf16-true")
+    told = refusal(capsys, *sharded, "16")
     assert "trainer.precision 32-true and bf16-mixed only: losses cannot be scaled" in told
     told = refusal(capsys, *sharded, "32-true", "--trainer.sync_batchnorm", "true")
     assert "trainer.sync_batchnorm does not go together with fsdp2" in told
