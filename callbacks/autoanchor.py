@@ -19,6 +19,8 @@ from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.recipe import data_of
 
+FRESH, TRAINED = 0.98, 0.9  # limits of BPR: YOLOv5's, and for anchors that boxes were trained with
+
 
 class AutoAnchor(L.Callback):
     """Before a new training: anchors that fit the labels badly at this image size are replaced, if
@@ -32,10 +34,11 @@ class AutoAnchor(L.Callback):
 
     Args:
         enabled: Off: the anchors stay as they are.
-        bpr_limit: Anchors with a best possible recall above this are kept.
+        bpr_limit: Anchors with a best possible recall above this are kept; none: above 0.98, as
+            in YOLOv5, or above 0.9 where the head's boxes were trained with them.
     """
 
-    def __init__(self, enabled: bool = True, bpr_limit: ClosedUnitInterval = 0.98) -> None:
+    def __init__(self, enabled: bool = True, bpr_limit: ClosedUnitInterval | None = None) -> None:
         self.enabled, self.bpr_limit = enabled, bpr_limit
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -81,15 +84,18 @@ class AutoAnchor(L.Callback):
         )
         before = head.anchors_px.cpu().numpy().astype(float)
         bpr, seen = measure(before.reshape(-1, 2), sizes, anchor_t).bpr, None
-        fits = bpr > self.bpr_limit
+        limit = self.bpr_limit
+        if limit is None:
+            limit = TRAINED if detector.taken.head else FRESH
+        fits = bpr > limit
         if isinstance(asked, list):
-            below = "" if fits else f", below {self.bpr_limit:g}"
+            below = "" if fits else f", below {limit:g}"
             reason = f"anchors of model.network.anchors are kept (BPR {bpr:.4f}{below})"
             choice = Choice(before, False, reason, warning=not fits)
         else:
             force = isinstance(asked, int)
             seen = data.train_samples.object_sizes(512) if force or not fits else None
-            how = {"bpr_limit": self.bpr_limit, "seed": data.seed, "force": force}
+            how = {"bpr_limit": limit, "seed": data.seed, "force": force}
             choice = choose_anchors(before, network.strides, sizes, seen, anchor_t, **how)
         seen = np.zeros((0, 2)) if seen is None else seen
         return choice, anchor_report(before, choice, network.strides, sizes, seen, anchor_t)

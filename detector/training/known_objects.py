@@ -1,42 +1,64 @@
-"""How many of a data set's objects a network finds before it is trained on them."""
+"""What a network knows of a data set's objects before it is trained on them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torchvision.ops import box_iou
 
 from boltbox.detector.data.sample import Batch, finish_on_device
+from boltbox.detector.evaluation.class_metrics import class_metrics, match
 from boltbox.detector.inference.predictor import dtype_of
 from boltbox.detector.model.boxes import cxcywh_to_xyxy
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.postprocess import nms
 
 
-@torch.no_grad()
-def known_share(network: YOLOv5, batches: Iterable[Batch]) -> float:
-    """Share of the objects, whatever their class, that one of an image's 300 boxes of the highest
-    objectness overlaps by half; 1 where there is no object.
+class Known(NamedTuple):
+    """found: share of the objects, whatever their class, that one of an image's 300 boxes of the
+    highest objectness overlaps by half; 1 where there is no object · map50: mAP50 of its
+    detections, the AP50 of a class that it was not trained on being 0."""
 
+    found: float
+    map50: float
+
+
+@torch.no_grad()
+def known_objects(network: YOLOv5, batches: Iterable[Batch], trained: Sequence[int]) -> Known:
+    """
     Args:
         network: its mode is the same afterwards.
         batches: of labelled images, as `examples` gives them.
+        trained: classes that it was trained on.
     """
-    found, objects, device = 0, 0, next(network.parameters()).device
-    training = network.training
+    found, device, training = 0, next(network.parameters()).device, network.training
+    matches, scores, classes, true_classes = [], [], [], [np.zeros(0, np.int64)]
     network.eval()
     for batch in batches:
         batch = finish_on_device(batch._replace(images=batch.images.to(device)))
         raw = [maps.float() for maps in network(batch.images.to(dtype_of(network)))]
-        boxes = network.decode(raw)[..., :5]
-        alone = torch.cat((boxes, torch.ones_like(boxes[..., :1])), 2)  # one class, which is sure
+        decoded = network.decode(raw).cpu()
+        alone = torch.cat((decoded[..., :5], torch.ones_like(decoded[..., :1])), 2)  # one class
         height, width = batch.images.shape[2:]
-        sides = boxes.new_tensor([width, height, width, height])
-        for i, result in enumerate(nms(alone)):
-            labels = batch.targets[batch.targets[:, 0] == i, 2:].to(boxes) * sides
-            overlaps = box_iou(cxcywh_to_xyxy(labels), result.boxes)
-            found += int((overlaps > 0.5).any(1).sum())
-            objects += len(labels)
+        sides = torch.tensor([width, height, width, height])
+        both = zip(nms(alone), nms(decoded, multi_label=False), strict=True)
+        for i, (any_class, own) in enumerate(both):
+            rows = batch.targets[batch.targets[:, 0] == i].float().cpu()
+            boxes, numbers = cxcywh_to_xyxy(rows[:, 2:] * sides), rows[:, 1].long().numpy()
+            found += int((box_iou(boxes, any_class.boxes) > 0.5).any(1).sum())
+            labels = own.classes.numpy()
+            matches.append(match(own.boxes.numpy(), labels, boxes.numpy(), numbers))
+            scores.append(own.scores.numpy())
+            classes.append(labels)
+            true_classes.append(numbers)
     network.train(training)
-    return found / objects if objects else 1.0
+    objects = np.concatenate(true_classes)
+    if not len(objects):
+        return Known(1.0, 0.0)
+    matched, score, label = map(np.concatenate, (matches, scores, classes))
+    metrics = class_metrics(matched, score, label, objects)
+    ap50 = metrics.ap[:, 0] * np.isin(metrics.classes, trained)
+    return Known(found / len(objects), float(ap50.mean()))

@@ -24,7 +24,7 @@ from boltbox.detector.training.batch_size import choose_batch_size
 from boltbox.detector.training.compilation import Compilation
 from boltbox.detector.training.evaluation import EvaluationModule
 from boltbox.detector.training.gradient_window import GradientWindow, ends_in_step
-from boltbox.detector.training.known_objects import known_share
+from boltbox.detector.training.known_objects import known_objects
 from boltbox.detector.training.optimizer import OptimOptions, set_rates
 from boltbox.detector.training.recipe import global_batch_size, print_missing
 from boltbox.detector.weights.start import StartOptions
@@ -35,9 +35,10 @@ ADVICE = (
     "leave out the options that differ from its own, or start from its weights with"
     " --model.start.weights"
 )
-# images that are looked at before a training from weights, and the share of their objects from
-# which on AdamW keeps what the weights know (benchmarks/optimizers.md)
-EXAMPLES, KNOWN = 64, 0.3
+# images that are looked at before a training from weights; the share of their objects that these
+# find from which on AdamW keeps what they know, their mAP50 from which on it does so at a lower
+# rate, and that rate (benchmarks/optimizers.md)
+EXAMPLES, FOUND, KNOWN, GENTLE = 64, 0.3, 0.2, 0.0003
 T = TypeVar("T")
 
 
@@ -94,9 +95,9 @@ class Detector(EvaluationModule):
             )
         self.literal = literal
         self.network = network.build(len(names)).to(memory_format=torch.channels_last)
-        knows = start.load(self.network, names, keep_anchors=network.anchors is not None)
+        self.taken = start.load(self.network, names, keep_anchors=network.anchors is not None)
         # AdamW or Muon, until the data are known; a rate that is given was meant for AdamW
-        self.undecided = knows and {"optimizer", "lr0"} <= {*self.auto_names}
+        self.undecided = self.taken.head and {"optimizer", "lr0"} <= {*self.auto_names}
         self.frozen = start.frozen(self.network)
         self.loss = loss.build(len(names), self.network.strides, literal)
         self.batch_size, self.seed = 16, 0  # of the data, once they are known
@@ -171,17 +172,22 @@ class Detector(EvaluationModule):
         return self.optim.build(self.network, self.batch_size)
 
     def _choose_by_examples(self, data: DetectionData) -> None:
-        """AdamW stays if the weights know the objects."""
+        """Muon if the weights do not find the objects, a lower rate if they know their classes."""
         self.undecided = False
         inputs = EvaluationInput(data.image_size, data.stride)
         looked_at = examples(data.images["train"], inputs, EXAMPLES)
-        share = self.trainer.strategy.broadcast(known_share(self.network, looked_at))
-        if share < KNOWN:
+        known = known_objects(self.network, looked_at, self.taken.classes)
+        known = self.trainer.strategy.broadcast(known)
+        said = f"weights: before any training they find {known.found:.0%} of the objects"
+        if known.found < FOUND:
             left_open: dict[str, Any] = dict.fromkeys(self.auto_names) | {"optimizer": "auto"}
             self.optim = replace(self.optim, **left_open).chosen(None, None)
+            rank_zero_print(f"{said}, fewer than {FOUND:.0%}: trained as a fresh network is")
+        elif known.map50 >= KNOWN:
+            self.optim = replace(self.optim, lr0=GENTLE)
             rank_zero_print(
-                f"weights: their boxes find {share:.0%} of the objects before any training, fewer"
-                f" than {KNOWN:.0%}: trained as a fresh network is"
+                f"{said}, at mAP50 {known.map50:.2f}: a rate that keeps what they know, lr0"
+                f" {GENTLE:g}"
             )
 
     def on_fit_start(self) -> None:

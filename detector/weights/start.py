@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from boltbox.detector.model.network import YOLOv5
@@ -21,6 +20,16 @@ from boltbox.detector.weights.timm import load_backbone
 from boltbox.detector.weights.torch_file import refused_unless_valid, shapes
 from boltbox.detector.weights.trained import DETECTOR, read_trained
 from boltbox.detector.weights.yolox import LICENCE, by_our_names, options_for, read_yolox
+
+
+class Taken(NamedTuple):
+    """What a network has taken from weights. line: says it · head: whether boxes and objectness are
+    theirs · classes: numbers of its classes that they know by the same name, and whose rows it has
+    taken."""
+
+    line: str
+    head: bool = False
+    classes: Sequence[int] = ()
 
 
 @dataclass
@@ -47,12 +56,9 @@ class StartOptions:
         """By name, in plain types that a checkpoint holds, without the files."""
         return {"reuse_head": self.reuse_head, "freeze": self.freeze}
 
-    def load(self, network: YOLOv5, names: Sequence[str], keep_anchors: bool) -> bool:
+    def load(self, network: YOLOv5, names: Sequence[str], keep_anchors: bool) -> Taken:
         """Start a network from the files, if any are given, and note them in its `origins`; prints
         a line for each. names: of its classes.
-
-        Returns:
-            whether its head was trained to find objects.
 
         Raises:
             InputError: the files do not fit the network, or are none of these.
@@ -62,11 +68,10 @@ class StartOptions:
                 "model.start.weights starts the backbone too: give it or"
                 " model.start.backbone_weights, not both"
             )
-        head = next(network.head.parameters())
-        fresh = head.detach().clone()
+        taken = Taken("")
         if self.weights:
-            line = load_weights(network, self.weights, names, keep_anchors, self.reuse_head)
-            rank_zero_print(line)
+            taken = load_weights(network, self.weights, names, keep_anchors, self.reuse_head)
+            rank_zero_print(taken.line)
         if self.backbone_weights:
             if not isinstance(network.backbone, TimmBackbone):
                 raise InputError(
@@ -76,7 +81,7 @@ class StartOptions:
             line, origin = load_backbone(network.backbone, self.backbone_weights)
             network.origins = [origin]
             rank_zero_print(line)
-        return not torch.equal(head, fresh)
+        return taken
 
     def frozen(self, network: YOLOv5) -> list[nn.Module]:
         """The layers that stay as they are: of a timm backbone the body alone. Their parameters are
@@ -101,7 +106,7 @@ def load_weights(
     names: Sequence[str] = (),
     keep_anchors: bool = False,
     reuse_head: bool = False,
-) -> str:
+) -> Taken:
     """Start a network from a file, and note the file in its `origins`; of a checkpoint of ours its
     moving average is taken, if it has one.
 
@@ -110,9 +115,6 @@ def load_weights(
         keep_anchors: leave the file's anchors out, because the network has been given its own.
         reuse_head: of a head for other classes take boxes, objectness, and classes of the same
             name.
-
-    Returns:
-        One line that says what was taken and what was not.
 
     Raises:
         InputError: no such file, or its tensors are of another size or topology; the network is as
@@ -129,9 +131,9 @@ def load_weights(
         origins = passed_on(trained.origins, path) if is_ours else trained.origins
     with refused_unless_valid(path, DETECTOR):
         made = _as_typed(options)
-        line = copy_weights(network, given, (known, names), made, keep_anchors, reuse_head)
+        taken = copy_weights(network, given, (known, names), made, keep_anchors, reuse_head)
     network.origins = origins
-    return f"{path}: {line}"
+    return taken._replace(line=f"{path}: {taken.line}")
 
 
 def copy_weights(
@@ -141,7 +143,7 @@ def copy_weights(
     made: str,
     keep_anchors: bool,
     reuse_head: bool,
-) -> str:
+) -> Taken:
     """Copy tensors into the network; every one must find its place, except the head's if the number
     of classes, or the kind of head, differs.
 
@@ -150,7 +152,7 @@ def copy_weights(
         classes: names in the network that the tensors are from, and in this one; either may be
             unknown (empty).
         made: the options of that network, as typed.
-        keep_anchors, reuse_head, returns and raises: see `load_weights`.
+        keep_anchors, reuse_head and raises: see `load_weights`.
     """
     fresh, anchors = network.state_dict(), network.anchors
     of_head = ("head.", f"model.{max(network.layer_names())}.")  # the second: YOLOv5's name
@@ -172,8 +174,8 @@ def copy_weights(
         head[name][1:] == own_head[name][1:] and own_head[name][:1] >= (least,)
         for name in of_classes
     )
-    if in_rows and not whole and reuse_head:
-        pairs = same_names(*classes)
+    kept, pairs = whole or (in_rows and reuse_head), same_names(*classes)
+    if kept and not whole:
         given = given | {
             name: _with_rows(fresh[name], given[name], network, pairs) for name in of_classes
         }
@@ -190,7 +192,9 @@ def copy_weights(
             f" network was made with {made}"
         )
     network.load_state_dict({**fresh, **given})
-    return f"took {len(given)} of {len(fresh)} tensors{note}"
+    line = f"took {len(given)} of {len(fresh)} tensors{note}"
+    trained = [k for k, theirs in pairs.items() if kept and (k == theirs or not whole)]
+    return Taken(line, kept, trained)
 
 
 def same_names(known: Sequence[str], names: Sequence[str]) -> dict[int, int]:

@@ -293,6 +293,27 @@ def test_the_command_trains_nothing_and_its_line_can_be_pasted(
     assert again["before"]["anchors"] == report["after"]["anchors"]
 
 
+def test_anchors_that_boxes_were_trained_with_are_kept_longer(
+    flat_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One label of 18 does not fit them: a fresh network gets new ones, one from weights keeps
+    them."""
+    shutil.copytree(flat_data.parent, here / "data")
+    for i, label in enumerate((here / "data/labels/train").iterdir()):
+        sides = [f".{k % 60 + 20} .{k % 50 + 25}" for k in range(7 * i, 7 * i + 18)]
+        label.write_text("".join(f"0 .5 .5 {side}\n" for side in [*sides[1:], ".9 .02"]))
+    data, limit = here / "data/data.yaml", ["--autoanchor.bpr_limit", "0.98"]
+    fit(data, *split("--autoanchor.enabled false --trainer.limit_train_batches 3"))
+    weights = ["--model.start.weights", "run/checkpoints/last.ckpt", "--run"]
+    capsys.readouterr()
+    cli.main(["anchors", "--data.dataset", str(data), "--data.image_size", "64"])
+    assert "\nnew anchors: BPR 0.94" in capsys.readouterr().out
+    fit(data, *weights, "second")
+    assert "anchors fit the labels (BPR 0.9444 > 0.9) and are kept" in capsys.readouterr().out
+    fit(data, *weights, "third", *limit)
+    assert "\nnew anchors: BPR 0.94" in capsys.readouterr().out
+
+
 class Remember(L.Callback):
     """Each process writes its anchors to a file of its own."""
 

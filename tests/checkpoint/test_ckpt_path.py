@@ -331,7 +331,7 @@ def test_strip(
         Detector.load(f, "cpu").predict("my/demo/images/val", conf=0) for f in (best, stripped)
     ]
     assert np.array_equal(found[0][0].xyxy, found[1][0].xyxy)
-    started = load_weights(small(5, **NARROW), stripped)
+    started = load_weights(small(5, **NARROW), stripped).line
     assert re.search(r"took (\d+) of \1 tensors", started)
     told = error(["fit", "--ckpt_path", str(stripped)], capsys)
     assert "holds no training to continue" in told

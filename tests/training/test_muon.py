@@ -19,7 +19,7 @@ from boltbox.detector.data.sample import Batch
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.training.known_objects import known_share
+from boltbox.detector.training.known_objects import known_objects
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.muon import Muon, orthogonalised
 from boltbox.detector.training.optimizer import OptimOptions
@@ -123,7 +123,7 @@ def test_auto_goes_by_what_a_training_starts_from(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Muon for a fresh network and for weights that do not find the objects, AdamW for those that
-    do; a run goes on as it began."""
+    do, at a lower rate if they know the classes too; a run goes on as it began."""
 
     def told(run: str, *more: str) -> str:
         one = "--trainer.limit_train_batches 1 --trainer.limit_val_batches 0"
@@ -135,19 +135,26 @@ def test_auto_goes_by_what_a_training_starts_from(
     assert "recipe: Muon (auto: for a fresh network), lr0 0.008" in told(
         "fresh", "--seed_everything", "1", *one
     )
-    weights = ["--model.start.weights", "fresh/checkpoints/last.ckpt"]
+    weights, last = (
+        ["--model.start.weights", "fresh/checkpoints/last.ckpt"],
+        ["--ckpt_path", "last"],
+    )
     # a network of this size finds about half of them by chance
-    monkeypatch.setattr(boltbox.detector.training.module, "KNOWN", 0.99)
+    monkeypatch.setattr(boltbox.detector.training.module, "FOUND", 0.99)
     unknown = told("unknown", *weights, *one)
-    assert "weights: their boxes find " in unknown
-    assert "of the objects before any training, fewer than 99%" in unknown
+    assert "weights: before any training they find " in unknown
+    assert "of the objects, fewer than 99%" in unknown
     assert "recipe: Muon (auto: for a fresh network), lr0 0.008" in unknown
     assert "AdamW" in told("asked", *weights, *one, "--model.optim.lr0", "0.002")
-    monkeypatch.setattr(boltbox.detector.training.module, "KNOWN", 0.0)
+    monkeypatch.setattr(boltbox.detector.training.module, "FOUND", 0.0)
     tuned = told("tuned", *weights, *one)
     assert tuned.startswith("recipe: AdamW (auto: for trained weights), lr0 0.001")
-    monkeypatch.setattr(boltbox.detector.training.module, "KNOWN", 0.99)
-    goes_on = told("tuned", "--ckpt_path", "last", *two)
+    monkeypatch.setattr(boltbox.detector.training.module, "KNOWN", 0.0)
+    known = told("known", *weights, *one)
+    assert ": a rate that keeps what they know, lr0 0.0003\nrecipe: AdamW (auto:" in known
+    monkeypatch.setattr(boltbox.detector.training.module, "FOUND", 0.99)
+    assert "AdamW (auto: for trained weights), lr0 0.0003" in told("known", *last, *two)
+    goes_on = told("tuned", *last, *two)
     assert goes_on.startswith("recipe: AdamW (auto: for trained weights), lr0 0.001")
 
 
@@ -180,9 +187,14 @@ def test_the_share_of_objects_that_weights_find() -> None:
     targets[:, 1] = torch.arange(4)
     batch = Batch(torch.zeros(1, 3, 64, 64, dtype=torch.uint8), targets, [0], [None], [])
     network = Told(boxes).train()
-    assert known_share(network, [batch]) == 0.5
+    assert known_objects(network, [batch], [0]).found == 0.5
     assert network.training
-    assert known_share(network, [batch._replace(targets=targets[:0])]) == 1.0
+    assert known_objects(network, [batch._replace(targets=targets[:0])], [0]) == (1.0, 0.0)
+    boxes[:, 5], targets[:, 1] = 1, 0
+    # recall .25 at precision 1, then .5 at 2/3, from where on YOLOv5 draws a line to 0 at recall 1
+    wanted = 0.25 + 0.25 * 2 / 3 + 0.5 * 2 / 3 / 2
+    assert known_objects(network, [batch], [0]).map50 == pytest.approx(wanted, abs=0.01)
+    assert known_objects(network, [batch], []).map50 == 0
 
 
 def test_a_script_goes_on_as_it_began(small_data: Path, here: Path) -> None:

@@ -24,7 +24,7 @@ def test_published_weights(published: Path) -> None:
         torch.float32
     }
     network = YOLOv5(80, "n")
-    assert load_weights(network, published) == f"{published}: took 349 of 349 tensors"
+    assert load_weights(network, published).line == f"{published}: took 349 of 349 tensors"
     assert same(
         {theirs: network.state_dict()[ours] for theirs, ours in key_map(network).items()},
         weights.state,
@@ -34,7 +34,7 @@ def test_published_weights(published: Path) -> None:
 def test_published_weights_for_other_classes(published: Path) -> None:
     network, other = YOLOv5(3, "n"), YOLOv5(80, "n")
     head = {name: t.clone() for name, t in network.head.state_dict().items()}
-    said = load_weights(network, published)
+    said = load_weights(network, published).line
     assert said.endswith(
         "took 343 of 349 tensors; not the head, which is for other classes or of another kind and starts fresh"
     )
@@ -159,7 +159,7 @@ def test_a_checkpoint_of_ours(tmp_path: Path) -> None:
     )
     network = small(seed=3)
     torch.save(checkpoint(["a", "b", "c"], network=plain), file)
-    assert load_weights(network, file) == f"{file}: took 349 of 349 tensors"
+    assert load_weights(network, file).line == f"{file}: took 349 of 349 tensors"
     assert same(network.state_dict(), plain.state_dict())
     torch.save(checkpoint(["a", "b", "c"], network=plain, ema=average), file)
     load_weights(network, file)
@@ -170,7 +170,7 @@ def test_a_checkpoint_of_ours_for_other_classes(tmp_path: Path) -> None:
     torch.save(checkpoint(["a", "b", "c"], network=small(3, seed=1)), tmp_path / "last.ckpt")
     network = small(5, seed=2)
     head = {name: t.clone() for name, t in network.head.state_dict().items()}
-    assert "not the head, which" in load_weights(network, tmp_path / "last.ckpt")
+    assert "not the head, which" in load_weights(network, tmp_path / "last.ckpt").line
     assert same(network.backbone.state_dict(), small(3, seed=1).backbone.state_dict())
     assert same(network.head.state_dict(), head)
 
@@ -208,7 +208,7 @@ def test_classes_of_the_same_name_keep_their_rows(published: Path) -> None:
     names = ["lamp", "Traffic_Light", "PERSON"]
     network, nameless, whole = YOLOv5(3), YOLOv5(3), YOLOv5(80)
     load_weights(whole, published)
-    said = load_weights(network, published, names, reuse_head=True)
+    said = load_weights(network, published, names, reuse_head=True).line
     assert said.endswith(
         "of the head boxes and objectness, its classes start fresh but for traffic light, person"
     )

@@ -229,7 +229,7 @@ def test_the_predictions_of_yolox_nano() -> None:
     """The real file, whole: boxes in pixels, objectness and scores, by a forward pass of its own."""
     file = shared("weights/yolox_nano.pth")
     network = YOLOv5(80, **NANO).eval()
-    assert load_weights(network, file) == f"{file}: took 642 of 642 tensors"
+    assert load_weights(network, file).line == f"{file}: took 642 of 642 tensors"
     image = torch.rand(1, 3, 64, 96, generator=torch.Generator().manual_seed(0))  # RGB
     tensors = torch.load(file, weights_only=True)["model"]
     with torch.no_grad():
@@ -245,9 +245,9 @@ def test_its_head_on_other_classes() -> None:
     file = shared("weights/yolox_nano.pth")
     network, tensors = YOLOv5(3, **NANO), torch.load(file, weights_only=True)["model"]
     fresh = {name: t.clone() for name, t in network.head.state_dict().items()}
-    assert "not the head" in load_weights(network, file)
+    assert "not the head" in load_weights(network, file).line
     assert same(network.head.state_dict(), fresh)
-    assert "of the head boxes and objectness" in load_weights(network, file, reuse_head=True)
+    assert "of the head boxes and objectness" in load_weights(network, file, reuse_head=True).line
     for name, tensor in network.head.state_dict().items():
         expected = fresh[name] if "cls_preds" in name else tensors[f"head.{name}"]
         assert torch.equal(tensor, expected)
@@ -264,7 +264,7 @@ def test_the_head_starts_fresh(
     )
     head = {name: t.clone() for name, t in network.head.state_dict().items()}
     count = len(network.state_dict())
-    said = load_weights(network, file, keep_anchors=anchors is not None)
+    said = load_weights(network, file, keep_anchors=anchors is not None).line
     taken = f"took {count - len(head)} of {count} tensors"
     assert (
         said
