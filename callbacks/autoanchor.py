@@ -19,7 +19,7 @@ from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.recipe import data_of
 
-FRESH, TRAINED = 0.98, 0.9  # limits of BPR: YOLOv5's, and for anchors that boxes were trained with
+FRESH, TRAINED = 0.98, 0.8  # limits of BPR: YOLOv5's, and for anchors that boxes were trained with
 
 
 class AutoAnchor(L.Callback):
@@ -35,7 +35,7 @@ class AutoAnchor(L.Callback):
     Args:
         enabled: Off: the anchors stay as they are.
         bpr_limit: Anchors with a best possible recall above this are kept; none: above 0.98, as
-            in YOLOv5, or above 0.9 where the head's boxes were trained with them.
+            in YOLOv5, or above 0.8 where the head's boxes were trained with them.
     """
 
     def __init__(self, enabled: bool = True, bpr_limit: ClosedUnitInterval | None = None) -> None:

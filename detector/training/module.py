@@ -38,7 +38,7 @@ ADVICE = (
 # images that are looked at before a training from weights; the share of their objects that these
 # find from which on AdamW keeps what they know, their mAP50 from which on it does so at a lower
 # rate, and that rate (benchmarks/optimizers.md)
-EXAMPLES, FOUND, KNOWN, GENTLE = 64, 0.3, 0.2, 0.0003
+EXAMPLES, FOUND, KNOWN, GENTLE = 64, 0.15, 0.2, 0.0003
 T = TypeVar("T")
 
 
