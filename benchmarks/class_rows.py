@@ -5,14 +5,16 @@
         --folder runs/rows -- --trainer.max_epochs 30 --data.image_size 320 \
         --model.start.weights yolov5n.pt
 
-Two data sets of the same images and the same boxes of eight of COCO's classes: in `named` they have
-COCO's names, in `renamed` others, so that their rows start fresh.
+Data sets of the same images and the same boxes of eight of COCO's classes: in `named` they have
+COCO's names, in `renamed` others, so that their rows start fresh; in `negative` the colours are
+inverted, in `turned` images and boxes are turned by 90 degrees.
 """
 
 import sys
 from pathlib import Path
 
 import yaml
+from PIL import Image, ImageOps
 
 CLASSES = "person", "car", "cup", "chair", "book", "spoon", "bowl", "umbrella"
 
@@ -35,7 +37,28 @@ def write(source: Path, folder: Path, names: list[str]) -> None:
     (folder / "data.yaml").write_text(yaml.safe_dump(content))
 
 
+def change(named: Path, folder: Path, turned: bool) -> None:
+    """The data set with its images turned, or negative."""
+    for file in [*named.glob("images/*/*"), *named.glob("labels/*/*"), named / "data.yaml"]:
+        copy = folder / file.relative_to(named)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if "images" in file.parts[-3:]:
+            image = Image.open(file).convert("RGB")
+            changed = (
+                image.transpose(Image.Transpose.ROTATE_90) if turned else ImageOps.invert(image)
+            )
+            changed.save(copy, quality=95)
+            continue
+        text = file.read_text()
+        if turned and file.suffix == ".txt":
+            rows = [(k, *map(float, box)) for k, *box in map(str.split, text.splitlines())]
+            text = "".join(f"{k} {y} {1 - x} {h} {w}\n" for k, x, y, w, h in rows)
+        copy.write_text(text)
+
+
 if __name__ == "__main__":
     source, folder = map(Path, sys.argv[1:])
     write(source, folder / "named", list(CLASSES))
+    change(folder / "named", folder / "turned", turned=True)
+    change(folder / "named", folder / "negative", turned=False)
     write(source, folder / "renamed", [f"kind of {name}" for name in CLASSES])
