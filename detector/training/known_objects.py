@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torchvision.ops import box_iou
 
 from boltbox.detector.data.sample import Batch, finish_on_device
 from boltbox.detector.evaluation.class_metrics import class_metrics, match
@@ -18,11 +17,11 @@ from boltbox.detector.model.postprocess import nms
 
 
 class Known(NamedTuple):
-    """found: share of the objects, whatever their class, that one of an image's 300 boxes of the
-    highest objectness overlaps by half; 1 where there is no object · map50: mAP50 of its
-    detections, the AP50 of a class that it was not trained on being 0."""
+    """objectness: mean over the images of that of the likeliest boxes, as many as there are
+    objects; 1 where there is none · map50: mAP50 of the detections, the AP50 of a class that the
+    network was not trained on being 0."""
 
-    found: float
+    objectness: float
     map50: float
 
 
@@ -34,8 +33,8 @@ def known_objects(network: YOLOv5, batches: Iterable[Batch], trained: Sequence[i
         batches: of labelled images, as `examples` gives them.
         trained: classes that it was trained on.
     """
-    found, device, training = 0, next(network.parameters()).device, network.training
-    matches, scores, classes, true_classes = [], [], [], [np.zeros(0, np.int64)]
+    device, training = next(network.parameters()).device, network.training
+    sure, matches, scores, classes, true_classes = [], [], [], [], [np.zeros(0, np.int64)]
     network.eval()
     for batch in batches:
         batch = finish_on_device(batch._replace(images=batch.images.to(device)))
@@ -48,7 +47,7 @@ def known_objects(network: YOLOv5, batches: Iterable[Batch], trained: Sequence[i
         for i, (any_class, own) in enumerate(both):
             rows = batch.targets[batch.targets[:, 0] == i].float().cpu()
             boxes, numbers = cxcywh_to_xyxy(rows[:, 2:] * sides), rows[:, 1].long().numpy()
-            found += int((box_iou(boxes, any_class.boxes) > 0.5).any(1).sum())
+            sure += [float(any_class.scores[: len(rows)].sum()) / len(rows)] if len(rows) else []
             labels = own.classes.numpy()
             matches.append(match(own.boxes.numpy(), labels, boxes.numpy(), numbers))
             scores.append(own.scores.numpy())
@@ -61,4 +60,4 @@ def known_objects(network: YOLOv5, batches: Iterable[Batch], trained: Sequence[i
     matched, score, label = map(np.concatenate, (matches, scores, classes))
     metrics = class_metrics(matched, score, label, objects)
     ap50 = metrics.ap[:, 0] * np.isin(metrics.classes, trained)
-    return Known(found / len(objects), float(ap50.mean()))
+    return Known(float(np.mean(sure)), float(ap50.mean()))

@@ -35,10 +35,10 @@ ADVICE = (
     "leave out the options that differ from its own, or start from its weights with"
     " --model.start.weights"
 )
-# images that are looked at before a training from weights; the share of their objects that these
-# find from which on AdamW keeps what they know, their mAP50 from which on it does so at a lower
-# rate, and that rate (benchmarks/optimizers.md)
-EXAMPLES, FOUND, KNOWN, GENTLE = 64, 0.15, 0.2, 0.0003
+# images that are looked at before a training from weights; their objectness from which on AdamW
+# keeps what they know, their mAP50 from which on it does so at a lower rate, and that rate
+# (benchmarks/optimizers.md)
+EXAMPLES, SURE, KNOWN, GENTLE = 64, 0.1, 0.2, 0.0003
 T = TypeVar("T")
 
 
@@ -172,21 +172,25 @@ class Detector(EvaluationModule):
         return self.optim.build(self.network, self.batch_size)
 
     def _choose_by_examples(self, data: DetectionData) -> None:
-        """Muon if the weights do not find the objects, a lower rate if they know their classes."""
+        """Muon if the weights see no objects, a lower rate if they know these classes."""
         self.undecided = False
         inputs = EvaluationInput(data.image_size, data.stride)
         looked_at = examples(data.images["train"], inputs, EXAMPLES)
         known = known_objects(self.network, looked_at, self.taken.classes)
         known = self.trainer.strategy.broadcast(known)
-        said = f"weights: before any training they find {known.found:.0%} of the objects"
-        if known.found < FOUND:
+        said = "weights: before any training"
+        if known.objectness < SURE:
             left_open: dict[str, Any] = dict.fromkeys(self.auto_names) | {"optimizer": "auto"}
             self.optim = replace(self.optim, **left_open).chosen(None, None)
-            rank_zero_print(f"{said}, fewer than {FOUND:.0%}: trained as a fresh network is")
+            self.taken = self.taken._replace(head=False)  # for AutoAnchor, which comes later
+            rank_zero_print(
+                f"{said} the likeliest boxes have an objectness of {known.objectness:.3f}, less"
+                f" than {SURE:g}: trained as a fresh network is"
+            )
         elif known.map50 >= KNOWN:
             self.optim = replace(self.optim, lr0=GENTLE)
             rank_zero_print(
-                f"{said}, at mAP50 {known.map50:.2f}: a rate that keeps what they know, lr0"
+                f"{said} their mAP50 is {known.map50:.2f}: a rate that keeps what they know, lr0"
                 f" {GENTLE:g}"
             )
 

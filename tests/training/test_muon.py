@@ -122,7 +122,7 @@ def test_auto_goes_by_what_a_training_starts_from(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Muon for a fresh network and for weights that do not find the objects, AdamW for those that
+    """Muon for a fresh network and for weights that see no objects, AdamW for those that
     do, at a lower rate if they know the classes too; a run goes on as it began."""
 
     def told(run: str, *more: str) -> str:
@@ -139,20 +139,19 @@ def test_auto_goes_by_what_a_training_starts_from(
         ["--model.start.weights", "fresh/checkpoints/last.ckpt"],
         ["--ckpt_path", "last"],
     )
-    # a network of this size finds about half of them by chance
-    monkeypatch.setattr(boltbox.detector.training.module, "FOUND", 0.99)
+    monkeypatch.setattr(boltbox.detector.training.module, "SURE", 0.99)
     unknown = told("unknown", *weights, *one)
-    assert "weights: before any training they find " in unknown
-    assert "of the objects, fewer than 99%" in unknown
+    assert "weights: before any training the likeliest boxes have an objectness of 0." in unknown
+    assert ", less than 0.99: trained as a fresh network is" in unknown
     assert "recipe: Muon (auto: for a fresh network), lr0 0.008" in unknown
     assert "AdamW" in told("asked", *weights, *one, "--model.optim.lr0", "0.002")
-    monkeypatch.setattr(boltbox.detector.training.module, "FOUND", 0.0)
+    monkeypatch.setattr(boltbox.detector.training.module, "SURE", 0.0)
     tuned = told("tuned", *weights, *one)
     assert tuned.startswith("recipe: AdamW (auto: for trained weights), lr0 0.001")
     monkeypatch.setattr(boltbox.detector.training.module, "KNOWN", 0.0)
     known = told("known", *weights, *one)
     assert ": a rate that keeps what they know, lr0 0.0003\nrecipe: AdamW (auto:" in known
-    monkeypatch.setattr(boltbox.detector.training.module, "FOUND", 0.99)
+    monkeypatch.setattr(boltbox.detector.training.module, "SURE", 0.99)
     assert "AdamW (auto: for trained weights), lr0 0.0003" in told("known", *last, *two)
     goes_on = told("tuned", *last, *two)
     assert goes_on.startswith("recipe: AdamW (auto: for trained weights), lr0 0.001")
@@ -172,8 +171,8 @@ class Told(nn.Module):
         return raw[0]
 
 
-def test_the_share_of_objects_that_weights_find() -> None:
-    """By objectness alone: whatever the class, however low; by half, and not by another's box."""
+def test_what_weights_know_of_the_objects() -> None:
+    """How sure they are of as many boxes as there are objects, and what they detect."""
     boxes = torch.tensor(
         [
             [8.0, 8, 8, 8, 0.9, 0.0],  # exactly the first object
@@ -187,7 +186,7 @@ def test_the_share_of_objects_that_weights_find() -> None:
     targets[:, 1] = torch.arange(4)
     batch = Batch(torch.zeros(1, 3, 64, 64, dtype=torch.uint8), targets, [0], [None], [])
     network = Told(boxes).train()
-    assert known_objects(network, [batch], [0]).found == 0.5
+    assert known_objects(network, [batch], [0]).objectness == pytest.approx((0.9 + 0.9 + 0.002) / 4)
     assert network.training
     assert known_objects(network, [batch._replace(targets=targets[:0])], [0]) == (1.0, 0.0)
     boxes[:, 5], targets[:, 1] = 1, 0
