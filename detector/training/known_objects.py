@@ -27,7 +27,8 @@ class Known(NamedTuple):
 
 @torch.no_grad()
 def known_objects(network: YOLOv5, batches: Iterable[Batch], trained: Sequence[int]) -> Known:
-    """
+    """Look at images with their labels.
+
     Args:
         network: its mode is the same afterwards.
         batches: of labelled images, as `examples` gives them.
@@ -47,7 +48,8 @@ def known_objects(network: YOLOv5, batches: Iterable[Batch], trained: Sequence[i
         for i, (any_class, own) in enumerate(both):
             rows = batch.targets[batch.targets[:, 0] == i].float().cpu()
             boxes, numbers = cxcywh_to_xyxy(rows[:, 2:] * sides), rows[:, 1].long().numpy()
-            sure += [float(any_class.scores[: len(rows)].sum()) / len(rows)] if len(rows) else []
+            if len(rows):
+                sure.append(float(any_class.scores[: len(rows)].sum()) / len(rows))
             labels = own.classes.numpy()
             matches.append(match(own.boxes.numpy(), labels, boxes.numpy(), numbers))
             scores.append(own.scores.numpy())
