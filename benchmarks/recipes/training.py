@@ -135,12 +135,9 @@ class Training:
     def _curve(self) -> Curve:
         rows = RunFiles.read(self.folder).epochs
         scores, times = points(rows, f"val/{METRIC}"), points(rows, "seconds")
-        seconds = accumulate(spent for _, spent in times)
-        curve = [
-            (int(epoch), passed, score)
-            for (epoch, score), passed in zip(scores, seconds, strict=True)
-        ]
-        return tuple(curve)
+        passed = accumulate(spent for _, spent in times)
+        until = {epoch: seconds for (epoch, _), seconds in zip(times, passed, strict=True)}
+        return tuple((int(epoch), until[epoch], score) for epoch, score in scores)
 
     def identity(self) -> str:
         """What a training is, whatever machine and folder it is done on: of paths only the last
