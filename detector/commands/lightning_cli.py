@@ -37,7 +37,7 @@ from boltbox.detector.distributed.process_group import (
     is_restart,
     processes_and_machines,
 )
-from boltbox.detector.inference.predictor import check_names
+from boltbox.detector.inference.members import check_names
 from boltbox.detector.loggers.placement import place_loggers, wandb_offline_without_key
 from boltbox.detector.model.parts import find_part
 from boltbox.detector.system.configuration import differences, flatten

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import zip_longest
 from os.path import isfile
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from boltbox.detector.checkpoint.reader import find_trained
+from boltbox.detector.data.class_names import joined_names
 from boltbox.detector.data.images import find_images
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, collate_items
 from boltbox.detector.data.inputs.sources import Image, Pictures
@@ -26,10 +25,11 @@ from boltbox.detector.inference.detections import (
     rows_of_tiles,
     to_rows,
 )
-from boltbox.detector.inference.exported import Exported, format_of, load_exported
+from boltbox.detector.inference.exported import Exported
+from boltbox.detector.inference.members import device_of, in_classes, load_member
 from boltbox.detector.inference.tta import Rows, augmented
 from boltbox.detector.model.network import YOLOv5
-from boltbox.detector.system.errors import InputError, in_one_line
+from boltbox.detector.system.errors import InputError
 
 Precision = Literal["16-mixed", "16-true", "32-true"]
 
@@ -41,6 +41,7 @@ class Predictor:
         members: Networks, of which fused copies are taken, or exported files; suppression chooses
             among the rows of all of them.
         names: Class names.
+        known: Class names of each member; default: all know all.
         image_size: Longer side of the input in pixels, unless `predict` is given another.
         conf: Least confidence of a detection, or of each class one.
         iou: Overlap above which the less confident of two detections of a class is dropped.
@@ -62,6 +63,7 @@ class Predictor:
         self,
         members: Sequence[YOLOv5 | Exported],
         names: Sequence[str],
+        known: Sequence[Sequence[str]] | None = None,
         image_size: int = 640,
         conf: float | Sequence[float] = 0.25,
         iou: float = 0.45,
@@ -102,9 +104,13 @@ class Predictor:
         looks: list[tuple[Rows, Any, int]]
         looks = [(forward_function(n), n.head, n.max_stride) for n in networks]
         looks += [(file, file, file.max_stride) for file in self.exported]
+        classes_of = [*known] if known else [names] * len(members)
+        order = sorted(range(len(members)), key=lambda k: isinstance(members[k], Exported))
         self._members = [
-            augmented(rows, head.rows_per_level, stride) if tta else rows
-            for rows, head, stride in looks
+            in_classes(
+                augmented(rows, head.rows_per_level, stride) if tta else rows, classes_of[k], names
+            )
+            for k, (rows, head, stride) in zip(order, looks, strict=True)
         ]
 
     @classmethod
@@ -122,7 +128,8 @@ class Predictor:
         Args:
             path: a checkpoint of ours (its moving average predicts), YOLOv5's weights (.pt), an
                 exported file, or `last` or `best`.
-            ensemble: further such files, with the same classes.
+            ensemble: further such files; what one of them knows, all know, by the names of the
+                classes.
             device: of networks; default: the first GPU, if there is one.
             run: folder of `last` and `best`; default: the most recent fit.
             thresholds: own: in place of `conf`, of each class the confidence that had the best F1
@@ -130,19 +137,23 @@ class Predictor:
             options: of Predictor.
 
         Raises:
-            InputError: no such file, not a detector, other classes, or no thresholds in it.
+            InputError: no such file, not a detector, or no thresholds in it.
         """
-        device = _device(device)
-        member, names, own = _member(path, device, run)
-        chosen = own.pop("thresholds")
-        if thresholds and not chosen:
-            raise InputError(
-                f"thresholds own: {path} holds none; the validation of a training chooses them:"
-                " give --conf"
-            )
+        device, names, chosen = device_of(device), list[str](), list[float]()
+        members = [load_member(file, device, run) for file in (path, *ensemble)]
+        for file, member in zip((path, *ensemble), members, strict=True):
+            new = [*map(member.names.index, joined_names(names, member.names)[len(names) :])]
+            if thresholds and new and not member.thresholds:
+                raise InputError(
+                    f"thresholds own: {file} holds none; the validation of a training chooses them:"
+                    " give --conf"
+                )
+            names += [member.names[k] for k in new]
+            chosen += [own for k, own in enumerate(member.thresholds or ()) if k in new]
         options |= {"conf": chosen} if thresholds else {}
-        members = [member, *load_ensemble(ensemble, names, device)]
-        return cls(members, names, **{**own, **options})
+        options["known"] = [member.names for member in members]
+        networks = [member.network for member in members]
+        return cls(networks, names, **{**members[0].options, **options})
 
     def __call__(
         self, batch: Batch, at_once: int = 16
@@ -247,54 +258,3 @@ def dtype_of(module: torch.nn.Module) -> torch.dtype:
 def forward_function(network: YOLOv5) -> Rows:
     """A network and its decoding in one, in float32 outside, whatever the network's precision."""
     return lambda images: network.decode(network(images.to(dtype_of(network))))
-
-
-def load_ensemble(
-    files: Sequence[str | Path], names: Sequence[str], device: torch.device
-) -> list[YOLOv5 | Exported]:
-    """The networks or exported files that predict together with one of the classes `names`.
-
-    Raises:
-        InputError: no such file, not a detector, or it has other classes.
-    """
-    members = []
-    for file in files:
-        member, found, _ = _member(file, device, None)
-        check_names(found, names, file)
-        members.append(member)
-    return members
-
-
-def check_names(names: Sequence[str], wanted: Sequence[str], file: object) -> None:
-    """Raises InputError unless a file's classes are those of the others, in the same order."""
-    for i, (a, b) in enumerate(zip_longest(wanted, names)):
-        if a != b:
-            raise InputError(
-                f"{file}: it has other classes: class {i} is {a!r} here and {b!r} there"
-            )
-
-
-def _member(
-    path: str | Path, device: torch.device, run: Path | None
-) -> tuple[YOLOv5 | Exported, list[str], dict[str, Any]]:
-    """A network or an exported file, its class names, and what its training says of a Predictor."""
-    if format_of(path):
-        file = load_exported(path)
-        return file, file.names, {"image_size": file.image_size, "thresholds": file.thresholds}
-    trained = find_trained(str(path), run)
-    if trained is None:
-        raise InputError("ckpt_path auto is for fit; give `last`, `best` or a file")
-    network = trained.network.to(device).to(memory_format=torch.channels_last)
-    own = {"image_size": trained.image_size, "rounded": trained.literal}
-    return network.eval(), trained.names, {**own, "thresholds": trained.thresholds}
-
-
-def _device(name: str | torch.device | None) -> torch.device:
-    """By its name, or a GPU by its number; None: the first GPU, if there is one."""
-    default = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(f"cuda:{name}" if str(name).isdecimal() else name or default)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as e:
-        raise InputError(f"device {name}: there is none of this name ({in_one_line(e)})") from None
-    return device

@@ -20,7 +20,8 @@ from boltbox.detector.data.transforms.letterbox import round_up
 from boltbox.detector.evaluation.metrics import DetectionMetrics, Result
 from boltbox.detector.inference.detections import Detections
 from boltbox.detector.inference.exported import Exported, format_of, load_exported
-from boltbox.detector.inference.predictor import Predictor, load_ensemble
+from boltbox.detector.inference.members import load_ensemble
+from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.model.loss import Loss
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.sharding import is_sharded

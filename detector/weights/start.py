@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from boltbox.detector.data.class_names import same_names
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.model.origin import Origin, passed_on
@@ -195,19 +196,6 @@ def copy_weights(
     line = f"took {len(given)} of {len(fresh)} tensors{note}"
     trained = [k for k, theirs in pairs.items() if kept and (k == theirs or not whole)]
     return Taken(line, kept, trained)
-
-
-def same_names(known: Sequence[str], names: Sequence[str]) -> dict[int, int]:
-    """Class here -> class there, of those with the same name but for case, spaces and the like.
-
-    >>> same_names(["person", "Traffic light"], ["traffic_light", "lamp"])
-    {0: 1}
-    """
-    plain = [
-        ["".join(filter(str.isalnum, name.casefold())) or name for name in each]
-        for each in (known, names)
-    ]
-    return {i: plain[0].index(name) for i, name in enumerate(plain[1]) if name in plain[0]}
 
 
 def _with_rows(fresh: Tensor, given: Tensor, network: YOLOv5, pairs: dict[int, int]) -> Tensor:

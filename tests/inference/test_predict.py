@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -24,6 +25,7 @@ from boltbox.detector.data.inputs.sources import Sources
 from boltbox.detector.data.inputs.video import Video
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.inference.detections import class_numbers
+from boltbox.detector.inference.members import in_classes, load_ensemble
 from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.report.video_file import VideoFile
 from boltbox.detector.system.errors import InputError
@@ -308,11 +310,7 @@ def test_an_error_is_one_sentence(
 def test_options_that_cannot_be(
     checkpoint: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    other = torch.load(checkpoint, weights_only=True)
-    other["hyper_parameters"]["names"] = ["disc", "hoop", "star", "triangle", "cross"]
-    torch.save(other, "other.ckpt")
     for options, wanted in {
-        ("--ensemble", "[other.ckpt]"): "class 1 is 'ring' here and 'hoop' there",
         ("--save-crop", "true"): "--crops true",
     }.items():
         with pytest.raises(SystemExit):
@@ -370,6 +368,51 @@ def test_an_ensemble_with_itself(checkpoint: Path, pictures: Path) -> None:
     found = joined.predict("pictures/0000.jpg")
     own = Predictor.load("other.ckpt", device="cpu", conf=0.0005).predict("pictures/0000.jpg")
     assert {tuple(b) for b in found.xyxy.tolist()} - {tuple(b) for b in own.xyxy.tolist()}
+
+
+def test_an_ensemble_knows_the_classes_of_all_members(checkpoint: Path, pictures: Path) -> None:
+    """Of each class the detections are those of the members that know it, to the bit; classes of one
+    name are one. A validation has the classes of its data."""
+    other = torch.load(checkpoint, weights_only=True)
+    names = ["hoop", "Disc", "bar", "moon", "box"]
+    other["hyper_parameters"]["names"] = names
+    for name, tensor in other["state_dict"].items():
+        if "head.convs" in name:
+            tensor.mul_(0.9)
+    torch.save(other, "other.ckpt")
+    options: dict[str, Any] = {"device": "cpu", "conf": 0.001, "max_det": 100000}
+    options["multi_label"] = True
+    both = Predictor.load(checkpoint, ["other.ckpt"], **options)
+    assert both.names == [*NAMES, "hoop", "bar", "moon", "box"]
+
+    def found(predictor: Predictor, name: str) -> list[tuple[float, ...]]:
+        own = predictor.predict("pictures/0000.jpg")
+        number = predictor.names.index(name)
+        rows = np.column_stack((own.xyxy, own.confidence))[own.class_id == number]
+        return [tuple(row) for row in rows.tolist()]
+
+    discs = set[tuple[float, ...]]()
+    for path, known in ((checkpoint, NAMES), ("other.ckpt", names)):
+        alone, seen = Predictor.load(path, **options), 0
+        for name in known:
+            rows = found(alone, name)
+            if name.lower() == "disc":
+                discs |= {*rows}
+            else:
+                assert rows == found(both, name)
+                seen += len(rows)
+        assert seen > 5
+    assert found(both, "disc")[0] in discs
+    with pytest.raises(InputError, match="class 0 is 'disc' here and 'hoop' there"):
+        load_ensemble(["other.ckpt"], NAMES, torch.device("cpu"))
+
+
+def test_a_single_class_in_an_ensemble() -> None:
+    """Its column is not learned; objectness says it all."""
+    rows = torch.rand(2, 7, 6)
+    made = in_classes(lambda images: rows, ["b"], ["a", "B", "c"])(torch.zeros(2, 3, 8, 8))
+    assert torch.equal(made[..., :5], rows[..., :5])
+    assert torch.equal(made[..., 5:], torch.tensor([0.0, 1, 0]).expand(2, 7, 3))
 
 
 def test_without_lightning(checkpoint: Path, pictures: Path) -> None:
