@@ -75,7 +75,7 @@ def predict(
         classes: Only detections of these classes, by name or number.
         agnostic: Suppress across classes.
         tta: Predict three times on each image, at several sizes and mirrored (YOLOv5's --augment).
-        ensemble: Further files like ckpt_path that predict too, their classes are united by name.
+        ensemble: Further files like ckpt_path that predict too; classes are united by name.
         image_size: Longer side of the input in pixels; default: that of the training.
         batch_size: Images a batch.
         tile_size: Predict on larger images whole and in overlapping tiles, whose sides are this
