@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterable
 from functools import partial
 from multiprocessing.context import ForkContext, ForkProcess
+from multiprocessing.popen_fork import Popen
 from multiprocessing.reduction import DupFd
 from typing import Any
 
@@ -88,11 +89,19 @@ def _received(descriptor: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Te
         return torch.from_file(path, shared=True, size=size, dtype=dtype).view(shape)
 
 
+class _Killed(Popen):
+    """A process that SIGTERM, which is blocked in it, does not end."""
+
+    def terminate(self) -> None:
+        self._send_signal(signal.SIGKILL)  # type: ignore[attr-defined]
+
+
 class _Worker(ForkProcess):
     """SIGTERM, SIGINT and SIGHUP are blocked in the worker from its first instruction on:
     `timeout`, systemd, scancel and a terminal send them to the whole process group, and the
     training process, which then finishes its batch, still needs its workers. torch ends a worker by
-    its queue; where that takes too long, it asks for SIGTERM, which is SIGKILL here."""
+    its queue; where that takes too long, it asks for SIGTERM, which is SIGKILL here; and so does
+    Python, when it exits before torch has come to it."""
 
     def start(self) -> None:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP)
@@ -101,11 +110,15 @@ class _Worker(ForkProcess):
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
+    @staticmethod
+    def _Popen(process_obj: Any) -> _Killed:
+        return _Killed(process_obj)
+
     def terminate(self) -> None:
         """Reaped before torch hears of it, which would take it for a crash."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         try:
-            self.kill()
+            super().terminate()
             self.join()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)

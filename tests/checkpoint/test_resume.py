@@ -55,7 +55,7 @@ def test_told_to_stop(small_data: Path, tmp_path: Path, reference: Path) -> None
     schedulers requeue on; during validation it leaves at once. (Two processes:
     test_ranks_die.py.)"""
     run = tmp_path / "run"
-    line = command(small_data, run, workers=0, ranks=1, within_epochs=False, more=SHORT)
+    line = command(small_data, run, workers=2, ranks=1, within_epochs=False, more=SHORT)
     resumed = [*line, "--ckpt_path", "last"]
     assert start(line, "batch:4:SIGHUP") == 128 + signal.SIGHUP
     saved = torch.load(run / "checkpoints/last.ckpt", weights_only=True)
