@@ -62,7 +62,6 @@ from boltbox.detector.training.trainer_options import (
 from boltbox.detector.weights.torch_file import refused_unless_valid
 from boltbox.detector.weights.trained import DETECTOR
 
-TEACHER = "Files that label data.unlabelled: checkpoints, .pt or exported files."
 TRUST_PARTS = "Import all code that a run folder or checkpoint names, not only boltbox's."
 STARTS = ("model.start.weights", "model.start.backbone_weights")  # files to start from
 # parameters of a command's function that are no options
@@ -136,8 +135,6 @@ class DetectorCLI(LightningCLI):
         parser.finish()
         if not self.line.data_class:
             parser.link_arguments("seed_everything", "data.seed")
-            parser.add_argument("--teacher", nargs="+", help=TEACHER)
-            parser.link_arguments("teacher", "data.teacher")
         parser.link_arguments("data.names", "model.names", apply_on="instantiate")
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
@@ -244,8 +241,11 @@ class DetectorCLI(LightningCLI):
         changed = {name: value for name, (_, value) in differences([defaults, whole]).items()}
         trusting = ["--trust_parts", "true"] if needs_trust(self.config) else []
         resume = ["fit", "--ckpt_path", "last", "--run", str(self.run_folder), *trusting]
-        table = EpochTable(f"{program()} {shlex.join(resume)}")
-        first = [RunFolder(self.text, changed, self.checkpoint), table, RunState()]
+        first = [
+            RunFolder(self.text, changed, self.checkpoint),
+            EpochTable(f"{program()} {shlex.join(resume)}"),
+            RunState(),
+        ]
         chosen = [self.config_init[group] for group in self.parser.callback_keys]
         others, bar = as_list(options.callbacks), options.enable_progress_bar is not False
         callbacks = in_order(first, chosen, others, bar)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import zlib
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +15,7 @@ import numpy as np
 from torch.utils.data import DataLoader
 
 from boltbox.detector.data.cache.images import ResizedImages, cache_images
-from boltbox.detector.data.cache.labels import differences, fingerprint
+from boltbox.detector.data.cache.labels import states
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.inputs.evaluation_input import (
@@ -32,7 +34,6 @@ from boltbox.detector.data.sampler import (
     rectangular_batches,
     resume_epoch,
 )
-from boltbox.detector.data.taught import Taught, check_teacher
 from boltbox.detector.data.transforms.augment import Augment, TrainSamples
 from boltbox.detector.data.transforms.letterbox import round_up
 from boltbox.detector.system.errors import InputError
@@ -70,9 +71,6 @@ class DetectionData(L.LightningDataModule):
             quarter of the memory that is free.
         split: Share of the training images to validate on, like 0.2, for a data set that names
             none: always the same images.
-        unlabelled: More images to train on, a folder or a glob pattern; the teacher labels them.
-        teacher: Files that label them before the training begins: checkpoints, YOLOv5's weights
-            (.pt), exported files; several do it together (docs/teacher.md).
         format: Label format, if the data set does not say: yolo, voc, coco, or the import path of a
             class of your own (docs/formats.md).
 
@@ -96,8 +94,6 @@ class DetectionData(L.LightningDataModule):
         tile_overlap: BelowOne = 0.2,
         cache: Literal["auto", "none", "ram", "disk"] = "auto",
         split: float | None = None,
-        unlabelled: str | None = None,
-        teacher: list[str] | None = None,
         format: str | None = None,
     ) -> None:
         given = {
@@ -108,8 +104,6 @@ class DetectionData(L.LightningDataModule):
         super().__init__()
         if dataset is None:
             raise InputError("no data: give --data.dataset FILE (a data.yaml, or demo)")
-        check_teacher(unlabelled, teacher, rect, batch_size)
-        self.unlabelled, self.teacher = unlabelled, teacher or []
         self.file = DatasetFile.read(dataset, split, format, needs_val=True)
         self.image_size = image_size
         self.batch_size: int = 16 if batch_size == "auto" else batch_size
@@ -129,10 +123,8 @@ class DetectionData(L.LightningDataModule):
         self.fixed_shape: tuple[int, int] | None = None
         self.datasets: dict[str, DetectionDataset] = {}
         self.images: dict[str, ResizedImages] = {}
-        self.taught: DetectionDataset | None = None  # the unlabelled images, in a fit
         self.train_order: np.ndarray | None = None
         self.images_done: int | None = None  # of the epoch that is resumed, until it is
-        self.images_of_batch = 0  # with labels, while training
 
     @property
     def val_batch_size(self) -> int:
@@ -175,11 +167,6 @@ class DetectionData(L.LightningDataModule):
             if self.options["batch_size"] == "auto" and hasattr(module, "choose_batch_size"):
                 found = module.choose_batch_size(size, len(self.datasets["train"]))
                 self.batch_size = self.options["batch_size"] = found
-            if self.unlabelled and self.trainer and not self.taught:
-                folder = Path(self.trainer.default_root_dir) / "teacher"
-                self.taught = Taught.read(folder).dataset(folder)
-                shrink = self.images["train"].shrink
-                self.images["taught"] = ResizedImages(self.taught, size, shrink=shrink)
             self._plan_training(self.datasets["train"])
             if self.cache != "none" and self._fitting and not self.images["train"].store:
                 cache_images(self.cache, self.images, self.file.source, self.trainer)
@@ -214,8 +201,7 @@ class DetectionData(L.LightningDataModule):
         epochs, closing = self.trainer and self.trainer.max_epochs, self.augment.close_mosaic
         last_from = max(epochs - closing, 0) if epochs and closing else None
         images = self.images["train"]
-        last = last_steps, last_from, self.images.get("taught")
-        self.train_samples = TrainSamples(images, steps, self.seed, *last)
+        self.train_samples = TrainSamples(images, steps, self.seed, last_steps, last_from)
 
     def train_dataloader(self) -> DataLoader:
         rank, world = self._rank_and_world
@@ -226,12 +212,11 @@ class DetectionData(L.LightningDataModule):
             position=lambda: position(self.trainer),
             order=self.train_order,
             weights=self._image_weights if self.weighted else None,
-            taught=len(self.taught or ()),
             rank=rank,
             world=world,
         )
         resume_epoch(self.trainer, sampler, self.images_done)
-        self.images_done, self.images_of_batch = None, sampler.batch_size
+        self.images_done = None
         return self._loader(self.train_samples, sampler, collate)
 
     def _image_weights(self) -> np.ndarray:
@@ -271,9 +256,10 @@ class DetectionData(L.LightningDataModule):
         return finish_on_device(batch) if isinstance(batch, Batch) else batch
 
     def state_dict(self) -> dict[str, Any]:
+        images_done = position(self.trainer)[1] * min(self.batch_size, len(self.datasets["train"]))
         return {
             "epoch_maps": self.epoch_maps,
-            "images_done": position(self.trainer)[1] * self.images_of_batch,
+            "images_done": images_done,
             "fingerprints": self._fingerprints,
         }
 
@@ -282,17 +268,33 @@ class DetectionData(L.LightningDataModule):
         self.images_done = state_dict["images_done"]
         if not self.trainer or not self._fitting:
             return
-        if changes := differences(state_dict["fingerprints"], self._fingerprints):
+        changes = [
+            f"{split}: {then[0]} images with {then[1]} objects, now {now[0]} with {now[1]}"
+            for split, now in self._fingerprints.items()
+            if (then := state_dict["fingerprints"][split]) != now
+        ]
+        if changes:
             rank_zero_print(
-                f"warning: the data set has changed since the checkpoint was written ({changes})"
+                "warning: the data set has changed since the checkpoint was written"
+                f" ({'; '.join(changes)})"
             )
 
     @cached_property
     def _fingerprints(self) -> dict[str, list[int]]:
         """Of the data that is trained and validated on."""
-        return {name: fingerprint(x.dataset, self.file.root) for name, x in self.images.items()}
+        return {split: fingerprint(self.datasets[split], self.file.root) for split in self.images}
 
     def path(self, split: str, index: int) -> Path:
         """The file of an image."""
-        taught = self.taught.files if self.taught and split == "train" else []
-        return Path([*self.datasets[split].files, *taught][index])
+        return Path(self.datasets[split].files[index])
+
+
+def fingerprint(dataset: DetectionDataset, root: Path) -> list[int]:
+    """Numbers of images and of objects, and a checksum of the files' names below `root`, of their
+    sizes and of the labels. Images are not opened."""
+    names = [file.removeprefix(f"{root}/") for file in dataset.files]
+    sizes = [size for size, _ in states(dataset.files)]
+    checksum = zlib.crc32(json.dumps([names, sizes]).encode())
+    for array in vars(dataset.labels).values():
+        checksum = zlib.crc32(array.tobytes(), checksum)
+    return [len(dataset), len(dataset.labels.boxes), checksum]

@@ -86,7 +86,7 @@ class Sample:
         image: (H, W, 3) uint8 RGB, or a LazyImage (transforms/letterbox.py), which has no pixels
             yet.
         boxes: (n, 4) float32 xyxy pixels of this image.
-        classes: (n,) int64, of a teacher's images also those of model/unsure.py.
+        classes: (n,) int64.
         polygons: n lists of parts in pixels of this image, or an empty list if no object has any.
         letterbox: the way back to the file; None once images are mixed, mirrored or warped.
         index: of the image in its data set.
@@ -147,8 +147,7 @@ class Batch(NamedTuple):
 
     windows (B, 4) int64: all B images show one image, each the part x1, y1, x2, y2 of the file's
     pixels (inputs/evaluation_input.py); they stay uint8, and there is one index and one truth.
-    pictures: the frames of a video, which no file holds to be read again.
-    unsure: further rows like `targets`, of the classes of model/unsure.py; None: there is none"""
+    pictures: the frames of a video, which no file holds to be read again."""
 
     images: Tensor
     targets: Tensor
@@ -157,7 +156,6 @@ class Batch(NamedTuple):
     truths: list[Labels | None]
     windows: np.ndarray | None = None
     pictures: list[Picture] | None = None
-    unsure: Tensor | None = None
 
 
 def collate(samples: list[Sample]) -> Batch:
@@ -173,14 +171,13 @@ def collate(samples: list[Sample]) -> Batch:
     numbers = np.repeat(np.arange(len(samples)), [len(s.boxes) for s in samples])
     classes = np.concatenate([s.classes for s in samples])
     rows = np.column_stack((numbers, classes, xyxy_to_cxcywhn(boxes, width, height)))
-    targets, doubtful = torch.from_numpy(rows.astype(np.float32)), classes < 0
+    targets = torch.from_numpy(rows.astype(np.float32))
     return Batch(
         torch.from_numpy(images),
-        targets[~doubtful] if doubtful.any() else targets,
+        targets,
         [s.index for s in samples],
         [s.letterbox for s in samples],
         [s.truth for s in samples],
-        unsure=targets[doubtful] if doubtful.any() else None,
     )
 
 

@@ -46,10 +46,6 @@ class TrainBatches(Sampler[list[Key]]):
         order: (n,) image numbers in the order of every epoch; None: a new order each epoch.
         weights: gives (n,) weights to draw images by, with replacement, and their partners too;
             None: every image once.
-        taught: further images, numbered from n on, that have no labels of a person's: each batch
-            has some, as large a share as they have of all, but no more than half. An epoch is n
-            images with labels; the others go on in the next one where they were. Partners are
-            images of the same kind.
         rank, world: this process and how many there are.
     """
 
@@ -61,12 +57,10 @@ class TrainBatches(Sampler[list[Key]]):
         position: Callable[[], tuple[int, int]],
         order: np.ndarray | None = None,
         weights: Callable[[], np.ndarray] | None = None,
-        taught: int = 0,
         rank: int = 0,
         world: int = 1,
     ) -> None:
-        self.taught, self.each = taught, taught_images(batch_size, n, taught)
-        self.n, self.batch_size, self.seed = n, min(batch_size - self.each, n), seed
+        self.n, self.batch_size, self.seed = n, min(batch_size, n), seed
         self.position, self.fixed_order, self.weights = position, order, weights
         self.rank, self.world = rank, world
 
@@ -81,20 +75,6 @@ class TrainBatches(Sampler[list[Key]]):
             return rng.choice(self.n, self.n, p=w / w.sum())
         return rng.permutation(self.n) if self.fixed_order is None else self.fixed_order
 
-    def taught_order(self, epoch: int) -> np.ndarray:
-        """Numbers of taught images from the first of an epoch on, with PARTNERS beyond its last;
-        all come equally often, each time in another order."""
-        if not self.taught:
-            return np.zeros(0, np.int64)
-        start = epoch * len(self) * self.each
-        turns = (start + np.arange(len(self) * self.each + PARTNERS)) // self.taught
-        rngs = [
-            np.random.default_rng(np.random.SeedSequence((self.seed, 5, turn)))
-            for turn in range(turns[0], turns[-1] + 1)
-        ]
-        orders = np.concatenate([rng.permutation(self.taught) for rng in rngs])
-        return self.n + orders[start % self.taught :][: len(turns)]
-
     def batches(self, epoch: int) -> list[list[Key]]:
         """The global batches of an epoch. One that doesn't divide by the number of processes is
         filled up with its own."""
@@ -103,17 +83,13 @@ class TrainBatches(Sampler[list[Key]]):
         others = np.random.default_rng(np.random.SeedSequence((self.seed, 4, epoch))).permutation(
             order
         )
-        taught = self.taught_order(epoch)
-        for k, start in enumerate(range(0, self.n, self.batch_size)):
+        for start in range(0, self.n, self.batch_size):
             partners: tuple[int, ...] = ()
-            # else three tiles of four would be drawn as if there were no weights, and of any image
-            if self.weights or self.taught:
+            if self.weights:  # else three tiles of four would be drawn as if there were no weights
                 partners = tuple(others.take(range(start, start + PARTNERS), mode="wrap").tolist())
             batch = []
-            more = taught[k * self.each :][: max(PARTNERS, self.each)].tolist()
-            images = [(index, partners) for index in order[start : start + self.batch_size]]
-            for index, kin in [*images, *((index, tuple(more)) for index in more[: self.each])]:
-                batch.append(Key(epoch, index, seen[index], kin))
+            for index in order[start : start + self.batch_size]:
+                batch.append(Key(epoch, index, seen[index], partners))
                 seen[index] += 1
             batches.append(batch + list(islice(cycle(batch), -len(batch) % self.world)))
         return batches
@@ -122,16 +98,6 @@ class TrainBatches(Sampler[list[Key]]):
         epoch, start = self.position()
         for batch in self.batches(epoch)[start:]:
             yield batch[self.rank :: self.world]
-
-
-def taught_images(batch_size: int, n: int, taught: int) -> int:
-    """How many of a batch are a teacher's, where n images have labels.
-
-    >>> [taught_images(16, 100, taught) for taught in (0, 1, 50, 100, 10_000)]
-    [0, 1, 5, 8, 8]
-    """
-    share = round(batch_size * taught / (n + taught))
-    return min(max(share, 1), batch_size // 2) if taught else 0
 
 
 class GivenBatches(Sampler[list[int]]):

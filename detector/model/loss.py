@@ -14,7 +14,6 @@ from boltbox.detector.model.assigner import Assigner, YOLOv5Assigner
 from boltbox.detector.model.boxes import iou_cxcywh
 from boltbox.detector.model.head import Head
 from boltbox.detector.model.parts import build_part, part_config
-from boltbox.detector.model.unsure import undecided
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import ClosedUnitInterval, NonNegativeFloat, PositiveFloat
 
@@ -26,12 +25,7 @@ class Loss(nn.Module, ABC):
     with `num_classes`, `strides` and `assigner`, and whatever its init_args say:
 
         def __init__(self, num_classes: int, strides: Sequence[int], assigner: Assigner, ...)
-
-    With `takes_unsure`, `parts` has a further argument, None or (M, 6) rows of a teacher's images
-    (Batch.unsure); without, what is unsure is background.
     """
-
-    takes_unsure = False
 
     @abstractmethod
     def parts(self, raw: list[Tensor], targets: Tensor, head: Head) -> dict[str, Tensor]:
@@ -52,7 +46,7 @@ class Loss(nn.Module, ABC):
         """Longer side of the network's input in pixels, for gains that go by it."""
 
     def forward(
-        self, raw: Sequence[Tensor], targets: Tensor, head: Head, unsure: Tensor | None = None
+        self, raw: Sequence[Tensor], targets: Tensor, head: Head
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss of a batch, in float32 whatever the precision of the maps. Arguments: see
         `parts`.
@@ -63,8 +57,7 @@ class Loss(nn.Module, ABC):
             parts: by name, scalars without the factor B, detached.
         """
         with torch.autocast(raw[0].device.type, enabled=False):
-            more = [unsure] if self.takes_unsure else []
-            parts = self.parts([r.float() for r in raw], targets, head, *more)
+            parts = self.parts([r.float() for r in raw], targets, head)
             values = torch.stack(list(parts.values()))
         return values.sum() * len(raw[0]), dict(zip(parts, values.detach().unbind(), strict=True))
 
@@ -87,7 +80,6 @@ class DetectionLoss(Loss):
     """
 
     balance: Tensor
-    takes_unsure = True
 
     def __init__(
         self,
@@ -127,19 +119,14 @@ class DetectionLoss(Loss):
         obj, cls = obj * (image_size / 640) ** 2, cls * self.num_classes / 80
         self.gains = box * 3 / self.levels, obj * 3 / self.levels, cls * 3 / self.levels
 
-    def parts(
-        self, raw: list[Tensor], targets: Tensor, head: Head, unsure: Tensor | None = None
-    ) -> dict[str, Tensor]:
+    def parts(self, raw: list[Tensor], targets: Tensor, head: Head) -> dict[str, Tensor]:
         """See Loss. raw: per level (B, A, H, W, 5 + C) logits. Shapes go by those of the arguments
-        alone, not by values; with unsure objects they do not."""
+        alone, not by values."""
         box_loss = obj_loss = cls_loss = raw[0].new_zeros(())
         level_losses = []
         assigned = self.assigner.assign(raw, targets, head)
-        doubtful: list[Tensor] | list[None] = [None] * len(raw)
-        if unsure is not None:
-            doubtful = undecided(raw, unsure, head, self.assigner, self.num_classes)
-        for level, (maps, rows, balance, doubt) in enumerate(
-            zip(raw, assigned, self.balance.clone(), doubtful, strict=True)
+        for level, (maps, rows, balance) in enumerate(
+            zip(raw, assigned, self.balance.clone(), strict=True)
         ):
             cell = (rows.image, rows.anchor, rows.row, rows.column)
             # (n,)
@@ -154,12 +141,7 @@ class DetectionLoss(Loss):
             iou = iou_cxcywh(head.box_coder.decode(pred[:, :4], anchors), true_box)  # (n,)
             box_loss = box_loss + _mean(1 - iou, valid)
             overlap = self._overlap_map(maps, cell, iou.detach().clamp(0), valid)
-            objectness, counts = maps[..., 4], None
-            if doubt is not None:
-                assigned_here = self._overlap_map(maps, cell, torch.ones_like(iou), valid) > 0
-                counts = (~doubt | assigned_here).flatten()
-                objectness, overlap = objectness.reshape(-1, 1), overlap.reshape(-1, 1)
-            level_losses.append(self._cross_entropy(objectness, overlap, self.obj_pw, counts))
+            level_losses.append(self._cross_entropy(maps[..., 4], overlap, self.obj_pw))
             obj_loss = obj_loss + level_losses[-1] * balance
             if self.num_classes > 1:
                 # (n, C)

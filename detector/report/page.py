@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from boltbox.detector.data.taught import Taught
 from boltbox.detector.evaluation.class_metrics import class_metrics
 from boltbox.detector.evaluation.confusion import mistaken_classes
 from boltbox.detector.evaluation.error_kinds import (
@@ -61,7 +60,6 @@ def write_report(run: Path) -> Path:
     sections += _detections(files, plots)
     if files.anchors:
         sections.append(Section("Anchors", [files.anchors["reason"]], anchor_rows(files.anchors)))
-    sections += _taught(run / "teacher")
     for title, names in PICTURES.items():
         images = [plots / name for name in names if (plots / name).is_file()]
         if images:
@@ -158,25 +156,6 @@ def _detection(record: PredictionRecord, errors: Errors, k: int) -> Crop:
     labels = record.label_box[record.label_image == i]
     picture = cut_out(record.files[i], box, box[None], labels)
     return Crop(picture, f"{caption}, IoU {errors.nearest[k]:.2f}", record.name_of(i))
-
-
-def _taught(folder: Path) -> Iterator[Section]:
-    """Images that a teacher has labelled, so that a person can see whether to trust it."""
-    if not (folder / "teacher.json").is_file():
-        return
-    taught, crops = Taught.read(folder), []
-    for i in np.linspace(0, len(taught.files) - 1, min(SHOWN, len(taught.files))).astype(int):
-        rows = taught.rows(folder, i)
-        sure, unsure = taught.sure_and_unsure(rows)
-        picture = cut_out(taught.files[i], None, unsure[:, :4], sure[:, :4])
-        names = ", ".join(taught.names[int(c)] for c in sure[:, 5]) or "nothing sure"
-        crops.append(Crop(picture, names, Path(taught.files[i]).name))
-    text = (
-        f"Blue: objects, from confidence {taught.sure:.2f} on. Orange: what may be an object, from"
-        f" {taught.unsure:.2f} on. {len(taught.files)} images in all; their labels are in"
-        f" {folder / 'labels'}"
-    )
-    yield Section("What the teacher found", [text], crops=crops)
 
 
 def _missed(record: PredictionRecord, k: int, sure: np.ndarray) -> Crop:

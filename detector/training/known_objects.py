@@ -8,16 +8,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, examples
 from boltbox.detector.data.sample import Batch, finish_on_device
 from boltbox.detector.evaluation.class_metrics import class_metrics, match
 from boltbox.detector.inference.predictor import dtype_of
 from boltbox.detector.model.boxes import cxcywh_to_xyxy
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.postprocess import nms
-
-EXAMPLES = 64  # images that are looked at
 
 
 class Known(NamedTuple):
@@ -27,12 +23,6 @@ class Known(NamedTuple):
 
     objectness: float
     map50: float
-
-
-def examples_of(data: DetectionData) -> Iterable[Batch]:
-    """Training images with labels of a person's."""
-    inputs = EvaluationInput(data.image_size, data.stride)
-    return examples(data.images["train"], inputs, EXAMPLES)
 
 
 @torch.no_grad()

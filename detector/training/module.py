@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, examples
 from boltbox.detector.data.sample import Batch, rescaled
 from boltbox.detector.model.loss import LossOptions, add_losses, mean_losses
 from boltbox.detector.model.network_options import NetworkOptions
@@ -23,10 +24,9 @@ from boltbox.detector.training.batch_size import choose_batch_size
 from boltbox.detector.training.compilation import Compilation
 from boltbox.detector.training.evaluation import EvaluationModule
 from boltbox.detector.training.gradient_window import GradientWindow, ends_in_step
-from boltbox.detector.training.known_objects import examples_of, known_objects
+from boltbox.detector.training.known_objects import known_objects
 from boltbox.detector.training.optimizer import OptimOptions, set_rates
 from boltbox.detector.training.recipe import global_batch_size, print_missing
-from boltbox.detector.training.teaching import teach
 from boltbox.detector.weights.start import StartOptions
 from boltbox.detector.weights.torch_file import refused_unless_valid, shapes
 from boltbox.detector.weights.trained import DETECTOR
@@ -35,9 +35,10 @@ ADVICE = (
     "leave out the options that differ from its own, or start from its weights with"
     " --model.start.weights"
 )
-# objectness from which on AdamW keeps what weights know, their mAP50 from which on it does so at a
-# lower rate, and that rate (benchmarks/optimizers.md)
-SURE, KNOWN, GENTLE = 0.1, 0.2, 0.0003
+# images that are looked at before a training from weights; their objectness from which on AdamW
+# keeps what they know, their mAP50 from which on it does so at a lower rate, and that rate
+# (benchmarks/optimizers.md)
+EXAMPLES, SURE, KNOWN, GENTLE = 64, 0.1, 0.2, 0.0003
 T = TypeVar("T")
 
 
@@ -105,7 +106,6 @@ class Detector(EvaluationModule):
         self.lr_scale = 1.0
         self.window = GradientWindow(self.network)
         self.compilation = Compilation()  # of the training in progress
-        self.prepare_data_per_node = False
         self.epoch_losses: dict[str, Tensor] = {}  # of the epoch so far
 
     @property
@@ -131,10 +131,6 @@ class Detector(EvaluationModule):
     def lr_of_epoch(self, epoch: int) -> float:
         """The learning rate of an epoch outside warm-up."""
         return self.lr_scale * self.optim.lr(epoch, self.trainer.max_epochs)
-
-    def prepare_data(self) -> None:
-        """The teacher of the data labels images."""
-        teach(self.trainer)
 
     def setup(self, stage: str) -> None:
         """Take image size, batch size and seed from the data; of a data module of one's own its
@@ -178,7 +174,9 @@ class Detector(EvaluationModule):
     def _choose_by_examples(self, data: DetectionData) -> None:
         """Muon if the weights see no objects, a lower rate if they know these classes."""
         self.undecided = False
-        known = known_objects(self.network, examples_of(data), self.taken.classes)
+        inputs = EvaluationInput(data.image_size, data.stride)
+        looked_at = examples(data.images["train"], inputs, EXAMPLES)
+        known = known_objects(self.network, looked_at, self.taken.classes)
         known = self.trainer.strategy.broadcast(known)
         said = "weights: before any training"
         if known.objectness < SURE:
@@ -224,7 +222,7 @@ class Detector(EvaluationModule):
         images = self._images(batch, batch_idx)
         with self.compilation.context(images):
             raw = self.network(images)
-        total, parts = self.loss(raw, batch.targets, self.network.head, batch.unsure)
+        total, parts = self.loss(raw, batch.targets, self.network.head)
         self._log_losses(parts)
         scale = self.trainer.world_size * self.trainer.accumulate_grad_batches
         return {"loss": total * scale, "parts": parts}

@@ -4,8 +4,7 @@ as JSON. Everything in the cache's folder is safe to delete."""
 
 import json
 import os
-import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import astuple
 from hashlib import sha256
 from pathlib import Path
@@ -41,27 +40,6 @@ def states(paths: Iterable[str]) -> list[tuple[int, int]]:
 def digest(content: object) -> str:
     """A checksum of plain types."""
     return sha256(json.dumps(content).encode()).hexdigest()
-
-
-def fingerprint(dataset: DetectionDataset, root: Path) -> list[int]:
-    """Numbers of images and of objects, and a checksum of the files' names below `root`, of their
-    sizes and of the labels. Images are not opened."""
-    names = [file.removeprefix(f"{root}/") for file in dataset.files]
-    sizes = [size for size, _ in states(dataset.files)]
-    checksum = zlib.crc32(json.dumps([names, sizes]).encode())
-    for array in vars(dataset.labels).values():
-        checksum = zlib.crc32(array.tobytes(), checksum)
-    return [len(dataset), len(dataset.labels.boxes), checksum]
-
-
-def differences(before: Mapping[str, Sequence[int]], now: Mapping[str, Sequence[int]]) -> str:
-    """Between fingerprints of splits, in words."""
-    changes = [
-        f"{split}: {then[0]} images with {then[1]} objects, now {own[0]} with {own[1]}"
-        for split, own in now.items()
-        if (then := before.get(split, [0, 0])) != own
-    ]
-    return "; ".join(changes)
 
 
 def load_labels(path: Path, stamp: str) -> DetectionDataset | None:

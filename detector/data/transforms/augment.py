@@ -240,7 +240,6 @@ class TrainSamples:
         steps: the augmentation in order.
         seed: of the run.
         last_steps: instead of `steps` from epoch `last_from` on.
-        taught: further images, numbered after the others; their keys have partners.
     """
 
     def __init__(
@@ -250,9 +249,8 @@ class TrainSamples:
         seed: int,
         last_steps: Sequence[Transform] = (),
         last_from: int | None = None,
-        taught: ResizedImages | None = None,
     ) -> None:
-        self.images, self.steps, self.seed, self.taught = images, steps, seed, taught
+        self.images, self.steps, self.seed = images, steps, seed
         self.last_steps, self.last_from = last_steps, last_from
 
     def __len__(self) -> int:
@@ -272,10 +270,7 @@ class TrainSamples:
 
         def prepare(index: int, depth: int) -> Sample:
             """The sample after the first `depth` steps."""
-            if self.taught and index >= len(self):
-                sample = self.taught[index - len(self)].replace(index=index)
-            else:
-                sample = self.images[index]
+            sample = self.images[index]
             for i in range(depth):
                 sample = steps[i](sample, rng, lambda i=i: prepare(other(), i))  # type: ignore[misc]
             return sample
