@@ -10,6 +10,7 @@ from tqdm import tqdm
 
 from boltbox.detector.checkpoint.reader import newest_checkpoint
 from boltbox.detector.checkpoint.runs import has_checkpoints, locked, results_folder
+from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.inputs.sources import Sources
 from boltbox.detector.inference.detections import Detections
 from boltbox.detector.inference.predictor import Precision, Predictor
@@ -32,6 +33,7 @@ def predict(
     iou: ClosedUnitInterval = 0.45,
     max_det: PositiveInt = 1000,
     classes: list[int | str] | None = None,
+    names: str | None = None,
     agnostic: bool = False,
     tta: bool = False,
     ensemble: list[str] | None = None,
@@ -73,6 +75,8 @@ def predict(
         iou: Overlap above which the less confident of two detections of a class is dropped.
         max_det: Most detections an image.
         classes: Only detections of these classes, by name or number.
+        names: A data set (data.yaml) whose class numbers are written, in place of the detector's;
+            only detections of its classes, by name: labels to train on (docs/predict.md).
         agnostic: Suppress across classes.
         tta: Predict three times on each image, at several sizes and mirrored (YOLOv5's --augment).
         ensemble: Further files like ckpt_path that predict too; classes are united by name.
@@ -110,6 +114,8 @@ def predict(
     predictor = Predictor.load(
         ckpt_path, ensemble or (), device, training, thresholds, **options, **also
     )
+    if names:
+        predictor.rename(DatasetFile.read(names).names)
     inputs = predictor.inputs(image_size, tile_size, tile_overlap)
 
     folder = results_folder("predict", given)

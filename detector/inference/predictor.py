@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from boltbox.detector.data.class_names import joined_names
+from boltbox.detector.data.class_names import joined_names, same_names
 from boltbox.detector.data.images import find_images
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, collate_items
 from boltbox.detector.data.inputs.sources import Image, Pictures
@@ -90,6 +90,7 @@ class Predictor:
             "rounded": rounded,
         }
         self.names, self.image_size, self.precision = list(names), image_size, precision
+        self.numbers = np.arange(len(names), dtype=np.float32)  # of the classes, see `rename`
         self.stride = max(32, *(member.max_stride for member in members))
         self.exported = [m for m in members if isinstance(m, Exported)]
         networks = [m for m in members if isinstance(m, YOLOv5)]
@@ -183,6 +184,24 @@ class Predictor:
             raw = [maps.float() for maps in self.network(images.to(dtype_of(self.network)))]
         return self.network.decode(raw), raw
 
+    def rename(self, names: Sequence[str]) -> None:
+        """From now on `find` and `predict` give the numbers of the classes `names`, and detections
+        of these alone.
+
+        Raises:
+            InputError: the detector knows none of them.
+        """
+        asked, common = self.thresholds["classes"], same_names(self.names, names)
+        pairs = {k: c for c, k in common.items() if asked is None or k in asked}
+        if not pairs:
+            raise InputError(
+                f"none of the classes {', '.join(names)} is one of the detector's:"
+                f" {', '.join(self.names)}"
+            )
+        self.thresholds["classes"] = [*pairs]
+        self.numbers = np.array([pairs.get(k, -1) for k in range(len(self.names))], np.float32)
+        self.names = list(names)
+
     def inputs(
         self,
         image_size: int | None = None,
@@ -206,6 +225,8 @@ class Predictor:
             batch = finish_on_device(batch._replace(images=batch.images.to(self.device)))
             with torch.autocast("cuda", torch.float16, enabled=mixed):
                 rows, _ = self(batch, at_once)
+            for own in rows:
+                own[:, 5] = self.numbers[own[:, 5].astype(int)]
             yield batch, rows
 
     def predict(

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 from made_predictions import NAMES, checkpoint_file, pictures_folder, predict  # noqa: F401
+from small_fit import small_fit
 
 import cli
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput
@@ -54,6 +55,38 @@ def labels(run: Path) -> list[str]:
     return sorted(
         str(p.relative_to(run / "labels").with_suffix("")) for p in (run / "labels").rglob("*.txt")
     )
+
+
+def test_labels_to_train_on(
+    checkpoint: Path, pictures: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the class numbers of a data set; a training reads them."""
+    (here / "photos").mkdir()
+    pictures.rename(here / "photos/images")
+    (here / "data.yaml").write_text(
+        f"path: {here}\ntrain: [photos/images]\nval: photos/images\nnames: [Star, hat, disc]\n"
+    )
+    as_set = ["--names=data.yaml", "--confidences=false", "--images=false"]
+    predict(checkpoint, "photos/images", *as_set, run="photos")
+    numbers, found = {NAMES.index("star"): "0", NAMES.index("disc"): "2"}, set()
+    everything = predict(checkpoint, "photos/images", "--max_det=1000", run="everything")
+    for file in (everything / "labels").iterdir():
+        wanted = [line.split() for line in file.read_text().splitlines()]
+        wanted = [[numbers[int(c)], *box] for c, *box, _ in wanted if int(c) in numbers]
+        lines = [
+            line.split() for line in (here / "photos/labels" / file.name).read_text().splitlines()
+        ]
+        assert lines == wanted[:20]
+        found |= {c for c, *_ in lines}
+    assert found == {"0", "2"}
+
+    capsys.readouterr()
+    cli.main(small_fit(here / "data.yaml", here / "run", "--trainer.max_epochs", "0"))
+    assert re.search(r"train: 8 images, \d+ boxes$", capsys.readouterr().out, re.M)
+    (here / "data.yaml").write_text(f"path: {here}\ntrain: photos\nval: photos\nnames: [hat]\n")
+    with pytest.raises(SystemExit):
+        predict(checkpoint, "photos/images", "--names=data.yaml", run="none")
+    assert "none of the classes hat is one of the detector's: disc, ring" in capsys.readouterr().err
 
 
 def test_a_folder_of_images_and_a_video(

@@ -1,0 +1,12 @@
+#!/bin/sh
+# Photographs without labels: a trained detector labels them, and a training learns from both.
+#
+#     sh examples/label_photos.sh large.ckpt my/data.yaml photos --model.network.size n
+#
+# photos/images holds the images; my/data.yaml names them as well: train: [images/train, /path/to/photos/images]
+set -e
+teacher=$1 data=$2 photos=$3
+shift 3
+python cli.py predict --ckpt_path "$teacher" --source "$photos/images" --run "$photos" --names "$data" \
+    --thresholds own --confidences false --images false
+python cli.py fit --data.dataset "$data" "$@"
