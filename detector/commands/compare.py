@@ -37,7 +37,10 @@ def compare(runs: list[str], run: str | None = None) -> None:
     changed = differences([r.config for r in found.values()])
     options = [["option", *found], *([name, *map(str, row)] for name, row in changed.items())]
     evaluated = {
-        (*map(r.metrics.get, ("images", "objects", "split")), r.config["data"]["dataset"])
+        (
+            *map(r.metrics.get, ("images", "objects", "split")),
+            (r.config.get("data") or {}).get("dataset"),
+        )
         for r in found.values()
         if r.metrics
     }

@@ -58,8 +58,8 @@ def predict(
 ) -> None:
     """Find objects in images, videos and streams.
 
-    NAME below is an image's path in the common folder of all images; of a video, the video's with
-    the number of the frame, as in NAME_000012.
+    NAME below is an image's path in the folder that is given, or in the common folder of all
+    images; of a video, the video's with the number of the frame, as in NAME_000012.
 
     Args:
         source: An image or video file, a folder, a glob pattern, a list file (.txt, a path a line),
@@ -117,6 +117,8 @@ def predict(
     if names:
         predictor.rename(DatasetFile.read(names).names)
     inputs = predictor.inputs(image_size, tile_size, tile_overlap)
+    if given:
+        _refuse_to_replace(sources, given, images, labels)
 
     folder = results_folder("predict", given)
     written = images, labels, json, csv, crops, confidences
@@ -161,3 +163,20 @@ def predict(
     what, seconds = "images" if sources.images else "frames", time.perf_counter() - started
     rank_zero_print(f"{files.detections} detections in {files.pictures} {what}: {folder}")
     rank_zero_print(f"{files.pictures / seconds:.1f} {what}/s")
+
+
+def _refuse_to_replace(sources: Sources, folder: Path, images: bool, labels: bool) -> None:
+    """Raises InputError if what is written would take the place of what is read, or of label files
+    that belong to it."""
+    if images and (sources.any_below(folder / "images") or sources.any_below(folder / "videos")):
+        raise InputError(
+            f"--run {folder}: the drawn images would replace the source: use --images false, or"
+            " another --run"
+        )
+    files = (folder / f"labels/{name}.txt" for name in sources.names())
+    if labels and sources.any_below(folder / "images"):
+        for file in filter(Path.exists, files):
+            raise InputError(
+                f"--run {folder}: {file} is there and would be replaced: move these labels, or use"
+                " another --run"
+            )

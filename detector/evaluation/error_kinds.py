@@ -2,7 +2,7 @@
 
 The kinds are TIDE's (Bolya et al. 2020, arXiv 2008.08115): every false positive is put down to one
 cause, and the cause is fixed to see how much AP that brings. The code is ours; true positives are
-those of the metrics (`metrics.match`).
+those of the metrics (`class_metrics.match`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from boltbox.detector.model.boxes import area_xyxy, pairwise_iou_xyxy
 NEAR, FAR = 0.5, 0.1  # IoU from which a box is right, and from which it belongs to an object at all
 SIZES = tuple(COCO_AREAS)
 DESCRIPTIONS = {
-    "hit": "right class, IoU with its label at least 0.5, and the surest there",
+    "hit": "right class, IoU with its label at least 0.5, and the most confident there",
     "wrong class": "on an object of another class (IoU at least 0.5)",
     "poor localisation": "near an object of its class (IoU 0.1 to 0.5)",
     "both": "near an object of another class (IoU 0.1 to 0.5)",
-    "duplicate": "right, but a surer detection has the object",
+    "duplicate": "right, but a more confident detection has the object",
     "background": "no object near (IoU under 0.1)",
     "missed": "an object without a hit that no wrong class and no poor localisation accounts for",
 }

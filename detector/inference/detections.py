@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torchvision.utils import draw_bounding_boxes
 
 from boltbox.detector.data.inputs.tiles import merge
 from boltbox.detector.data.sample import Batch, LetterboxInfo, to_floats
@@ -58,11 +57,14 @@ class Detections:
         return (self[i] for i in range(len(self)))
 
     def plot(self, image: np.ndarray, width: int = 2) -> np.ndarray:
-        """A copy of an image (H, W, 3) uint8 RGB with the boxes drawn in, each with its class and
-        confidence. width: of the lines in pixels."""
+        """A copy of an image, (H, W, 3) uint8 RGB or (H, W) grey, with the boxes drawn in, each
+        with its class and confidence. width: of the lines in pixels."""
+        from torchvision.utils import draw_bounding_boxes  # takes seconds
+
         rows = zip(self.class_id, self.confidence, strict=True)
         texts = [f"{self.names[number]} {confidence:.2f}" for number, confidence in rows]
-        pixels, boxes = torch.from_numpy(image).permute(2, 0, 1), torch.from_numpy(self.xyxy)
+        pixels = torch.from_numpy(np.atleast_3d(image).copy()).permute(2, 0, 1)
+        boxes = torch.from_numpy(self.xyxy)
         drawn = draw_bounding_boxes(pixels, boxes, texts, width=width)
         return drawn.permute(1, 2, 0).numpy()
 

@@ -208,7 +208,7 @@ def load_exported(path: str | Path) -> Exported:
 
 
 def need(package: str) -> Any:
-    """A package that boltbox's extra `export` installs.
+    """An optional package.
 
     Raises:
         InputError: it is not installed.

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from boltbox.detector.data.class_names import joined_names, same_names
+from boltbox.detector.data.class_names import same_names
 from boltbox.detector.data.images import find_images
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, collate_items
 from boltbox.detector.data.inputs.sources import Image, Pictures
@@ -143,7 +143,8 @@ class Predictor:
         device, names, chosen = device_of(device), list[str](), list[float]()
         members = [load_member(file, device, run) for file in (path, *ensemble)]
         for file, member in zip((path, *ensemble), members, strict=True):
-            new = [*map(member.names.index, joined_names(names, member.names)[len(names) :])]
+            both = same_names(names, member.names)
+            new = [k for k in range(len(member.names)) if k not in both]
             if thresholds and new and not member.thresholds:
                 raise InputError(
                     f"thresholds own: {file} holds none; the validation of a training chooses them:"

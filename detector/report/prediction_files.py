@@ -51,7 +51,13 @@ class PredictionFiles:
             self._add_to_table([CSV_COLUMNS], "w")
 
     def _add_to_table(self, rows: Iterable[Sequence[Any]], mode: str = "a") -> None:
-        with open(self.folder / "predictions.csv", mode, newline="") as file:
+        with open(
+            self.folder / "predictions.csv",
+            mode,
+            newline="",
+            encoding="utf-8",
+            errors="backslashreplace",
+        ) as file:
             csv.writer(file).writerows(rows)
 
     def add(self, picture: Picture, rows: np.ndarray, width: int, height: int) -> None:
@@ -74,7 +80,7 @@ class PredictionFiles:
             path = self.folder / f"labels/{name}.txt"
             write_atomically(path, lambda file: np.savetxt(file, table, style), sync=False)
         if self.json:
-            self._add_results(name if frame else Path(picture.path).stem, rows)
+            self._add_results(name, rows)
         if self.csv:
             head = picture.path, "" if picture.frame is None else picture.frame
             self._add_to_table(
@@ -85,11 +91,11 @@ class PredictionFiles:
 
     def _add_results(self, image: str, rows: np.ndarray) -> None:
         """COCO's results format; bbox is x, y, width, height in pixels. An image whose name is a
-        number has that as its id: 139 for 000000000139."""
-        ids = category_ids(self.names)
+        number has that as its id: 139 for val/000000000139."""
+        ids, stem = category_ids(self.names), Path(image).name
         self.results += [
             {
-                "image_id": int(image) if re.fullmatch("[0-9]+", image) else image,
+                "image_id": int(stem) if re.fullmatch("[0-9]+", stem) else image,
                 "category_id": ids[int(number)],
                 "bbox": [round(v, 3) for v in (x1, y1, x2 - x1, y2 - y1)],
                 "score": round(score, 5),

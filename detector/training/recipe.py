@@ -14,7 +14,10 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.optimizer import OptimOptions
 
-OPTIMIZER_RULES = {"AdamW": " (auto: for trained weights)", "Muon": " (auto: for a fresh network)"}
+OPTIMIZER_RULES = {
+    "AdamW": " (auto: for trained weights)",
+    "Muon": " (auto: no weights that see the objects)",
+}
 FEW_STEPS = 200  # a run with fewer gains by smaller batches (docs/recipe.md)
 
 

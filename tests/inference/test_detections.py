@@ -38,3 +38,5 @@ def test_drawn() -> None:
     assert changed[38, 15:40].all()  # the lower edge
     assert not changed[30:37, 20:38].any()
     assert (FOUND[:0].plot(image) == image).all()
+    assert (FOUND[1].plot(image[..., ::-1], width=1) == drawn).all(), "as cv2.imread's is turned"
+    assert (FOUND[1].plot(image[..., 0], width=1) == drawn).all(), "grey"

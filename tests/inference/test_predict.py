@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -80,7 +81,17 @@ def test_labels_to_train_on(
         found |= {c for c, *_ in lines}
     assert found == {"0", "2"}
 
-    capsys.readouterr()
+    before = {file: file.read_bytes() for file in (here / "photos").rglob("*.*")}
+    with pytest.raises(SystemExit):
+        predict(checkpoint, "photos/images", *as_set[:2], run="photos")
+    assert (
+        "the drawn images would replace the source: use --images false" in capsys.readouterr().err
+    )
+    with pytest.raises(SystemExit):
+        predict(checkpoint, "photos/images", *as_set, run="photos")
+    assert "labels/0000.txt is there and would be replaced" in capsys.readouterr().err
+    assert before == {file: file.read_bytes() for file in (here / "photos").rglob("*.*")}
+
     cli.main(small_fit(here / "data.yaml", here / "run", "--trainer.max_epochs", "0"))
     assert re.search(r"train: 8 images, \d+ boxes$", capsys.readouterr().out, re.M)
     (here / "data.yaml").write_text(f"path: {here}\ntrain: photos\nval: photos\nnames: [hat]\n")
@@ -165,13 +176,17 @@ def test_a_film_on_a_terminal_says_what_is_left(
 
 
 def test_lists_standard_input_and_what_is_not_saved(
-    checkpoint: Path, pictures: Path, monkeypatch
+    checkpoint: Path, pictures: Path, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # from the list's folder, from here
     (pictures / "list.txt").write_text("0001.jpg\npictures/0002.jpg\n")
     assert Sources.find("pictures/list.txt").images == ["pictures/0001.jpg", "pictures/0002.jpg"]
     assert Sources.find("pictures/000[45].*").images == ["pictures/0004.jpg", "pictures/0005.jpg"]
-    assert Sources.find("rtsp://me:secret@10.0.0.1/live?x=1").names() == ["10_0_0_1_live_x_1"]
+    for word in ("secret", "se@cret"):
+        stream = Sources.find(f"rtsp://me:{word}@10.0.0.1/live?x=1")
+        assert stream.names() == ["10_0_0_1_live_x_1"]
+    shutil.copytree(pictures, here / "2024/day1")
+    assert {*Sources.find("2024").names()} == {f"day1/{i:04d}" for i in range(8)}
     monkeypatch.setattr("sys.stdin", io.StringIO("pictures/0003.jpg\n\n"))
     run = predict(checkpoint, "-", "--images", "false", "--confidences", "false")
     assert labels(run) == ["0003"]
@@ -452,7 +467,7 @@ def test_without_lightning(checkpoint: Path, pictures: Path) -> None:
     """`predict` and `export` import neither it nor what only a training needs."""
     line = ["predict", "--ckpt_path", str(checkpoint), "--source", "pictures/0000.jpg"]
     main = "from boltbox.detector.commands.main import main"
-    program = f"import sys; {main}; main({line!r}); print('lightning' in sys.modules)"
+    program = f"import sys; {main}; main({line!r}); print('torchvision.utils' in sys.modules)"
     also = "import boltbox.detector.commands.export.command; print('lightning' in sys.modules)"
     told = subprocess.run(
         [sys.executable, "-c", f"{program}; {also}; print('torchmetrics' in sys.modules)"],

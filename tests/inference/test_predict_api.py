@@ -139,6 +139,11 @@ def test_thresholds_of_its_own(
     lines = sum(len(p.read_text().splitlines()) for p in (run / "labels").iterdir())
     assert lines == sum(map(len, found)) > 0
     assert Detector.load("own.ckpt", "cpu").thresholds == own
+    twins = {
+        "hyper_parameters": {**content["hyper_parameters"], "names": ["a", "a", "b", "c", "d"]}
+    }
+    torch.save(content | twins, "twins.ckpt")
+    assert Predictor.load("twins.ckpt", device="cpu", thresholds="own").thresholds["conf"] == own
     content["thresholds"] = own[:2]
     torch.save(content, "own.ckpt")
     with pytest.raises(InputError, match="conf has 2 numbers, but there are 5 classes"):

@@ -83,6 +83,10 @@ def test_what_cannot_be_compared_is_said(here: Path, capsys: pytest.CaptureFixtu
     assert "warning: not evaluated on the same images" in told
     assert "\na/run " in told
     assert not (here / "out/compare.png").exists()
+    (here / "a/run/config.yaml").write_text("seed_everything: 0\n")
+    (here / "b/run/config.yaml").unlink()
+    cli.main(["compare", "a/run", "b/run", "--run", "out"])  # data of one's own, in Python
+    assert "\na/run " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ def test_auto_goes_by_what_a_training_starts_from(
         return "\n".join(line for line in lines if line.startswith(("weights:", "recipe:")))
 
     one, two = (["--trainer.max_epochs", str(epochs)] for epochs in (1, 2))
-    assert "recipe: Muon (auto: for a fresh network), lr0 0.008" in told(
+    assert "recipe: Muon (auto: no weights that see the objects), lr0 0.008" in told(
         "fresh", "--seed_everything", "1", *one
     )
     weights, last = (
@@ -143,7 +143,7 @@ def test_auto_goes_by_what_a_training_starts_from(
     unknown = told("unknown", *weights, *one)
     assert "weights: before any training the likeliest boxes have an objectness of 0." in unknown
     assert ", less than 0.99: trained as a fresh network is" in unknown
-    assert "recipe: Muon (auto: for a fresh network), lr0 0.008" in unknown
+    assert "recipe: Muon (auto: no weights that see the objects), lr0 0.008" in unknown
     assert "AdamW" in told("asked", *weights, *one, "--model.optim.lr0", "0.002")
     monkeypatch.setattr(boltbox.detector.training.module, "SURE", 0.0)
     tuned = told("tuned", *weights, *one)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from os.path import exists, isfile
+from os.path import exists, isdir, isfile
 from pathlib import Path
 
 import numpy as np
@@ -136,11 +136,12 @@ def _path_or_pixels(image: object) -> str | Path | np.ndarray:
 @dataclass
 class Sources:
     """images, videos: files, in order; or one stream, which is an address or the number of a
-    camera, in place of a video."""
+    camera, in place of a video · folder: that was given, if one was."""
 
     images: list[str]
     videos: list[str]
     is_stream: bool = False
+    folder: str = ""
 
     @classmethod
     def find(cls, source: str) -> "Sources":
@@ -153,7 +154,7 @@ class Sources:
         Raises:
             InputError: nothing is there.
         """
-        if _STREAM.match(source) or source.isdecimal():
+        if _STREAM.match(source) or (source.isdecimal() and not exists(source)):
             return cls([], [source], is_stream=True)
         if source == "-":
             lines = [line.strip() for line in sys.stdin if line.strip()]
@@ -165,12 +166,18 @@ class Sources:
         if not found:
             raise InputError(f"source {source}: no image or video file there")
         videos = [str(path) for path in found if path.suffix.lower() in VIDEOS]
-        return cls([str(path) for path in found if path.suffix.lower() not in VIDEOS], videos)
+        images = [str(path) for path in found if path.suffix.lower() not in VIDEOS]
+        return cls(images, videos, folder=source if isdir(source) else "")
+
+    def any_below(self, folder: Path) -> bool:
+        """Whether one of the files lies in the folder or below."""
+        parents = {Path(file).parent.resolve() for file in (*self.images, *self.videos)}
+        return any(folder.resolve() in (parent, *parent.parents) for parent in parents)
 
     def names(self) -> list[str]:
         """What the output of each image, then of each video, is called; see `output_names`."""
         if not self.is_stream:
-            return output_names([*self.images, *self.videos])
+            return output_names([*self.images, *self.videos], self.folder)
         (stream,) = self.videos
         address = without_password(stream).partition("://")[2] or f"camera{stream}"
         return [re.sub(r"\W+", "_", address).strip("_") or "stream"]
@@ -222,15 +229,15 @@ def _listed(lines: Sequence[str], beside: Path, where: str) -> list[Path]:
     return found
 
 
-def output_names(files: Sequence[str]) -> list[str]:
-    """Of each file its path below the common folder of all, without suffix; those of one
-    name get numbers.
+def output_names(files: Sequence[str], folder: str = "") -> list[str]:
+    """Of each file its path below the folder, or below the common folder of all, without suffix;
+    those of one name get numbers.
 
     >>> output_names(["a/x.jpg", "a/b/x.jpg", "a/x.png", "a/x.jpg"])
     ['x', 'b/x', 'x_2', 'x_3']
     """
     paths = [os.path.abspath(file) for file in files]
-    folder, names = common_folder(paths), dict[str, None]()
+    folder, names = os.path.abspath(folder) if folder else common_folder(paths), dict[str, None]()
     for path in paths:
         name, number = str(Path(inside(path, folder)).with_suffix("")), 1
         unique = name

@@ -9,9 +9,9 @@ boxes are clipped to what the two windows have in common, and the overlap is mea
 boxes that lie in there whole this is the usual IoU. For an object that a tile's border cuts, the
 fragment equals the clipped whole, so it is recognised however small a part it is, which plain IoU
 cannot do; and a small object within a large one of its class, which intersection over the smaller
-area would drop, stays. Of detections that agree a whole one stays before a fragment, then the surer
-one, with the best score among them. Fragments without a whole (an object larger than the overlap)
-that agree with one another are joined to the box around them.
+area would drop, stays. Of detections that agree a whole one stays before a fragment, then the more
+confident one, with the best score among them. Fragments without a whole (an object larger than the
+overlap) that agree with one another are joined to the box around them.
 """
 
 import numpy as np
@@ -89,7 +89,7 @@ def merge(
             # a fragment is joined with those that agree with these, too
             waiting += same.tolist() if cut[i] else []
         boxes = exact[members if cut[i] else [i], :4]
-        # a fragment may have been surer that something is there
+        # a fragment may have been more confident
         score = exact[members, 4].max()
         kept.append([*boxes[:, :2].min(0), *boxes[:, 2:].max(0), score, exact[i, 5]])
     merged = np.array(kept)

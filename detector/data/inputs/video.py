@@ -30,7 +30,7 @@ def without_password(address: str) -> str:
     >>> without_password("rtsp://me:secret@camera.local:554/live")
     'rtsp://camera.local:554/live'
     """
-    return re.sub(r"(?<=://)[^/@]*@", "", address)
+    return re.sub(r"(?<=://)[^/]*@", "", address)
 
 
 class Video:
