@@ -42,8 +42,8 @@ def convert(source: Path, out: Path | None = None, label_key: str | None = None)
     """
     out = out or Path(f"{source.resolve().stem}_coco")
     target = out / "data.yaml"
-    if target.exists():
-        raise InputError(f"{target}: already exists and is not overwritten; give another --out")
+    if isdir(out) and any(out.iterdir()):
+        raise InputError(f"{out}: it is not empty, and nothing is overwritten; give another --out")
     if not source.exists():
         raise InputError(f"{source}: no such file or folder")
     root = source if isdir(source) else source.parent
@@ -144,6 +144,8 @@ def _read_via(entries: list[dict[str, Any]], label_key: str | None) -> Found:
     key = label_key or "".join(keys)
     for entry, regions in zip(entries, of_entry, strict=True):
         usable = [region for region in regions if region["region_attributes"].get(key)]
+        if any(isinstance(region["region_attributes"][key], dict) for region in usable):
+            raise ValueError(f"{key} is a set of checkboxes; an object has one class")
         content = {**entry, "regions": usable}
         found = globox.Annotation.from_via_json(content, label_key=key, confidence_key="")
         for region in usable:

@@ -75,7 +75,7 @@ def main(args: Sequence[str] | None = None) -> None:
         print(f"usage: {program()} COMMAND [options]\n")
         print("Train, evaluate and use a YOLOv5 detector.\n")
         print(*(f"  {name:<11} {command.help}" for name, command in COMMANDS.items()), sep="\n")
-        print("\nCOMMAND --help shows the options that people use, COMMAND --help all every one.")
+        print("\nCOMMAND --help shows the common options, COMMAND --help all shows every option.")
         raise SystemExit(0)
     if words == ["--version"]:
         print(f"boltbox {version('boltbox')}")

@@ -111,7 +111,7 @@ def allowed(kind: Any) -> str:
     """The values of a type, in words.
 
     >>> allowed(Literal["best", "last"]), allowed(int | None), allowed(list[int | str] | None)
-    ('best or last', 'int or null', 'list[int | str] or null')
+    ('best or last', 'int or null', 'a list like "[a,b]" or null')
     >>> allowed(NonNegativeInt | None)
     'int >=0 or null'
     """
@@ -125,6 +125,8 @@ def allowed(kind: Any) -> str:
             name = re.sub(r"[\w.]+\.(\w+)", r"\1", name)
             if bounds := getattr(part, "_expression", None):
                 name = f"{part._type.__name__} {bounds.replace('v', '')}"
+            if get_origin(part) is list:
+                name = 'a list like "[a,b]"'
             words.append({"NoneType": "null", "bool": "true or false"}.get(name, name))
     *most, last = dict.fromkeys(words)
     return f"{', '.join(most)} or {last}" if most else last

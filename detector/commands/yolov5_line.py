@@ -34,9 +34,11 @@ def as_options(words: Sequence[str]) -> list[str]:
     if command == "detect" and rest and rest[0] in (*COMMAND_WORDS, "predict", "export"):
         command, *rest = rest
     command = command.removesuffix(".py")
+    if not any(word.startswith("-") for word in rest):  # a value may have a = too
+        rest = [re.sub(r"^(\w+=)", r"--\1", word) for word in rest]
     if rest and command in SUBJECTS and not rest[0].startswith("-") and "=" not in rest[0]:
         rest[0] = f"--{SUBJECTS[command]}={rest[0]}"
-    return [command, *(re.sub(r"^(\w+=)", r"--\1", word) for word in rest)]
+    return [command, *rest]
 
 
 def translated(
@@ -74,7 +76,7 @@ def translated(
         ours, *usual = ours.split() or [""]
         if ours and given != [""]:
             # yolov5s.yaml is a size
-            values = [re.sub(r"^yolov5(\w+)\.yaml$", r"\1", value) for value in values]
+            values = [re.sub(r"^(?:.*/)?yolov5(\w+)\.yaml$", r"\1", value) for value in values]
             words += _option(f"--{ours}", values or usual)
     return [command, *words]
 

@@ -4,6 +4,7 @@ boltbox's words."""
 import json
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 from option_names import FILE
@@ -22,7 +23,7 @@ LINES = [
         " --model.start.weights yolov5s.pt",
     ),
     (
-        "train.py --data coco.yaml --epochs 300 --weights= --cfg yolov5n.yaml --batch-size 128",
+        "train.py --data coco.yaml --epochs 300 --weights= --cfg models/yolov5n.yaml --batch-size 128",
         "fit --data.dataset coco.yaml --trainer.max_epochs 300 --model.network.size n --data.batch_size 128",
     ),
     (
@@ -37,6 +38,7 @@ LINES = [
     ("train --resume", "fit --ckpt_path last"),
     ("train --resume runs/train/exp/weights/last.pt", "fit --ckpt_path runs/train/exp/weights/last.pt"),
     ("fit --data d.yaml --device 0", "fit --data.dataset d.yaml --trainer.devices 1"),
+    ("train --data d.yaml --device 3", "fit --data.dataset d.yaml --trainer.devices 3,"),
     ("train --data d.yaml --device 0,1", "fit --data.dataset d.yaml --trainer.devices 0,1"),
     ("train --data d.yaml --device cpu", "fit --data.dataset d.yaml --trainer.accelerator cpu"),
     ("train --data d.yaml --cache", "fit --data.dataset d.yaml --data.cache ram"),
@@ -168,3 +170,12 @@ def test_a_line(line: str, ours: str, capsys: pytest.CaptureFixture[str]) -> Non
     shared = OPTIONS[SHARED] if COMMANDS[told[0]].needs_trainer else []
     known = {f"--{name}" for name in [*OPTIONS[told[0]], *shared]}
     assert {word for word in told if word.startswith("--")} <= known
+
+
+def test_a_value_with_an_equals_sign_is_no_option(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Lightning names its checkpoints so."""
+    with pytest.raises(SystemExit):
+        cli.main(["validate", "--ckpt_path", "epoch=3-step=10.ckpt"])
+    assert "ckpt_path epoch=3-step=10.ckpt: no such file" in capsys.readouterr().err

@@ -165,6 +165,7 @@ def test_folders_become_splits(here: Path, capsys: pytest.CaptureFixture[str]) -
 
 REGION = {"shape_attributes": {"name": "rect", "x": 1, "y": 1, "width": 9, "height": 9}}
 TWO_KEYS = [{**REGION, "region_attributes": {"type": "cat", "colour": "red"}}]
+CHECKBOXES = [{**REGION, "region_attributes": {"type": {"cat": True}}}]
 
 
 @pytest.mark.parametrize(
@@ -178,8 +179,9 @@ TWO_KEYS = [{**REGION, "region_attributes": {"type": "cat", "colour": "red"}}]
         ({"pets/a.json": "{"}, ["pets/a.json", "cannot be read"]),
         ({"pets/a.json": '{"shapes": [], "imagePath": "a.png"}'}, ["pets/a.json", "labelme"]),
         ({"pets/a.json": json.dumps({"a": {"filename": "a.png", "regions": TWO_KEYS}})}, ["colour or type", "--label_key"]),
+        ({"pets/a.json": json.dumps({"a": {"filename": "a.png", "regions": CHECKBOXES}})}, ["type is a set of checkboxes"]),
         ({"pets/a.csv": "ImageID,LabelName,XMin\na,/m/0,x"}, ["pets: there is no box", "1 images that are not there"]),
-        ({"pets_coco/data.yaml": ""}, ["pets_coco/data.yaml: already exists", "--out"]),
+        ({"pets_coco/train.json": ""}, ["pets_coco: it is not empty", "--out"]),
     ],
     ids=lambda x: x[-1] if isinstance(x, list) else "",
 )  # fmt: skip

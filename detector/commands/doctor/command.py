@@ -9,7 +9,7 @@ import lightning as L
 
 from boltbox.detector.commands.doctor.examine import diagnose, open_splits
 from boltbox.detector.commands.doctor.page import write_diagnosis
-from boltbox.detector.commands.doctor.repair import repair
+from boltbox.detector.commands.doctor.repair import check_folder, repair
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.transforms.letterbox import round_up
@@ -44,6 +44,8 @@ def run_doctor(
         file.prepare()
         size = round_up(datamodule.image_size, model.network.max_stride)
         datasets, unusable = open_splits(file)
+        if fix:
+            check_folder(file, datasets, Path(fix))
         diagnosis = diagnose(file, datasets, size, show_progress=True)
         diagnosis.findings += unusable
         for split, dataset in datasets.items():

@@ -1,10 +1,8 @@
 """The whole examination of a data set, and its short form before a training."""
 
 from collections.abc import Iterator
-from functools import partial
 
 import numpy as np
-from tqdm import tqdm
 
 from boltbox.detector.commands.doctor.finding import Diagnosis, Finding, by_kind
 from boltbox.detector.commands.doctor.folders import examine_folders
@@ -52,9 +50,7 @@ def diagnose(
         show_progress: on stderr.
     """
     images = {split: dataset.files for split, dataset in datasets.items()}
-    total = sum(map(len, images.values()))
-    bar = partial(tqdm, desc="images", total=total, mininterval=1, disable=not show_progress)
-    findings = list(examine_images(images, bar))
+    findings = list(examine_images(images, show_progress))
     findings += _different_labels(datasets, findings)
     for split, dataset in datasets.items():
         findings += left_out(split, dataset)

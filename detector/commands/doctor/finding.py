@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 # lost or wrong in training; probably not intended; good to know
@@ -42,8 +42,8 @@ class Diagnosis:
     """All findings of a data set, and its counts (`statistics.py`), which are plain JSON types."""
 
     source: str
-    findings: list[Finding] = field(default_factory=list)
-    statistics: dict[str, Any] = field(default_factory=dict)
+    findings: list[Finding]
+    statistics: dict[str, Any]
 
     def count(self, severity: str) -> int:
         return sum(f.severity == severity for f in self.findings)

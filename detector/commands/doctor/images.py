@@ -2,11 +2,12 @@
 others."""
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
 import numpy as np
+from tqdm import tqdm
 
 from boltbox.detector.commands.doctor.finding import Finding
 from boltbox.detector.commands.doctor.image_file import ImageFile, look_at
@@ -18,14 +19,14 @@ FEW = 16  # images; fewer are decoded without worker processes
 
 
 def examine_images(
-    splits: Mapping[str, Collection[str]], show: Callable[..., Iterable[ImageFile]] = iter
+    splits: Mapping[str, Collection[str]], show_progress: bool = False
 ) -> Iterator[Finding]:
     """Decode every image on all processors, and report what is remarkable about it, also its like
     among the earlier ones.
 
     Args:
         splits: image paths by split, the training split first.
-        show: what the images pass through, a progress bar for instance.
+        show_progress: on stderr.
 
     Raises:
         InputError: a decoder crashed; it names an image at or shortly before the one.
@@ -33,7 +34,8 @@ def examine_images(
     files = [(split, path) for split, paths in splits.items() for path in dict.fromkeys(paths)]
     looks = list[ImageFile]()
     try:
-        looks.extend(show(_decoded([path for _, path in files])))
+        decoded = _decoded([path for _, path in files])
+        looks.extend(tqdm(decoded, "images", len(files), mininterval=1, disable=not show_progress))
     except BrokenProcessPool as e:
         raise InputError(
             f"{files[len(looks)][1]}: a decoder crashed on this image or on one of the next, or"
@@ -68,7 +70,7 @@ def _alike(split: str, path: str, earlier: str, other: str, same: bool) -> Findi
     if split == earlier:
         return Finding(severity, f"{kind}_image", split, path, "", problem, path, None, other)
     doubt = "" if same else "if it is a copy or the next frame, "
-    problem += f" of {earlier}: {doubt}figures measured on it are too good"
+    problem += f" of {earlier}: {doubt}metrics measured on it are too high"
     kind = f"{kind}_across_splits"
     return Finding("warning", kind, split, path, "", problem, path, None, other)
 

@@ -30,12 +30,16 @@ def examine_labels(file: DatasetFile, split: str, dataset: DetectionDataset) -> 
     sizes that differ, ..."""
     images, unlabelled = len(dataset), dataset.unlabelled
     if images and not len(dataset.labels.boxes):
-        problem = f"none of its {images} images has a usable box, which training refuses;"
-        problem = f"{problem} {unlabelled} have no label file of format {file.format}"
+        problem = (
+            f"none of its {images} images has a usable box, which training refuses;"
+            f" {unlabelled} have no label file of format {file.format}"
+        )
         yield Finding("fault", "no_boxes", split, "", "", problem)
     elif unlabelled * 2 > images:
-        problem = f"{unlabelled} of {images} images have no label file; are the labels"
-        problem = f"{problem} in the right folder?"
+        problem = (
+            f"{unlabelled} of {images} images have no label file; are the labels"
+            " in the right folder?"
+        )
         yield Finding("warning", "mostly_unlabelled", split, "", "", problem)
     yield from _images(split, dataset, format_class(file.format).shared)
     yield from _boxes(split, dataset)

@@ -48,7 +48,7 @@ def repair(
     Raises:
         InputError: the folder is not empty or lies within the data set.
     """
-    _check_folder(file, datasets, folder)
+    check_folder(file, datasets, folder)
     left_out = ("unusable_split", "orphan_label_file")
     done = [f"left out {f}" for f in diagnosis.findings if f.kind in left_out]
     places: dict[str, str] = {}
@@ -71,9 +71,7 @@ def repair(
     return done
 
 
-def _check_folder(
-    file: DatasetFile, datasets: Mapping[str, DetectionDataset], folder: Path
-) -> None:
+def check_folder(file: DatasetFile, datasets: Mapping[str, DetectionDataset], folder: Path) -> None:
     """Raises InputError unless the folder is empty or new, and no part of the data set."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder}: the repaired copy needs a new or an empty folder")
@@ -121,12 +119,12 @@ def _copy_images(images: Sequence[CopiedImage], folder: Path, done: list[str]) -
     folder that all have in common, but, as labels go by the name without its suffix, with a stem of
     its own, in UTF-8."""
     paths = sorted({image.path for image in images})
-    common = os.path.commonpath([os.path.dirname(path) for path in paths])
+    common = os.path.commonpath([os.path.dirname(os.path.abspath(path)) for path in paths])
     names: dict[str, str] = {}
     stems = set()
     for path in paths:
         # labels are looked for beside the last folder `images`, which has to be the copy's own
-        parts = [part for part in Path(path).relative_to(common).parts if part != "images"]
+        parts = [part for part in Path(os.path.relpath(path, common)).parts if part != "images"]
         given, suffix = os.path.splitext(os.path.join(*parts))
         stem = re.sub("[\udc80-\udcff]", "_", given)  # bytes that are not UTF-8
         while stem in stems:

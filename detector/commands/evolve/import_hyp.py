@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
+from jsonargparse import Namespace
 
 from boltbox.detector.commands.evolve.space import YOLOV5_GENES, as_number, read_map
 from boltbox.detector.system.atomic_file import write_atomically
@@ -67,12 +67,8 @@ def overlay_text(options: Mapping[str, float | str], comments: Sequence[str]) ->
             are first named.
         comments: lines that stand before the options.
     """
-    content: dict[str, Any] = {}
+    content = Namespace()
     for option, value in options.items():
-        *groups, name = option.split(".")
-        place = content
-        for group in groups:
-            place = place.setdefault(group, {})
-        place[name] = value
+        content[option] = value
     head = "".join(f"# {' '.join(line.splitlines())}\n" for line in comments)
-    return head + yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    return head + yaml.safe_dump(content.as_dict(), sort_keys=False, allow_unicode=True)

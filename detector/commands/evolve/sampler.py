@@ -71,8 +71,8 @@ def schedule(g: int, generations: int) -> Schedule:
     return Schedule(
         elites=2 + math.floor(3 * g / generations),
         tournament=max(2, math.floor(10 - g / (generations / 10))),
-        crossover=min(max(1 - g / generations, 0.5), 1.0),
-        mutation=min(max(0.5 - g / generations, 0.01), 0.5),
+        crossover=max(1 - g / generations, 0.5),
+        mutation=max(0.5 - g / generations, 0.01),
     )
 
 

@@ -51,8 +51,8 @@ def run_evolution(
     generation.
 
     The same command with the study's folder as --run continues it, and started a second time on the
-    same machine takes part in it. Leaves the best in hyp_evolved.yaml,
-    for `fit --config configs/yolo.yaml --config hyp_evolved.yaml --data.dataset FILE`.
+    same machine takes part in it. Leaves the best in hyp_evolved.yaml, for `fit --config
+    config.yaml --config hyp_evolved.yaml --trainer.max_epochs N`, both files of the study's folder.
     """
     plan, settings, config = planned(trainer.configuration)
     prepare(trainer, datamodule, "evolve")
@@ -138,7 +138,8 @@ def _evolved(plan: Plan, found: Sequence[FrozenTrial], winner: FrozenTrial) -> s
     """The best individual as an overlay."""
     comments = [
         f"The best of {len(found)} individuals: trial {number(winner)}, fitness {winner.value:.5g}",
-        "fit --config configs/yolo.yaml --config hyp_evolved.yaml --data.dataset FILE",
+        "fit --config config.yaml --config hyp_evolved.yaml --trainer.max_epochs N"
+        "  (both files are in this folder)",
     ]
     options = {g.option: g.used(float(f"{winner.params[g.name]:.5g}")) for g in plan.genes}
     kept = {k: v for k, v in plan.fixed.items() if not k.startswith("trainer.")}

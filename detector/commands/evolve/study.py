@@ -69,8 +69,12 @@ class Study:
                 grace_period=GRACE_PERIOD,
                 heartbeat_stale_trial_callback=self._retry,
             )
-            options: dict[str, Any] = {"direction": "maximize", "load_if_exists": True}
-            self.optuna = optuna.create_study(study_name="evolve", storage=self._storage, **options)
+            self.optuna = optuna.create_study(
+                storage=self._storage,
+                study_name="evolve",
+                direction="maximize",
+                load_if_exists=True,
+            )
         except Exception as e:
             problem = in_one_line(e)[:200]
             raise InputError(f"{folder / FILE} cannot be read as a study: {problem}") from None

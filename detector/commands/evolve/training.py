@@ -1,6 +1,5 @@
 """What trains individuals on this machine: several `fit` processes at a time."""
 
-import contextlib
 import json
 import math
 import os
@@ -139,12 +138,14 @@ class Workers:
             return
         self.trainings.remove(training)
         self.free.append(training.environment)
-        # this command seemed dead to another one, which has the trial now
-        with contextlib.suppress(UpdateFinishedTrialError):
+        try:
             self.study.tell(training.trial, outcome)
+        except UpdateFinishedTrialError:  # it seemed dead to another command, which has it now
+            return
         found = ended(self.study.individuals())
+        winner = best(found)
         for trial in found:
-            if trial is not best(found):  # who is not the best once never will be
+            if trial is not winner:  # a better one replaces it for good
                 shutil.rmtree(self.study.run(trial) / "checkpoints", ignore_errors=True)
         self.on_end(self.study.frozen(training.trial))
 

@@ -118,7 +118,7 @@ def export(
         trained.origins,
         trained.thresholds,
     )
-    mark = {"float32": "", "float16": "_half", "int8": "_int8"}[precision]
+    mark = "_int8" if int8 else "_half" if half else ""
     usual = trained.path.with_name(f"{trained.path.stem}{mark}{ENDINGS[format]}")
     target = Path(out) if out else usual
     _refuse_others(target, format)

@@ -229,8 +229,8 @@ def test_duplicates(tmp_path: Path) -> None:
     ]
     assert [f.problem.split("the same image as ")[1] for f in findings] == [
         str(a),
-        f"{a} of train: figures measured on it are too good",
-        f"{b} of train: figures measured on it are too good",
+        f"{a} of train: metrics measured on it are too high",
+        f"{b} of train: metrics measured on it are too high",
     ]
 
 

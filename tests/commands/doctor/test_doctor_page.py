@@ -107,7 +107,7 @@ def test_findings_by_kind(tmp_path: Path) -> None:
         for i in range(LISTED + 7)
     ]
     notes = [fault("small_thing", "", severity="note", split="val") for _ in range(3)]
-    write_diagnosis(tmp_path / "doctor.html", Diagnosis("x", [*notes, *many]), {})
+    write_diagnosis(tmp_path / "doctor.html", Diagnosis("x", [*notes, *many], {}), {})
     html = (tmp_path / "doctor.html").read_text()
     read = Reader(html)
     first = f"fault: odd_box ({len(many)})"

@@ -308,6 +308,25 @@ def test_several_coco_files_become_one(tmp_path: Path) -> None:
     assert boxes(tmp_path / "copy") == before
 
 
+def test_relative_and_absolute_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one split; a folder that is full is refused before any image is decoded."""
+    monkeypatch.chdir(tmp_path)
+    for k, place in enumerate(("source", "other")):
+        save(tmp_path / place / f"images/{k}.png", picture(HEIGHT, WIDTH, k))
+        lay_out(tmp_path / place, {f"labels/{k}.txt": "0 .5 .5 .5 .5\n"})
+    folders = f"path: source\ntrain: [images, {tmp_path / 'other/images'}]\nnames: [cat]\n"
+    lay_out(tmp_path, {"data.yaml": folders, "full/a": ""})
+    repair(*diagnose(tmp_path / "data.yaml"), tmp_path / "copy")
+    copied = DatasetFile.read(str(tmp_path / "copy")).open("train").files
+    assert {Path(file).name for file in copied} == {"0.png", "1.png"}
+    with pytest.raises(SystemExit):
+        cli.main(["doctor", "--data.dataset", "data.yaml", "--fix", "full", "--run", "report"])
+    assert "full: the repaired copy needs a new or an empty folder" in capsys.readouterr().err
+    assert not (tmp_path / "report/doctor.json").exists()
+
+
 def test_splits_that_are_the_same_on_purpose(tmp_path: Path) -> None:
     save(tmp_path / "source/images/all/a.png", picture(HEIGHT, WIDTH))
     lay_out(tmp_path / "source", {"labels/all/a.txt": "0 .5 .5 .5 .5\n"})

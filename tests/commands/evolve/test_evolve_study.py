@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,11 @@ def test_an_individual_of_a_dead_command_is_retried(
     study.tell(again, Outcome(0.5))
     with pytest.raises(study_module.optuna.exceptions.UpdateFinishedTrialError):
         seemed_dead.tell(trial, Outcome(0.1))
+    late = SimpleNamespace(trial=trial, environment={}, poll=lambda: Outcome(0.1))
+    workers = Workers(seemed_dead, PLAN, [], [], lambda ended: pytest.fail("it is another's"))
+    workers.trainings.append(late)  # type: ignore[arg-type]
+    workers._look_at(late)  # type: ignore[arg-type]
+    assert workers.free == [{}]
     assert [(number(t), t.value) for t in study.individuals()][5:] == [(5, 0.5)]
 
 
