@@ -123,6 +123,18 @@ def test_two_generations_of_two(
     )
     assert sorted(p.name for p in here.iterdir()) == ["found", "space.yaml"]
 
+    cli.main(
+        split(
+            "fit --config found/config.yaml --config found/hyp_evolved.yaml --run final --trainer.max_epochs 0"
+        )
+    )
+    final = yaml.safe_load(Path("final/config.yaml").read_text())
+    assert {name: final["data"]["augment"][name] for name in SPACE} == evolved
+    assert final["data"]["dataset"] == str(small_data)
+    assert (
+        final["model"]["network"]["width_multiple"] == config["model"]["network"]["width_multiple"]
+    )
+
 
 def logged(folder: Path) -> list[tuple[int, float]]:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
