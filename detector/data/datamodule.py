@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Callable
-from functools import cached_property
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,7 +25,6 @@ from boltbox.detector.data.inputs.evaluation_input import (
 from boltbox.detector.data.loader import make_loader
 from boltbox.detector.data.sample import Batch, collate, finish_on_device
 from boltbox.detector.data.sampler import (
-    GivenBatches,
     TrainBatches,
     class_weights,
     image_weights,
@@ -123,6 +121,7 @@ class DetectionData(L.LightningDataModule):
         self.fixed_shape: tuple[int, int] | None = None
         self.datasets: dict[str, DetectionDataset] = {}
         self.images: dict[str, ResizedImages] = {}
+        self.fingerprints: dict[str, list[int]] = {}  # of the data that is trained and validated on
         self.train_order: np.ndarray | None = None
         self.images_done: int | None = None  # of the epoch that is resumed, until it is
 
@@ -164,6 +163,8 @@ class DetectionData(L.LightningDataModule):
             shrink = training and not self.literal and self.augment.resamples_once(self.rect)
             self.images[split] = ResizedImages(dataset, size, smooth=not training, shrink=shrink)
         if stage == "fit":
+            for split in SPLITS["fit"]:
+                self.fingerprints[split] = fingerprint(self.datasets[split], self.file.root)
             if self.options["batch_size"] == "auto" and hasattr(module, "choose_batch_size"):
                 found = module.choose_batch_size(size, len(self.datasets["train"]))
                 self.batch_size = self.options["batch_size"] = found
@@ -199,7 +200,8 @@ class DetectionData(L.LightningDataModule):
             for augment in (self.augment, self.augment.without_mixing())
         )
         epochs, closing = self.trainer and self.trainer.max_epochs, self.augment.close_mosaic
-        last_from = max(epochs - closing, 0) if epochs and closing else None
+        endless = not epochs or epochs < 0
+        last_from = max(epochs - closing, 0) if closing and not endless else None
         images = self.images["train"]
         self.train_samples = TrainSamples(images, steps, self.seed, last_steps, last_from)
 
@@ -243,10 +245,13 @@ class DetectionData(L.LightningDataModule):
         sizes = self.datasets[split].labels.sizes
         batches, shapes = inputs.batches(sizes, self.val_batch_size, not self.literal)
         samples = EvaluationSamples(self.images[split], inputs, shapes)
-        return self._loader(samples, GivenBatches(batches, *self._rank_and_world), collate_items)
+        rank, world = self._rank_and_world
+        # A process without a batch goes through the first one: all come by the same collectives,
+        # and the metrics count an image once.
+        return self._loader(samples, batches[rank::world] or batches[:1], collate_items)
 
     def _loader(
-        self, samples: Any, batches: TrainBatches | GivenBatches, collate_fn: Callable[..., Batch]
+        self, samples: Any, batches: Iterable[Any], collate_fn: Callable[..., Batch]
     ) -> DataLoader:
         devices = self.trainer.num_devices if self.trainer else 1
         processes = int(os.environ.get("LOCAL_WORLD_SIZE", devices))
@@ -256,11 +261,11 @@ class DetectionData(L.LightningDataModule):
         return finish_on_device(batch) if isinstance(batch, Batch) else batch
 
     def state_dict(self) -> dict[str, Any]:
-        images_done = position(self.trainer)[1] * min(self.batch_size, len(self.datasets["train"]))
+        images = len(self.datasets.get("train", ()))
         return {
             "epoch_maps": self.epoch_maps,
-            "images_done": images_done,
-            "fingerprints": self._fingerprints,
+            "images_done": position(self.trainer)[1] * min(self.batch_size, images),
+            "fingerprints": self.fingerprints,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -270,19 +275,14 @@ class DetectionData(L.LightningDataModule):
             return
         changes = [
             f"{split}: {then[0]} images with {then[1]} objects, now {now[0]} with {now[1]}"
-            for split, now in self._fingerprints.items()
-            if (then := state_dict["fingerprints"][split]) != now
+            for split, then in state_dict["fingerprints"].items()
+            if (now := self.fingerprints[split]) != then
         ]
         if changes:
             rank_zero_print(
                 "warning: the data set has changed since the checkpoint was written"
                 f" ({'; '.join(changes)})"
             )
-
-    @cached_property
-    def _fingerprints(self) -> dict[str, list[int]]:
-        """Of the data that is trained and validated on."""
-        return {split: fingerprint(self.datasets[split], self.file.root) for split in self.images}
 
     def path(self, split: str, index: int) -> Path:
         """The file of an image."""

@@ -18,7 +18,7 @@ from boltbox.detector.data.formats.coco_json import CocoJson
 from boltbox.detector.data.formats.dota_txt import DotaText
 from boltbox.detector.data.formats.format import Format, Split, find_tail, has_labels
 from boltbox.detector.data.formats.metadata_jsonl import MetadataJsonl
-from boltbox.detector.data.formats.voc_xml import VocXml
+from boltbox.detector.data.formats.voc_xml import VocXml, has_xml
 from boltbox.detector.data.formats.yolo_txt import YoloText
 from boltbox.detector.data.layouts import DESCRIPTIONS, Content, conversion, describe, suggestion
 from boltbox.detector.data.read_split import Part, SplitReader
@@ -267,7 +267,9 @@ def _guess_format(root: Path, splits: dict[str, list[Path]]) -> str:
     by_suffix = {".json": "coco", ".jsonl": "metadata"}
     if first.suffix in by_suffix:
         return by_suffix[first.suffix]
-    if VocXml.recognises(root, first):
+    # COCO's json files lie in annotations/ too
+    listed = first.suffix == ".txt" and any(root.glob("[Aa]nnotations/*.xml"))
+    if has_xml(first) if isdir(first) else listed:
         return "voc"
     dota = isdir(first) and has_labels(first, DotaText) and not has_labels(first, YoloText)
     return "dota" if dota else "yolo"

@@ -28,7 +28,7 @@ def detection_batch(given: Any, num_classes: int, stride: int, labelled: bool = 
         InputError: it is something else.
     """
     is_pair = isinstance(given, tuple | list) and len(given) == 2
-    is_pair = is_pair and not isinstance(given[1], Tensor) and all(map(is_target, given[1]))
+    is_pair = is_pair and isinstance(given[1], tuple | list) and all(map(is_target, given[1]))
     if not is_pair and labelled:
         raise InputError(
             "data of your own: a batch must be (images, targets): images of 3 x H x W, float in"
@@ -46,8 +46,16 @@ def detection_batch(given: Any, num_classes: int, stride: int, labelled: bool = 
     rows, truths = [], list[Labels | None]()
     for i, ((h, w), image, target) in enumerate(zip(sizes, images, targets, strict=True)):
         canvas[i, :, :h, :w] = image
-        boxes, labels = (torch.as_tensor(target[k]).cpu().numpy() for k in ("boxes", "labels"))
-        boxes = clip_xyxy(boxes.reshape(-1, 4).astype(np.float32), w - 1e-3, h - 1e-3)
+        try:
+            boxes = torch.as_tensor(target["boxes"]).detach().float().cpu().numpy()
+            labels = torch.as_tensor(target["labels"]).cpu().numpy()
+            if len(boxes) != len(labels) or (len(boxes) and boxes.shape[1:] != (4,)):
+                raise ValueError(f"shapes {[*boxes.shape]} and {[*labels.shape]}")
+        except (TypeError, ValueError) as e:
+            raise InputError(
+                f"data of your own: boxes must be (n, 4) and labels (n,), both numbers: {e}"
+            ) from None
+        boxes = clip_xyxy(boxes.reshape(-1, 4), w - 1e-3, h - 1e-3)
         kept = (boxes[:, 2:] > boxes[:, :2]).all(1)
         boxes, labels = boxes[kept], labels[kept].astype(np.int64)
         wrong = labels[(labels < 0) | (labels >= num_classes)]

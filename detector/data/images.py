@@ -5,7 +5,8 @@ import struct
 import warnings
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from glob import glob
+from contextlib import suppress
+from glob import escape, glob
 from os.path import exists, isdir, isfile
 from pathlib import Path
 
@@ -22,12 +23,6 @@ UNREADABLE = (  # what Pillow raises
     *(OSError, ValueError, SyntaxError, struct.error, MemoryError),
     Image.DecompressionBombError,
 )
-_SHRUNK = {
-    1: 0,
-    2: cv2.IMREAD_REDUCED_GRAYSCALE_2,
-    4: cv2.IMREAD_REDUCED_GRAYSCALE_4,
-    8: cv2.IMREAD_REDUCED_GRAYSCALE_8,
-}
 ORIENTATION, ON_ITS_SIDE = 0x0112, {5, 6, 7, 8}
 
 cv2.setNumThreads(0)  # a loader's parallelism is its workers
@@ -54,10 +49,15 @@ def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
         with Image.open(path) as file:
             kind, bands, image = file.format, file.getbands(), None
         if kind != "TIFF" or "A" not in bands:  # OpenCV multiplies a TIFF's colours by its alpha
-            image = _by_opencv(path, shrink if kind in ("JPEG", "MPO") else 1)
+            # None for what OpenCV refuses: other formats, more pixels than it likes, names that are
+            # not UTF-8, which would crash it (they hold lone surrogates)
+            with suppress(cv2.error, UnicodeEncodeError):
+                str(path).encode()
+                flags = shrink // 2 * 16 if kind in ("JPEG", "MPO") else 0  # IMREAD_REDUCED_*
+                image = cv2.imread(str(path), flags | cv2.IMREAD_COLOR_RGB)
         if image is None:  # formats and variants that OpenCV refuses
             with Image.open(path) as file:
-                image = np.asarray(ImageOps.exif_transpose(file).convert("RGB"))
+                image = rgb(file)
         return image
     except UNREADABLE as e:
         raise InputError(
@@ -66,14 +66,12 @@ def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
         ) from None
 
 
-def _by_opencv(path: str | Path, shrink: int) -> np.ndarray | None:
-    """None for what OpenCV refuses: other formats, more pixels than it likes, names that are not
-    UTF-8, which crash it."""
-    try:
-        str(path).encode()  # bytes that are not UTF-8 come from the system as lone surrogates
-        return cv2.imread(str(path), _SHRUNK[shrink] | cv2.IMREAD_COLOR_RGB)
-    except (cv2.error, UnicodeEncodeError):
-        return None
+def rgb(file: Image.Image) -> np.ndarray:
+    """(H, W, 3) uint8 of Pillow's image, as `read_image` gives it."""
+    image = ImageOps.exif_transpose(file)
+    if image.mode.startswith("I"):  # 16 bits, which Pillow would limit to 255
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    return np.asarray(image.convert("RGB"))
 
 
 def image_size(path: str | Path) -> tuple[int, int]:
@@ -134,9 +132,8 @@ def find_images(source: str | Path, suffixes: Collection[str] = SUFFIXES) -> lis
     those that count."""
     if isfile(source):
         return [Path(source)]
-    found = glob(str(source), recursive=True)
-    if isdir(source):
-        found = [os.path.join(at, name) for at, _, names in os.walk(source) for name in names]
+    pattern = os.path.join(escape(str(source)), "**") if isdir(source) else str(source)
+    found = glob(pattern, recursive=True)
     chosen = (f for f in found if os.path.splitext(f)[1].lower() in suffixes and isfile(f))
     return [*map(Path, sorted(chosen))]
 

@@ -38,7 +38,7 @@ def describe(root: Path) -> Content:
     return (
         _of_files(root, sorted(coco), "coco")
         or _of_files(root, metadata, "metadata")
-        or _voc(root)
+        or ({"format": "voc", **voc} if (voc := VocXml.find_splits(root)) else {})
         or _text(root, "yolo", YoloText)
         or _text(root, "dota", DotaText)
     )
@@ -74,20 +74,17 @@ def _of_files(root: Path, files: list[Path], format: str) -> Content:
     return {"format": format, **splits} if files else {}
 
 
-def _voc(root: Path) -> Content:
-    splits = VocXml.find_splits(root)
-    return {"format": "voc", **splits} if splits else {}
-
-
 def _text(root: Path, format: str, kind: type[YoloText]) -> Content:
     """Lists of images beside obj.data, folders of splits, or all images; names in a file of its
     own."""
     splits: Content = {}
     for split, names in SPLIT_NAMES.items():
         lists = [f"{name}.txt" for name in names if isfile(root / "obj.data")]
-        folders = [p for name in names for p in (f"images/{name}", f"{name}/images", name)]
+        globs = [name + year for name in names for year in ("", "[12][0-9][0-9][0-9]")]
+        patterns = [p for name in globs for p in (f"images/{name}", f"{name}/images", name)]
+        folders = [at.relative_to(root) for p in patterns for at in sorted(root.glob(p))]
         found = [path for path in lists if isfile(root / path)]
-        found += [path for path in folders if has_labels(root / path, kind)]
+        found += [str(path) for path in folders if has_labels(root / path, kind)]
         splits |= {split: found[:1]} if found else {}
     if not splits:
         whole = [path for path in ("images", ".") if has_labels(root / path, kind)]

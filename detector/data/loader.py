@@ -12,7 +12,6 @@ from multiprocessing.popen_fork import Popen
 from multiprocessing.reduction import DupFd
 from typing import Any
 
-import cv2
 import torch
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
@@ -135,5 +134,3 @@ def prepare_worker(worker: int) -> None:
     kernel kills it when the process that has started it is gone: torch's own watch does not end one
     whose pipe is full."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    cv2.setNumThreads(0)
-    torch.set_num_threads(1)

@@ -7,7 +7,7 @@ import inspect
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import chain
 from os.path import isdir
@@ -85,13 +85,13 @@ class SplitReader:
     strict: bool = True
     single_class: bool = False
     part: Part | None = None
-    files: list[str] = field(default_factory=list, init=False)
-    sizes: list[tuple[int, int]] = field(default_factory=list, init=False)
-    objects: list[list[LabelObject]] = field(default_factory=list, init=False)
-    sources: list[LabelSource] = field(default_factory=list, init=False)
-    faults: list[Fault] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
+        self.files: list[str] = []
+        self.sizes: list[tuple[int, int]] = []
+        self.objects: list[list[LabelObject]] = []
+        self.sources: list[LabelSource] = []
+        self.faults: list[Fault] = []
         if self.single_class and len(self.names) > 1:
             self.names = ["item"]
         self.numbers = {key: c for c, name in enumerate(self.names) for key in (name, c)}
@@ -104,7 +104,12 @@ class SplitReader:
         """
         split = self.form.split
         given = [str(path) for path in split.paths if not isdir(path)]
-        given.append(inspect.getfile(type(self.form)))  # a user's own may change
+        try:
+            given.append(inspect.getfile(type(self.form)))  # a user's own may change
+        except OSError:
+            raise InputError(
+                f"data.format {type(self.form).__name__}: define it in a file, not in a notebook"
+            ) from None
         before = states(given)
         entries = self.form.find()
         if not self.part or not self.part.val:  # else they are reported twice
@@ -114,7 +119,8 @@ class SplitReader:
         images, files = [e.image for e in entries], [e.file for e in entries]
         now = states([*images, *dict.fromkeys(files)])
         stamp = digest([VERSION, self.names, repr(self.part), given, before, images, files, now])
-        place = digest([os.getcwd(), repr(split), self.strict, self.single_class])[:24]
+        kind = type(self.form).__qualname__
+        place = digest([os.getcwd(), repr(split), kind, self.strict, self.single_class])[:24]
         path = cache_folder() / "labels" / f"{split.name}-{place}.npz"
         if found := load_labels(path, stamp):
             return found

@@ -100,26 +100,6 @@ class TrainBatches(Sampler[list[Key]]):
             yield batch[self.rank :: self.world]
 
 
-class GivenBatches(Sampler[list[int]]):
-    """Every rank-th of a list of batches of image numbers; no padding, no image twice.
-
-    Attributes:
-        own: the batches of this process. padding_only: there was none for it; it goes through the
-            first one beside its owner, as all processes must come by the same collectives, and what
-            it finds must not count.
-    """
-
-    def __init__(self, batches: list[list[int]], rank: int = 0, world: int = 1) -> None:
-        self.padding_only = rank >= len(batches) > 0
-        self.own = batches[:1] if self.padding_only else batches[rank::world]
-
-    def __len__(self) -> int:
-        return len(self.own)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return iter(self.own)
-
-
 def rectangular_batches(
     shapes: np.ndarray, size: int, batch_size: int, stride: int, pad: float, stable: bool = True
 ) -> tuple[list[list[int]], np.ndarray]:

@@ -13,7 +13,6 @@ from made_samples import SIZE, few, noise, noise_set, random_boxes, random_sampl
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.sample import LetterboxInfo, Sample, collate
 from boltbox.detector.data.sampler import (
-    GivenBatches,
     Key,
     TrainBatches,
     class_weights,
@@ -146,13 +145,6 @@ def test_weights_are_asked_for_afresh() -> None:
     assert sampler.order(0).tolist() == [0, 0, 0]
     weights = np.array([0, 0, 5.0])
     assert sampler.order(0).tolist() == [2, 2, 2]
-
-
-def test_given_batches() -> None:
-    batches = [[4, 1], [0, 2], [3]]
-    assert list(GivenBatches(batches)) == batches
-    assert [list(GivenBatches(batches, r, 2)) for r in range(2)] == [[[4, 1], [3]], [[0, 2]]]
-    assert len(GivenBatches(batches, 1, 2)) == 1
 
 
 def test_class_weights_in_numbers() -> None:

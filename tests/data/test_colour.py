@@ -135,9 +135,13 @@ def test_albumentations_clips_and_drops_boxes() -> None:
         "no size; outside"
     )
     assert kept.classes.tolist() == [1, 4, 5]
-    cropped = with_transform("Crop", sample, x_min=0, y_min=0, x_max=25, y_max=20, p=1)
-    assert cropped.boxes.round(3).tolist() == [[0, 0, 10, 10], [5, 5, 25, 20]]
-    assert cropped.classes.tolist() == [1, 4]
+    shift = {"translate_px": {"x": 25, "y": 20}, "scale": 1, "rotate": 0, "shear": 0, "p": 1}
+    moved = with_transform("Affine", sample, **shift)
+    assert moved.boxes.round(3).tolist() == [[25, 20, 35, 30], [30, 25, 50, 40]]
+    assert moved.classes.tolist() == [1, 4]
+    for name, options in (("CenterCrop", {"height": 20, "width": 25}), ("Normalize", {})):
+        with pytest.raises(InputError, match=r"40x50 pixels of uint8 have become .*; leave out"):
+            with_transform(name, sample, p=1, **options)
 
 
 def test_albumentations_without_objects() -> None:

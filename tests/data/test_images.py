@@ -1,6 +1,7 @@
 """Image files of every kind: EXIF, modes and depths, and bad images, which are dropped and
 named."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from made_datasets import (
 )
 from PIL import Image
 
-from boltbox.detector.data.images import find_images, image_size, image_sizes, read_image
+from boltbox.detector.data.images import find_images, image_size, image_sizes, read_image, rgb
 from boltbox.detector.system.errors import InputError
 
 
@@ -215,6 +216,9 @@ def test_16_bit(tmp_path: Path, suffix: str, stored: np.ndarray) -> None:
         read_image(path), np.broadcast_to(stored.reshape(24, 40, -1), (24, 40, 3))
     )
     assert image_size(path) == (24, 40)
+    if stored is GREY:
+        with Image.open(path) as file:
+            assert np.array_equal(rgb(file), read_image(path)), "Pillow's has the same pixels"
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "png", "webp"])
@@ -245,6 +249,11 @@ def test_find_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def found(source: str | Path) -> list[str]:
         return [p.name for p in find_images(source)]
 
+    lay_out(tmp_path / "elsewhere", {"e.png": "", ".ipynb_checkpoints/e-checkpoint.png": ""})
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked/folder").symlink_to(tmp_path / "elsewhere")
+    assert found(tmp_path / "linked") == ["e.png"], "of a linked folder; nothing hidden"
+    shutil.rmtree(tmp_path / "elsewhere")
     assert found(tmp_path) == ["a.png", "b.JPG", "c.webp"]
     assert found(tmp_path / "notes.txt") == ["notes.txt"], "what is named outright is tried"
     assert found(tmp_path / "*.JPG") == ["b.JPG"]

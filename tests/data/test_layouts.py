@@ -9,11 +9,12 @@ import label_layouts as layouts
 import numpy as np
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, List, Value
-from made_datasets import lay_out, voc_object, voc_xml
+from made_datasets import lay_out, picture, save, voc_object, voc_xml
 
 import cli
 from boltbox import save_hugging_face
 from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.system.errors import InputError
 
 LABEL = ClassLabel(names=layouts.NAMES)
@@ -214,3 +215,56 @@ def test_hugging_face_corners_and_errors(tmp_path: Path) -> None:
     (given / "p0.png").unlink()
     with pytest.raises(InputError, match=r"train, row 0: .*No such file"):
         save_hugging_face(good, tmp_path / "b")
+
+
+def test_coco_files_of_several_folders(tmp_path: Path) -> None:
+    """Each has its images beside it, also those of one name."""
+    for k, folder in enumerate(("a", "b")):
+        save(tmp_path / folder / "1.png", picture(40, 60, k))
+        content = {
+            "images": [{"id": 1, "file_name": "1.png"}],
+            "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [k, 2, 30, 20]}],
+            "categories": [{"id": 1, "name": "cat"}],
+        }
+        lay_out(tmp_path, {f"{folder}/labels.json": json.dumps(content)})
+    lay_out(tmp_path, {"data.yaml": "train: [a/labels.json, b/labels.json]\nnames: [cat]\n"})
+    split = DatasetFile.read(str(tmp_path)).open("train")
+    assert [Path(file).parent.name for file in split.files] == ["a", "b"]
+    assert [float(labels.boxes[0, 0]) for labels in split.labels] == [0, 1]
+
+
+def test_folders_with_a_year(tmp_path: Path) -> None:
+    """No image of val is trained on."""
+    for split in ("train2017", "val2017"):
+        save(tmp_path / f"images/{split}/{split}.png", picture(40, 60))
+        lay_out(tmp_path, {f"labels/{split}/{split}.txt": "0 .5 .5 .2 .2\n"})
+    file = DatasetFile.read(str(tmp_path), needs_val=True)
+    for split in ("train", "val"):
+        assert [Path(path).stem for path in file.open(split).files] == [f"{split}2017"]
+
+
+def test_objects_in_metadata(tmp_path: Path) -> None:
+    """A list of objects as well as a map of lists; U+2028 ends no line, and a name that no file can
+    have is no image. A box without a class is an error."""
+    rows: list[dict[str, Any]] = [
+        {
+            "file_name": "0.png",
+            "text": "a\u2028b",
+            "objects": [{"bbox": [1, 1, 9, 9], "category": "cat"}],
+        },
+        {"file_name": "1.png", "objects": {"bbox": [[1, 1, 9, 9]], "category": ["cat"]}},
+        {"file_name": "a\0b.png", "objects": {"bbox": [], "category": []}},
+    ]
+    for k in range(2):
+        save(tmp_path / f"train/{k}.png", picture(40, 60, k))
+    lay_out(tmp_path, {"data.yaml": "train: train/metadata.jsonl\nnames: [cat]\n"})
+
+    def split() -> DetectionDataset:
+        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        (tmp_path / "train/metadata.jsonl").write_text(lines, encoding="utf-8")
+        return DatasetFile.read(str(tmp_path)).open("train")
+
+    assert [len(labels.boxes) for labels in split().labels] == [1, 1]
+    rows[1]["objects"]["bbox"].append([2, 2, 9, 9])
+    with pytest.raises(InputError, match="line 2, object 2 is of class 'None'"):
+        split()

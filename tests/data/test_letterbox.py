@@ -14,6 +14,7 @@ from boltbox.detector.data.transforms.letterbox import (
     GREY,
     Letterbox,
     letterbox,
+    letterbox_sample,
     resize_longest,
 )
 
@@ -44,7 +45,7 @@ def test_frame_leads_back_to_the_file(
     # else it must shrink, which is covered by scaleup
     assume(scaleup or size <= min(out_height, out_width))
     resized = resize_longest(sample, size)
-    sample = Letterbox(np.array([[out_height, out_width]]), scaleup)(resized)
+    sample = letterbox_sample(resized, (out_height, out_width), scaleup)
     assert sample.size == (out_height, out_width)
     assert sample.boxes.dtype == np.float32
     assert sample.boxes.min() >= -1e-3
@@ -110,7 +111,7 @@ def test_labels_follow_the_pixels_through_resize_and_letterbox(
 ) -> None:
     sample = painted(height, width, width // 5, height // 4, width * 4 // 5, height // 2)
     resized = replace(resize_longest(sample, size), index=0)
-    sample = Letterbox(np.array([[out_height, out_width]]), scaleup=True)(resized)
+    sample = Letterbox(np.array([[out_height, out_width]]))(resized)
     # A pixel for the edges' blur, one for the padding's half pixel and the rounded size; both of the
     # smaller image, if it was made larger again.
     larger = max(out_height, out_width) / size

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_datasets import lay_out, load
+from made_datasets import lay_out, load, picture, save
 
 import cli
 from boltbox.detector.data.dataset_file import FORMATS, DatasetFile, format_class
@@ -149,3 +149,30 @@ def test_the_cache_knows_the_code(data: Path, monkeypatch: pytest.MonkeyPatch) -
     code.write_text(code.read_text() + "\n# other\n")
     DatasetFile.read(str(data / "data.yaml"), format=NAME).open("val")
     assert len(reads) == 2 * once > 0
+
+
+def test_two_formats_of_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache of labels tells them apart."""
+    code = """
+from boltbox.detector.data.formats.format import Entry, Format, ImageLabels, LabelObject
+
+class A(Format):
+    box = 1, 1, 10, 10
+
+    def find(self):
+        return [Entry(str(p.with_suffix(".png")), str(p), None) for p in self.split.paths]
+
+    def read(self, entry, height, width):
+        return ImageLabels([LabelObject("line 1", "cat", self.box)])
+
+class B(A):
+    box = 5, 5, 30, 30
+"""
+    save(tmp_path / "x.png", picture(40, 60))
+    lay_out(tmp_path, {"two.py": code, "x.csv": "", "data.yaml": "train: x.csv\nnames: [cat]\n"})
+    monkeypatch.syspath_prepend(tmp_path)
+    import_module("two")
+    for name, left in (("A", 1), ("B", 5)):
+        split = DatasetFile.read(str(tmp_path), format=f"two.{name}").open("train")
+        assert split.labels[0].boxes[0, 0] == left
+    sys.modules.pop("two")

@@ -203,7 +203,7 @@ def full(image: np.ndarray) -> Weighed:
 @pytest.mark.parametrize(
     ("step", "ended"),
     [
-        (Letterbox(np.full((8, 2), 64), scaleup=True), set()),
+        (Letterbox(np.full((8, 2), 64)), set()),
         (CopyPaste(1.0), set()),
         (RandomHSV(), set()),
         (RandomFlip(1, 1.0), {"letterbox"}),

@@ -203,6 +203,10 @@ def test_what_is_wrong_with_own_data(here: Path) -> None:
         (((image.byte(),), (target,)), "images must be 3 x H x W, float in 0..1"),
         ((image[None], torch.zeros(1)), r"a batch must be \(images, targets\)"),
         (image[None], r"a batch must be \(images, targets\)"),
+        ((image[None], None), r"a batch must be \(images, targets\)"),
+        (((image,), ({**target, "labels": torch.tensor([0, 1])},)), "boxes must be .*shapes"),
+        (((image,), ({**target, "boxes": torch.zeros(1, 5)},)), "boxes must be .*shapes"),
+        (((image,), ({**target, "labels": ["cat"]},)), "boxes must be .*str"),
     ):
         with pytest.raises(InputError, match=f"^data of your own: {sentence}"):
             detection_batch(given, 2, 32)
@@ -251,3 +255,21 @@ def test_lightning_looks_at_the_prediction(here: Path) -> None:
     np.testing.assert_allclose(found, expected.detach(), rtol=1e-3, atol=1e-3)
     fused = detector.network.fused()
     torch.testing.assert_close(expected, fused.decode(fused(images)), rtol=1e-3, atol=1e-3)
+
+
+def test_a_data_module_that_did_not_fit(small_data: Path, here: Path) -> None:
+    """What it has validated on is saved, and one that has tested fits from the checkpoint."""
+    data = DetectionData(str(small_data), image_size=64, batch_size=4, workers=0)
+    detector, trainer = made_detector(data.names, levels=[5]), L.Trainer(**options())
+    trainer.validate(detector, data)
+    trainer.save_checkpoint("validated.ckpt")
+    trainer = L.Trainer(**options(default_root_dir="trained"))
+    trainer.fit(detector, data)
+    trainer.save_checkpoint("trained.ckpt")
+    text = f"path: {small_data.parent}\ntrain: images/train\nval: images/val\ntest: images/val\n"
+    (here / "data.yaml").write_text(f"{text}names: {list(data.names)}\n")
+    data = DetectionData("data.yaml", image_size=64, batch_size=4, workers=0)
+    again = L.Trainer(**options(max_epochs=2, default_root_dir="again"))
+    again.test(detector, data)
+    again.fit(detector, data, ckpt_path="trained.ckpt")
+    assert again.current_epoch == 2

@@ -166,7 +166,7 @@ def cache_images(
 
 def _open_files(where: str, splits: Mapping[str, ResizedImages], source: str) -> list[BinaryIO]:
     """A file for each split, the earlier one if nothing has changed; none if there is no room."""
-    paths: dict[str, Path | None] = dict.fromkeys(splits)
+    paths: dict[str, Path] = {}
     files: dict[str, BinaryIO] = {}
     if where == "disk":
         folder = cache_folder() / "images"
@@ -189,16 +189,17 @@ def _open_files(where: str, splits: Mapping[str, ResizedImages], source: str) ->
         )
         return []
     for name, images in splits.items():
-        place, megabytes = paths[name] or "memory", images.store_bytes() / 1e6
+        place, megabytes = paths.get(name, "memory"), images.store_bytes() / 1e6
         rank_zero_print(f"{name}: images are cached in {place} ({megabytes:.1f} MB)")
-    return [files.get(name) or _new_file(name, splits[name], paths[name]) for name in splits]
+    return [files.get(name) or _new_file(name, splits[name], paths.get(name)) for name in splits]
 
 
 def _new_file(name: str, images: ResizedImages, path: Path | None) -> BinaryIO:
     """Without any image yet; in memory if there is no path."""
     if path:
         remove(path)  # and not written to: another process may have mapped it
-    file = open(path or os.memfd_create(f"boltbox-{name}"), "w+b")  # noqa: SIM115 (kept)
+    # not "w": what another process has made and mapped since must not be cut off
+    file = open(path or os.memfd_create(f"boltbox-{name}"), "x+b" if path else "w+b")  # noqa: SIM115
     try:
         os.posix_fallocate(file.fileno(), 0, images.store_bytes())  # a full disk shows here
         os.pwrite(file.fileno(), images.key(), 0)

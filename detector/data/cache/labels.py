@@ -30,7 +30,7 @@ def states(paths: Iterable[str]) -> list[tuple[int, int]]:
     def state(path: str) -> tuple[int, int]:
         try:
             found = os.stat(path)
-        except OSError:
+        except (OSError, ValueError):  # ValueError: a name that no file can have
             return -1, -1
         return found.st_size, found.st_mtime_ns
 

@@ -13,11 +13,11 @@ import numpy as np
 from boltbox.detector.data.datasets import Fault
 from boltbox.detector.data.formats.format import (
     FARTHEST,
-    NO_BOX,
     Entry,
     Format,
     ImageLabels,
     LabelObject,
+    corners,
     number,
     whole_size,
 )
@@ -43,14 +43,14 @@ class CocoJson(Format):
             of_image = self._by_image(source, images, annotations)
             for image in sorted(images, key=lambda image: image["file_name"]):
                 key = image, of_image.get(image["id"]), names
-                entries.append(Entry(self._locate(image["file_name"]), str(source), key))
+                entries.append(Entry(self._locate(image["file_name"], source), str(source), key))
         return entries
 
-    def _locate(self, name: str) -> str:
+    def _locate(self, name: str, source: Path) -> str:
         """An image file: in the first of the folders that has it."""
         split, root = self.split, self.split.root
         # instances_train2017.json
-        beside, stem = split.paths[0].parent, split.paths[0].stem.removeprefix("instances_")
+        beside, stem = source.parent, source.stem.removeprefix("instances_")
         guesses = (stem, f"images/{stem}", f"images/{split.name}", split.name, "images", "data", "")
         folders = [*split.folders, *(root / guess for guess in guesses), beside]
         places = [str(folder / name) for folder in folders]
@@ -78,16 +78,14 @@ class CocoJson(Format):
             raise InputError(f"{entry.file}: ambiguous: several images have the id {image['id']}")
         objects = []
         for a in annotations:
-            category, bbox = a.get("category_id"), a.get("bbox")
+            category = a.get("category_id")
             name = names.get(category) if isinstance(category, Hashable) else None
-            is_box = isinstance(bbox, list) and len(bbox) == 4
-            x, y, w, h = map(number, bbox) if is_box else NO_BOX
             area = number(a.get("area"))
             objects.append(
                 LabelObject(
                     f"annotation {a.get('id')} ({name})",
                     f"category {category}" if name is None else name,
-                    (x, y, x + w, y + h),
+                    corners(a.get("bbox")),
                     polygons=_polygons(a.get("segmentation")),
                     crowd=a.get("iscrowd") == 1,
                     area=area if abs(area) < FARTHEST**2 else np.nan,

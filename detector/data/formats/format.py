@@ -177,6 +177,12 @@ def number(value: object) -> float:
         return math.nan
 
 
+def corners(box: object) -> tuple[float, ...]:
+    """x1, y1, x2, y2 of [x, y, width, height]; NO_BOX if it is none."""
+    x, y, w, h = map(number, box) if isinstance(box, list) and len(box) == 4 else NO_BOX
+    return x, y, x + w, y + h
+
+
 def whole_size(height: object, width: object) -> tuple[int, int] | None:
     """The size that a label file gives; None where it gives none (left out, no numbers, 0 x 0)."""
     size = number(height), number(width)

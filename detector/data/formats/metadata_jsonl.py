@@ -2,16 +2,16 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from boltbox.detector.data.formats.format import (
-    NO_BOX,
     Entry,
     Format,
     ImageLabels,
     LabelObject,
-    number,
+    corners,
 )
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.text_file import read_text
@@ -49,9 +49,8 @@ class MetadataJsonl(Format):
         line, row = entry.key
         objects = []
         for k, (label, box) in enumerate(_objects(row), 1):
-            x, y, w, h = map(number, box) if isinstance(box, list) and len(box) == 4 else NO_BOX
             place = f"line {line}, object {k} ({label})"
-            objects.append(LabelObject(place, label, (x, y, x + w, y + h)))
+            objects.append(LabelObject(place, label, corners(box)))
         return ImageLabels(objects)
 
 
@@ -61,7 +60,7 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     Raises:
         InputError: a line is no JSON object with `file_name`.
     """
-    for k, line in enumerate(read_text(path).splitlines(), 1):
+    for k, line in enumerate(read_text(path).split("\n"), 1):
         if not line.strip():
             continue
         try:
@@ -77,10 +76,13 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def _objects(row: dict[str, Any]) -> Iterator[tuple[str | int, Any]]:
     """Class and box of each object of a line."""
     objects = row.get("objects")
+    if isinstance(objects, list) and all(isinstance(item, dict) for item in objects):
+        keys = {key for item in objects for key in item}
+        objects = {key: [item.get(key) for item in objects] for key in keys}
     if not isinstance(objects, dict):
         return
     labels = objects.get("category", objects.get("categories"))
     boxes = objects.get("bbox")
     if isinstance(labels, list) and isinstance(boxes, list):
-        for label, box in zip(labels, boxes, strict=False):
+        for label, box in zip_longest(labels, boxes):
             yield label if isinstance(label, int) else str(label), box

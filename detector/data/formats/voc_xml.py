@@ -33,15 +33,6 @@ class VocXml(PerImageFormat):
     suffix = ".xml"
 
     @classmethod
-    def recognises(cls, root: Path, path: Path) -> bool:
-        """Whether a data.yaml that names no format means this one, by the first path of its first
-        split."""
-        if isdir(path):
-            return _has_xml(path)
-        # COCO's json files lie there too
-        return path.suffix == ".txt" and any(root.glob("[Aa]nnotations/*.xml"))
-
-    @classmethod
     def find_splits(cls, root: Path) -> dict[str, list[Path]]:
         """Of the lists ImageSets/Main, of folders train and val, or all images as train; none if
         the folder is not of this format."""
@@ -53,9 +44,9 @@ class VocXml(PerImageFormat):
         splits = {}
         for split, names in SPLIT_NAMES.items():
             folders = [folder / name for name in names for folder in (images, root)]
-            if found := next(filter(_has_xml, folders), None):
+            if found := next(filter(has_xml, folders), None):
                 splits[split] = [found]
-        return splits or ({"train": [images]} if _has_xml(images) else {})
+        return splits or ({"train": [images]} if has_xml(images) else {})
 
     @classmethod
     def find_names(cls, root: Path, splits: Mapping[str, Sequence[Path]]) -> list[str]:
@@ -112,7 +103,7 @@ def _image_folder(root: Path) -> Path:
     return next(filter(isdir, (root / n for n in ("JPEGImages", "images", "Images"))), root)
 
 
-def _has_xml(folder: Path) -> bool:
+def has_xml(folder: Path) -> bool:
     """Whether images of a folder have VOC annotations and no text labels."""
     return not has_labels(folder, YoloText) and has_labels(folder, VocXml)
 

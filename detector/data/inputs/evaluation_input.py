@@ -75,21 +75,22 @@ class EvaluationInput(NamedTuple):
         height, width = sample.size
         windows = np.array([(0, 0, width, height)])
         if max(height, width) <= tile:
-            return EvaluationInput(self.size, self.stride).batch([sample])._replace(windows=windows)
+            inputs = EvaluationInput(self.size, self.stride, fixed=self.fixed)
+            return inputs.batch([sample])._replace(windows=windows)
         corners, gain = tile_windows(height, width, tile, self.overlap), self.size / tile
         sides = (corners[0, 2:] - corners[0, :2]) * gain / self.stride
         to_width, to_height = (np.ceil(sides).astype(int) * self.stride).tolist()
-        shape = to_height, to_width
+        shape = self.fixed or (to_height, to_width)
         # the whole is as large as its tiles
         whole = resize_longest(sample, min(self.size, max(shape)))
-        inputs = [letterbox_sample(whole, shape, scaleup=False)]
+        views = [letterbox_sample(whole, shape, scaleup=False)]
         nothing = sample.replace(boxes=sample.boxes[:0], classes=sample.classes[:0], polygons=[])
         for x1, y1, x2, y2 in corners.tolist():
             pixels = np.ascontiguousarray(sample.image[y1:y2, x1:x2])
             seen = nothing.moved(pixels, (1, 1), (-x1, -y1))
-            inputs.append(letterbox_sample(seen, shape, scaleup=gain > 1))
+            views.append(letterbox_sample(seen, shape, scaleup=gain > 1))
         windows = np.concatenate((windows, corners))
-        batch = collate(inputs)
+        batch = collate(views)
         return batch._replace(indices=[sample.index], truths=[sample.truth], windows=windows)
 
 

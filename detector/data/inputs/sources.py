@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image as PIL
-from PIL import ImageOps
 from torch import Tensor
 
 from boltbox.detector.data.images import (
@@ -23,6 +22,7 @@ from boltbox.detector.data.images import (
     image_sizes,
     read_image,
     read_lines,
+    rgb,
 )
 from boltbox.detector.data.inputs.evaluation_input import (
     EvaluationInput,
@@ -113,7 +113,7 @@ def _path_or_pixels(image: object) -> str | Path | np.ndarray:
     try:
         file = PIL.open(BytesIO(image)) if isinstance(image, bytes) else image
         if isinstance(file, PIL.Image):
-            return np.asarray(ImageOps.exif_transpose(file).convert("RGB"))
+            return rgb(file)
     except UNREADABLE:
         raise InputError("predict was given bytes of an image that cannot be decoded") from None
     pixels = image

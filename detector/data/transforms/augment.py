@@ -140,9 +140,7 @@ class Augment:
         )
         steps: dict[str, list[Transform]] = {
             "resize": [] if once else [_render],
-            "mosaic": [
-                Letterbox(shapes, scaleup=True) if shapes is not None else Mosaic(size, self.mosaic)
-            ],
+            "mosaic": [Letterbox(shapes) if shapes is not None else Mosaic(size, self.mosaic)],
             "copy_paste": [] if once else [CopyPaste(self.copy_paste)],
             "perspective": [warp],
             "mixup": [] if rectangular else [MixUp(self.mixup)],
@@ -200,12 +198,15 @@ class OwnTransform:
 
     def _fits(self, made: Sample, size: tuple[int, int]) -> bool:
         """Whether what it made of an image of `size` is a sample that the next steps can take."""
-        if not isinstance(made, Sample):
+        if not isinstance(made, Sample) or not isinstance(made.polygons, list):
             return False
-        image, n = np.asarray(made.image), len(made.boxes)
+        arrays = made.image, made.boxes, made.classes
+        if not all(isinstance(array, np.ndarray) for array in arrays):
+            return False
+        n = len(made.boxes)
         return bool(
-            image.dtype == np.uint8
-            and image.shape[2:] == (3,)
+            made.image.dtype == np.uint8
+            and made.image.shape[2:] == (3,)
             and (made.size == size or not self.keeps_size)
             and made.boxes.shape == (n, 4)
             and np.isfinite(made.boxes).all()
@@ -221,7 +222,7 @@ class OwnTransform:
         attributes tell them."""
         if inspect.isroutine(self.transform):
             return _import_path(self.transform)
-        names = inspect.signature(type(self.transform)).parameters
+        names = inspect.signature(type(self.transform).__init__).parameters  # type: ignore[misc]
         values = {name: value for name, value in vars(self.transform).items() if name in names}
         return {"class_path": _import_path(self.transform), "init_args": values}
 

@@ -124,8 +124,15 @@ class Albumentations:
             bboxes=boxes[visible],
             classes=sample.classes[visible],
         )
+        image = changed["image"]
+        if sorted(image.shape) != sorted(sample.image.shape) or image.dtype != np.uint8:
+            raise InputError(
+                f"data.augment.albumentations: {height}x{width} pixels of uint8 have become"
+                f" {image.shape[0]}x{image.shape[1]} of {image.dtype}; leave out transforms that"
+                " crop, resize or normalise"
+            )
         return sample.replace(
-            image=changed["image"],
+            image=image,
             boxes=np.asarray(changed["bboxes"], np.float32).reshape(-1, 4),
             classes=np.asarray(changed["classes"], np.int64).reshape(-1),
             polygons=[],

@@ -177,12 +177,12 @@ class Letterbox:
     """Into the (height, width) that `shapes` (n, 2) gives the image of this index; see
     `letterbox`."""
 
-    def __init__(self, shapes: np.ndarray, scaleup: bool) -> None:
-        self.shapes, self.scaleup = shapes, scaleup
+    def __init__(self, shapes: np.ndarray) -> None:
+        self.shapes = shapes
 
     def __call__(self, sample: Sample, rng: object = None, partner: object = None) -> Sample:
         height, width = self.shapes[sample.index].tolist()
-        return letterbox_sample(sample, (height, width), self.scaleup)
+        return letterbox_sample(sample, (height, width), scaleup=True)
 
 
 def batch_shapes(
