@@ -1,4 +1,4 @@
-"""Classes of the same name, whoever wrote it."""
+"""Classes of the same name, whatever its spelling."""
 
 from collections.abc import Sequence
 

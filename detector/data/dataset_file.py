@@ -115,8 +115,7 @@ class DatasetFile:
             split: share of the images of `train` that is `val`, for a data set that names no `val`;
                 see `Part`.
             format: that of the labels, in place of the key; see `format_class`.
-
-            needs_val: SHARE is the split of a data set that has train alone.
+            needs_val: without a `val`, SHARE of train becomes it.
 
         Raises:
             InputError: naming the file and the key.

@@ -78,7 +78,7 @@ def _save_split(rows: Any, folder: Path, label: str, corners: bool) -> None:
             if corners:
                 boxes = [[x1, y1, x2 - x1, y2 - y1] for x1, y1, x2, y2 in boxes]
         except (OSError, TypeError, ValueError) as e:
-            problem = "no image is to be had, or a box is not of four numbers"
+            problem = "the image cannot be read, or a box is not of four numbers"
             raise InputError(
                 f"save_hugging_face: {folder.name}, row {k}: {problem} ({e})"
             ) from None

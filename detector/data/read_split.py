@@ -158,7 +158,7 @@ class SplitReader:
         self.faults += faults
         reasons = [fault for fault in faults if fault.problem != DIFFICULT]
         if reasons and not kept:
-            # no background: it shows objects, and nobody knows where
+            # no background: it shows objects whose boxes are unknown
             first = f"{reasons[0].where}, {reasons[0].problem}"
             self._lose(entry, entry.image, f"none of its objects can be used, first: {first}")
             return

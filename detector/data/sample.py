@@ -130,7 +130,7 @@ class Picture(NamedTuple):
     """Something that was predicted on. name: what its files are called, without suffix · path: of
     the image or video file, or the stream's address · frame: number in the video, from 0 · pixels
     (H, W, 3) uint8 RGB, None: read them from the file · fps: of the video that is written,
-    frames/s · frames: how many it is to have; 0: nobody knows."""
+    frames/s · frames: how many it is to have; 0: unknown."""
 
     name: str
     path: str

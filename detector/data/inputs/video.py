@@ -18,8 +18,8 @@ from boltbox.detector.system.rank_zero import rank_zero_print
 
 USUAL_FPS = 30.0  # where a stream does not say
 
-# FFmpeg and OpenCV tell every oddity of a file; what matters is said here. -8 is FFmpeg's level for
-# silence.
+# FFmpeg and OpenCV print a warning for every irregularity of a file; errors are raised here. -8 is
+# FFmpeg's level for silence.
 os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
 cv2.utils.logging.setLogLevel(0)
 
