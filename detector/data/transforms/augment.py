@@ -281,7 +281,8 @@ class TrainSamples:
     def object_sizes(self, samples: int) -> np.ndarray:
         """(m, 2) width and height in pixels of the objects in the first `samples` samples, for
         AutoAnchor; MOST_OBJECTS at most."""
-        # Albumentations count as colours, which move no boxes; own transforms may not be safe in threads
+        # Albumentations count as colours, which move no boxes; own transforms may not be safe in
+        # threads
         steps = [step for step in self.steps if not isinstance(step, Albumentations | RandomHSV)]
         own = any(isinstance(step, OwnTransform) for step in steps)
         plain = TrainSamples(self.images, steps, self.seed)
