@@ -65,7 +65,8 @@ class Dashboard(L.Callback):
         """Learning rates, momentum and accumulation."""
         assert isinstance(pl_module, Detector)
         every = trainer.log_every_n_steps  # type: ignore[attr-defined]
-        if self._loggers and pl_module.window.batches == 0 and trainer.global_step % every == 0:
+        due = every and pl_module.window.batches == 0 and trainer.global_step % every == 0
+        if self._loggers and due:
             groups, step = trainer.optimizers[0].param_groups, trainer.global_step - 1
             settings = {f"lr/{group['name']}": float(group["lr"]) for group in groups}
             momentum = groups[0].get("momentum", groups[0].get("betas", (None,))[0])

@@ -49,6 +49,8 @@ class EMA(L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, Detector)
+        if not self.enabled:
+            pl_module.ema = None
         if pl_module.ema is None:
             return
         # the network may have changed since setup: better anchors, a class prior

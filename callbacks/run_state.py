@@ -73,8 +73,9 @@ def _check_resume(epochs: int | None, detector: Detector, checkpoint: dict[str, 
             [(group.keys(), group["params"]) for group in state["param_groups"]]
             for state in (saved, own)
         )
+        kind = checkpoint["hyper_parameters"]["optim"]["optimizer"]
         is_past = epochs is not None and 0 <= epochs < finished
-    if groups != ours:
+    if groups != ours or kind != detector.optim.plain()["optimizer"]:
         raise InputError(f"the checkpoint's optimizer state is of another optimizer: {ADVICE}")
     if is_past:
         raise InputError(

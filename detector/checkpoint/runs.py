@@ -41,10 +41,9 @@ def new_run(command: str) -> Path:
         folder = ROOT / f"{command}-{max(numbered(command), default=0) + 1}"
         try:
             make_run(folder, exist_ok=False)
-        except FileExistsError:  # taken since
-            continue
         except OSError:
-            pass
+            if folder.exists():  # taken since
+                continue
         os.environ["BOLTBOX_RUN"] = str(folder)
         return folder
 

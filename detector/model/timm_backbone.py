@@ -67,7 +67,7 @@ class TimmBackbone(nn.Module):
 
     def __init__(self, name: str, channels: dict[int, int], low: int) -> None:
         super().__init__()
-        self.name, self.top, self.levels = name, max(channels), [k for k in OWN if k >= low]
+        self.name, self.top, self.levels = name, max(channels), [k for k in OWN if k >= min(low, 5)]
         theirs = maps_of(name, self.levels)
         self.channels_last = theirs.channels_last
         self.out_indices = [theirs.number[k] for k in self.levels]

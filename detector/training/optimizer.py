@@ -134,9 +134,11 @@ class OptimOptions:
             return RATES[optimizer]
         arguments = inspect.signature(find_part(optimizer, Optimizer, OPTION)).parameters
         defaults = {name: a.default for name, a in arguments.items()} | optimizer["init_args"]
-        if not isinstance(defaults.get("lr"), int | float):
+        lr = defaults.get("lr")
+        lr = lr if isinstance(lr, int | float) else self.lr0
+        if lr is None:
             raise InputError(f"{OPTION} {optimizer['class_path']}: give its rate, model.optim.lr0")
-        return Rates(defaults["lr"], None, defaults.get("weight_decay", 0.0), 0.0, 100)
+        return Rates(lr, None, defaults.get("weight_decay", 0.0), 0.0, 100)
 
     def lr(self, epoch: int, epochs: int | None) -> float:
         """The learning rate of an epoch outside of the warm-up.

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from boltbox.detector.data.class_names import same_names
+from boltbox.detector.model.head import AnchorHead
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.model.origin import Origin, passed_on
@@ -98,7 +99,10 @@ class StartOptions:
                 f"model.start.freeze {self.freeze}: the network has the layers 0 to {max(names)}"
             )
         layers = [body_of(network.get_submodule(names[i])) for i in numbers if i in names]
-        return [layer.requires_grad_(False) for layer in layers]
+        frozen = [layer.requires_grad_(False) for layer in layers]
+        if not any(p.requires_grad for p in network.parameters()):
+            raise InputError(f"model.start.freeze {self.freeze}: nothing is left to train")
+        return frozen
 
 
 def load_weights(
@@ -164,24 +168,28 @@ def copy_weights(
     same_kind = head.keys() == own_head.keys()
     if anchors is not None and "anchors" in given:
         same_kind &= given["anchors"].shape[1] == anchors.shape[1]
-    whole = same_kind and head == own_head
+    whole, pairs = same_kind and head == own_head, same_names(*classes)
+    of_classes = [name for name in head if head[name] != own_head.get(name)]
+    moved = any(here != there for here, there in pairs.items())
+    if whole and reuse_head and moved and type(network.head) is AnchorHead:
+        whole, of_classes = False, [*head]  # as many classes, in another order
     left_out = set() if same_kind and not keep_anchors else {"anchors"}
     note = (
         "; not the anchors, which model.network.anchors gives" if keep_anchors and same_kind else ""
     )
-    of_classes = [name for name in head if head[name] != own_head.get(name)]
     least = network.head.num_anchors * network.num_classes  # rows of a tensor of classes
     in_rows = same_kind and all(
         head[name][1:] == own_head[name][1:] and own_head[name][:1] >= (least,)
         for name in of_classes
     )
-    kept, pairs = whole or (in_rows and reuse_head), same_names(*classes)
+    kept = whole or (in_rows and reuse_head)
     if kept and not whole:
+        rows = pairs if network.num_classes > 1 else {}  # of a single class they are not trained
         given = given | {
-            name: _with_rows(fresh[name], given[name], network, pairs) for name in of_classes
+            name: _with_rows(fresh[name], given[name], network, rows) for name in of_classes
         }
         note += "; of the head boxes and objectness, its classes start fresh"
-        note += f" but for {', '.join(classes[0][k] for k in pairs.values())}" if pairs else ""
+        note += f" but for {', '.join(classes[0][k] for k in rows.values())}" if rows else ""
     elif not whole:
         left_out |= head.keys() | own_head.keys()
         note += "; not the head, which is for other classes or of another kind and starts fresh"

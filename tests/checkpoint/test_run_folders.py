@@ -17,6 +17,7 @@ from typing import Any
 
 import lightning as L
 import pytest
+import torch
 import yaml
 from made_runs import QUICK, ROOT, load
 from ranks import together
@@ -314,6 +315,31 @@ def test_a_folder_that_takes_no_files(
     )
     assert told.startswith("error: run /proc/self: nothing can be written there (")
     assert "--run" in told
+
+
+def test_a_folder_of_runs_that_leads_nowhere(
+    small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "runs").symlink_to("unmounted")
+    line = ["fit", "--data.dataset", str(small_data), *QUICK[:4]]
+    assert "run runs/fit-1: nothing can be written there" in refused(line, capsys)
+
+
+def test_what_a_resume_may_change(
+    small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not the optimizer, also where the new one has the same groups, and the run can be resumed
+    after the refusal; the average can be left out. Layers are frozen, but not all."""
+    line = small_fit(small_data, here / "run", "--trainer.max_epochs", "1")
+    cli.main([*line, "--trainer.limit_train_batches", "1"])
+    again = ["fit", "--ckpt_path", "last", "--run", "run", "--trainer.max_epochs", "2"]
+    told = refused([*again, "--model.optim.optimizer", "AdamW"], capsys)
+    assert "optimizer state is of another optimizer" in told
+    cli.main([*again, "--ema.enabled", "false"])
+    state = torch.load("run/checkpoints/last.ckpt", weights_only=True)["state_dict"]
+    assert not [name for name in state if name.startswith("ema.")]
+    line = small_fit(small_data, here / "frozen", "--model.start.freeze", "11")
+    assert "model.start.freeze 11: nothing is left to train" in refused(line, capsys)
 
 
 def test_a_comparison_into_a_folder_that_takes_no_files(

@@ -3,12 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import lightning as L
 import pytest
 import torch
 from made_networks import same, small, yolov5_converter  # noqa: F401
 from made_options import made_detector
 from shared import published_file  # noqa: F401
 
+from boltbox.detector.checkpoint.writer import AtomicCheckpointIO
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.weights.start import load_weights
@@ -222,3 +224,33 @@ def test_classes_of_the_same_name_keep_their_rows(published: Path) -> None:
         assert torch.equal(rows[:, [0, 1, 2, 3, 4, 6, 7]], theirs[:, [0, 1, 2, 3, 4, 14, 5]])
         assert torch.equal(plain[:, :5], theirs[:, :5])
         assert torch.equal(plain[:, 5:], own[:, 5:])
+
+
+def test_classes_in_another_order_keep_their_rows(published: Path, tmp_path: Path) -> None:
+    """Of as many classes too; names that differ in place alone stay. Of a single class the row is
+    not trained, and stays fresh."""
+    torch.manual_seed(0)
+    trained = made_detector(["a", "b", "c"], width_multiple=0.125, depth_multiple=0.1)
+    trainer = L.Trainer(
+        accelerator="cpu", logger=False, enable_checkpointing=False, plugins=[AtomicCheckpointIO()]
+    )
+    trainer.strategy.connect(trained)
+    trainer.save_checkpoint(tmp_path / "abc.ckpt")
+
+    def rows(network: YOLOv5) -> torch.Tensor:
+        return network.head.convs[0].weight.detach().unflatten(0, (3, -1))
+
+    def started(names: list[str]) -> tuple[YOLOv5, list[int]]:
+        network = YOLOv5(3, width_multiple=0.125, depth_multiple=0.1)
+        return network, load_weights(network, tmp_path / "abc.ckpt", names, reuse_head=True).classes
+
+    own = rows(trained.network)
+    moved, known = started(["c", "a", "x"])
+    assert torch.equal(rows(moved)[:, [0, 1, 2, 3, 4, 5, 6]], own[:, [0, 1, 2, 3, 4, 7, 5]])
+    assert not torch.equal(rows(moved)[:, 7], own[:, 6])
+    assert known == [0, 1]
+    renamed, known = started(["a", "x", "c"])
+    assert torch.equal(rows(renamed), own)
+    assert known == [0, 2]
+    single = YOLOv5(1)
+    assert "but for" not in load_weights(single, published, ["person"], reuse_head=True).line
