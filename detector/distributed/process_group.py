@@ -6,16 +6,13 @@ import os
 import re
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch.distributed as dist
 from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-defined]
 
 import boltbox
 from boltbox.detector.system.errors import InputError
-
-if TYPE_CHECKING:
-    pass
 
 GONE = re.compile(
     "timed? ?out|closed|by peer|not connected|broken pipe|refused|(read|write) error", re.IGNORECASE

@@ -25,7 +25,7 @@ def choose_batch_size(
     """Images a batch, over all devices: as many as the first one has room for, on each.
 
     Args:
-        network, loss: not yet on their device; copies of them are tried.
+        network, loss: copies of them are moved to the device and tried.
         side: of the largest images, in pixels.
         images: of the data; a batch has no more.
     """

@@ -28,7 +28,7 @@ class GradientWindow:
     def __init__(self, network: nn.Module) -> None:
         self.network = network
         self.length = 1.0  # batches a step
-        self.batches = 0  # since the last step
+        self.batches = 0  # in the open window
 
     def start_batch(self, trainer: L.Trainer, length: float, is_last: bool) -> None:
         """Decide, before each batch, whether it ends in a step.
