@@ -174,9 +174,9 @@ def _refuse_to_replace(sources: Sources, folder: Path, images: bool, labels: boo
             " another --run"
         )
     files = (folder / f"labels/{name}.txt" for name in sources.names())
-    if labels and sources.any_below(folder / "images"):
-        for file in filter(Path.exists, files):
-            raise InputError(
-                f"--run {folder}: {file} is there and would be replaced: move these labels, or use"
-                " another --run"
-            )
+    old = next(filter(Path.exists, files), None)
+    if labels and old and sources.any_below(folder / "images"):
+        raise InputError(
+            f"--run {folder}: {old} is there and would be replaced: move these labels, or use"
+            " another --run"
+        )
