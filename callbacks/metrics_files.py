@@ -27,6 +27,7 @@ class MetricsFiles(L.Callback):
     def __init__(self) -> None:
         self._content: dict[str, Any] = {}  # of metrics.json
         self._fitness = 0.0  # of its epoch
+        self._newest: float | None = None  # of the last validation of this epoch
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """As for test; the first process has a result."""
@@ -35,16 +36,25 @@ class MetricsFiles(L.Callback):
         if result is None or trainer.sanity_checking:
             return
         fitness = float(trainer.callback_metrics[f"{'test' if trainer.testing else 'val'}/fitness"])
-        if is_fit and fitness <= best_fitness(trainer):
+        if is_fit:
+            self._newest = fitness
             return
-        self._fitness = fitness
         self._write(trainer, pl_module, result)
-        if not is_fit:
-            origins = describe_origins(pl_module.network.origins)
-            path = _json_path(trainer)
-            rank_zero_print(f"\n{class_table(self._content)}\n{origins}\nmetrics: {path}")
+        origins = describe_origins(pl_module.network.origins)
+        path = _json_path(trainer)
+        rank_zero_print(f"\n{class_table(self._content)}\n{origins}\nmetrics: {path}")
 
     on_test_end = on_validation_end
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Checkpoints, which Lightning calls later, takes the same epochs for the best."""
+        assert isinstance(pl_module, Detector)
+        newest, self._newest = self._newest, None
+        if newest is None or newest <= best_fitness(trainer):
+            return
+        assert pl_module.result is not None
+        self._fitness = newest
+        self._write(trainer, pl_module, pl_module.result)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """The table of the best epoch, which may be from before a resume."""

@@ -13,7 +13,8 @@ from boltbox.detector.checkpoint.runs import path_from, run_of
 from boltbox.detector.inference.exported import Exported, format_of, load_exported
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.text_file import parse_yaml, read_text
-from boltbox.detector.weights.trained import Trained, is_published
+from boltbox.detector.weights.torch_file import refused_unless_valid
+from boltbox.detector.weights.trained import DETECTOR, Trained, is_published
 
 MACHINES = ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID")
 GROUPS = ("seed_everything", "data", "model")  # of config.yaml that all commands take over
@@ -24,9 +25,10 @@ OF_THE_DATA_SET = ("split", "format")  # options that do not describe another on
 class CkptPath:
     """What `--ckpt_path` means, read: a command works with it instead of fresh weights.
 
-    path: the file · options: that it brings, in groups: those of its run, or what a file that lies
-    in none says of its network · source: the file that they are from · trained: a checkpoint of
-    ours, or YOLOv5's published weights · exported: an exported file.
+    path: the file · options: that it brings, in groups: those of its run (config.yaml or, where the
+    checkpoint lies elsewhere, its own copy of it), else what the file says of its network · source:
+    the file that they are from · trained: a checkpoint of ours, or YOLOv5's published weights ·
+    exported: an exported file.
     """
 
     path: Path
@@ -88,38 +90,45 @@ def read_ckpt_path(
                 f" one from it, give --model.start.weights {path}"
             )
     del model["names"]
-    home = run_of(path) if exported or (trained and trained.content) else None
-    if home is None:
+    content = trained.content if trained else None
+    home = run_of(path) if exported or content else None
+    source = home / "config.yaml" if home else path
+    if home:
+        text = read_text(source, replace=True)
+    elif content and "run" in content:
+        with refused_unless_valid(path, DETECTOR):
+            text = content["run"]["config"]
+    else:
         options: dict[str, Any] = {"model": model, "data": {"image_size": size}}
         return CkptPath(path, options, path, trained, exported)
-    options = _options_of_run(home, command, dataset)
+    options = _taken_over(options_in(text, source), command, dataset)
+    data = options["data"]
+    if home and data.get("dataset") not in (None, "demo"):
+        data["dataset"] = path_from(home, str(data["dataset"]))
     if exported:  # it may be of another size than the training
-        options["data"]["image_size"] = size
-    return CkptPath(path, options, home / "config.yaml", trained, exported)
+        data["image_size"] = size
+    return CkptPath(path, options, source, trained, exported)
 
 
-def _options_of_run(run: Path, command: str, dataset: str | None) -> dict[str, Any]:
+def _taken_over(options: dict[str, Any], command: str, dataset: str | None) -> dict[str, Any]:
     """`fit` continues with all of them; other commands take those of the data and the model, and
     the precision, which changes results: neither limits nor devices, loggers, callbacks."""
-    options = read_config(run / "config.yaml")
     data, trainer = options.get("data") or {}, options.get("trainer") or {}
     if command != "fit":
         options = {name: options[name] for name in GROUPS if name in options}
         options["trainer"] = {k: v for k, v in trainer.items() if k == "precision"}
         if dataset:
             data = {name: value for name, value in data.items() if name not in OF_THE_DATA_SET}
-    if data.get("dataset") not in (None, "demo"):
-        data["dataset"] = path_from(run, str(data["dataset"]))
     return options | {"data": data}
 
 
-def read_config(file: Path) -> dict[str, Any]:
-    """The options of a run's config.yaml.
+def options_in(text: str, file: Path) -> dict[str, Any]:
+    """The options in the text of a run's config.yaml.
 
     Raises:
-        InputError: it holds something else.
+        InputError: "FILE: ...": it holds something else.
     """
-    options = parse_yaml(read_text(file, replace=True), file)
+    options = parse_yaml(text, file)
     is_map = isinstance(options, Mapping) and "config" not in options
     if not is_map or not all(
         isinstance(options.get(group), dict | None) for group in ("data", "model", "trainer")

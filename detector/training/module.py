@@ -199,6 +199,7 @@ class Detector(EvaluationModule):
 
     def on_train_start(self) -> None:
         """A run that is resumed within an epoch does not come by on_train_epoch_start."""
+        self.optim.take_over(self.trainer.optimizers[0], self.network, self.batch_size)
         self._prepare_epoch()
         if self.hparams["compile"]:
             varied = self.hparams["multi_scale"] or getattr(self.trainer.datamodule, "rect", True)  # type: ignore[attr-defined]

@@ -48,6 +48,7 @@ OPTION = "model.optim.optimizer"
 NORMS = tuple(kind for name, kind in vars(nn).items() if isinstance(kind, type) and "Norm" in name)
 # options that what a training starts from may choose
 AUTO = "optimizer", "lr0", "momentum", "weight_decay", "backbone_lr"
+OF_A_GROUP = "betas", "weight_decay", "lr_share"  # beside rate and momentum: see set_rates
 
 
 @dataclass
@@ -207,6 +208,13 @@ class OptimOptions:
             return torch.optim.SGD(groups, lr=lr, momentum=self.momentum, nesterov=True)
         kind = Muon if optimizer == "Muon" else getattr(torch.optim, optimizer)
         return kind(groups, lr=lr, betas=(self.momentum, 0.999))
+
+    def take_over(self, optimizer: Optimizer, network: nn.Module, batch_size: int) -> None:
+        """Give an optimizer that a checkpoint has restored these options: Lightning restores the
+        checkpoint's with its state."""
+        fresh = self.build(network, batch_size).param_groups
+        for group, own in zip(optimizer.param_groups, fresh, strict=True):
+            group |= {name: own[name] for name in OF_A_GROUP if name in own}
 
 
 def parameter_groups(

@@ -133,6 +133,36 @@ def test_a_training_goes_on_from_another_folder(
     )
 
 
+def test_a_checkpoint_alone_brings_the_options_of_its_run(
+    moved: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Copied out of its folder, it trains on as it would there, bit for bit."""
+    run, alone = moved / "runs/fit-1", here / "alone.ckpt"
+    shutil.copy(run / "checkpoints/last.ckpt", alone)
+    to_two = ["--trainer.max_epochs", "2"]
+    cli.main(["fit", "--ckpt_path", "last", "--run", str(run), *to_two])
+    cli.main(
+        ["validate", "--ckpt_path", str(alone), "--data.dataset", f"{moved}/my/demo/data.yaml"]
+    )
+    assert "weights from alone.ckpt, options from alone.ckpt" in capsys.readouterr().out.replace(
+        f"{here}/", ""
+    )
+    data = ["--data.dataset", str(moved / "my/demo/data.yaml")]
+    cli.main(["fit", "--ckpt_path", str(alone), "--run", "b", *data, *to_two])
+    ends = [
+        torch.load(folder / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
+        for folder in (run, here / "b")
+    ]
+    assert all(torch.equal(tensor, ends[1][name]) for name, tensor in ends[0].items())
+    there, then = (
+        yaml.safe_load((folder / "config.yaml").read_text()) for folder in (here / "b", run)
+    )
+    assert there == then
+    assert "my/demo/data.yaml: no such file" in error(
+        ["validate", "--ckpt_path", str(alone)], capsys
+    )
+
+
 def test_another_data_set_has_its_own_split(
     moved: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -194,10 +194,14 @@ def test_other_commands_run_nothing(
 
 
 def change_checkpoint(foreign: Path, head: str) -> Path:
-    """A copy of its last checkpoint, with this class of a head in its hyper-parameters."""
+    """A copy of its last checkpoint, with this class of a head in its options."""
     path = foreign / "alone.ckpt"
     content = torch.load(foreign / "checkpoints/last.ckpt", weights_only=True)
-    content["hyper_parameters"]["network"]["head"] = {"class_path": head, "init_args": {}}
+    named = {"class_path": head, "init_args": {}}
+    content["hyper_parameters"]["network"]["head"] = named
+    config = yaml.safe_load(content["run"]["config"])
+    config["model"]["network"]["head"] = named
+    content["run"]["config"] = yaml.safe_dump(config)
     torch.save(content, path)
     return path
 

@@ -32,6 +32,25 @@ def test_a_class_trains_and_resumes_exactly(small_data: Path, here: Path) -> Non
         assert torch.equal(tensor, resumed["state_dict"][name]), name
 
 
+def test_a_resume_takes_the_options_that_are_typed(small_data: Path, here: Path) -> None:
+    """Of the optimizer too, whose own are restored with its state."""
+    one = "--trainer.max_epochs 1 --trainer.limit_train_batches 1 --model.optim.optimizer AdamW"
+    cli.main(small_fit(small_data, here / "run", *one.split()))
+    typed = {"momentum": 0.8, "weight_decay": 0.2, "backbone_lr": 0.0005}
+    words = [word for name, x in typed.items() for word in (f"--model.optim.{name}", str(x))]
+    last = here / "run/checkpoints/last.ckpt"
+    resume = ["fit", "--ckpt_path", "last", "--run", str(here / "run")]
+    with pytest.raises(SystemExit):  # groups of its own
+        cli.main([*resume, "--trainer.max_epochs", "2", *words])
+    cli.main([*resume, "--trainer.max_epochs", "2", *words[:-2]])
+    content = torch.load(last, weights_only=True)
+    (state,) = content["optimizer_states"]
+    groups = {group["name"]: group for group in state["param_groups"]}
+    assert {group["betas"][0] for group in groups.values()} == {0.8}
+    assert [groups[name]["weight_decay"] for name in ("weight", "bias", "norm")] == [0.2, 0, 0]
+    assert content["hyper_parameters"]["optim"]["weight_decay"] == 0.2
+
+
 def test_one_without_groups_is_refused(
     small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
