@@ -291,10 +291,19 @@ def _read_names(path: Path, content: dict[str, Any]) -> list[str]:
         raise InputError(
             f"{path}: `names` must be a list of class names, or a map with the keys 0, 1, 2, ..."
         )
+    if switches := [name for name in names if isinstance(name, bool)]:
+        raise InputError(
+            f"{path}: `names` holds {switches[0]}, as which YAML reads words like yes, no, on, off;"
+            " put the name in quotes"
+        )
     names = [str(name) for name in names]
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
         raise InputError(
             f"{path}: `names` holds {twice[0]!r} twice; every class needs its own name"
+        )
+    if isinstance(count, int) and count != len(names):
+        raise InputError(
+            f"{path}: `nc` is {count}, but `names` holds {len(names)}; correct one, or leave nc out"
         )
     return names

@@ -41,6 +41,8 @@ from boltbox.detector.system.errors import InputError
         (as_coco, {"data.yaml": "train: gone.json"}, ["gone.json", "such file"]),
         (as_coco, {"data.yaml": "train: gone.json\nnames: [cat]"}, ["data.yaml", "train refers to", "gone.json"]),
         (as_yolo, {"data.yaml": TRAIN + "names: cat"}, ["data.yaml", "`names`", "list"]),
+        (as_yolo, {"data.yaml": TRAIN + "names: [yes, no]"}, ["data.yaml", "`names` holds True", "quotes"]),
+        (as_yolo, {"data.yaml": TRAIN + "nc: 80\n" + PAIR}, ["data.yaml", "`nc` is 80", "holds 2"]),
         (as_yolo, {"data.yaml": TRAIN + "names: 3"}, ["data.yaml", "`names`"]),
         (as_yolo, {"data.yaml": TRAIN + PAIR + "format: coco"}, ["images/train", "folder"]),
         (as_yolo, {"data.yaml": TRAIN + PAIR + "format: voc"}, ["data.yaml", "3 without a label file of format voc"]),

@@ -247,6 +247,16 @@ def test_coco_names_come_from_the_categories_by_id(tmp_path: Path) -> None:
     assert [x.classes.tolist() for x in dataset.labels] == [[1], [0, 1], []]
 
 
+def test_coco_categories_of_one_name_are_one_class(tmp_path: Path) -> None:
+    as_coco(tmp_path)
+    lay_out(tmp_path, {"data.yaml": "train: train.json\nimages: photos\n"})
+    text = (tmp_path / "train.json").read_text()
+    (tmp_path / "train.json").write_text(text.replace('"dog"', '"cat"'))
+    dataset = load(tmp_path)
+    assert dataset.names == ["cat"]
+    assert [x.classes.tolist() for x in dataset.labels] == [[0], [0, 0], []]
+
+
 def test_coco_categories_are_matched_by_name(tmp_path: Path) -> None:
     as_coco(tmp_path)
     lay_out(

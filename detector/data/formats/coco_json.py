@@ -32,9 +32,10 @@ class CocoJson(Format):
 
     @classmethod
     def find_names(cls, root: Path, splits: Mapping[str, Sequence[Path]]) -> list[str]:
-        """The categories of the first file, by id."""
+        """The categories of the first file, by id; those of one name are one class."""
         _, names, _ = _read_json(next(iter(splits.values()))[0])
-        return [names[i] for i in sorted(names, key=lambda i: (isinstance(i, str), i))]
+        ordered = sorted(names, key=lambda i: (isinstance(i, str), i))
+        return list(dict.fromkeys(names[i] for i in ordered))
 
     def find(self) -> list[Entry]:
         entries: list[Entry] = []
