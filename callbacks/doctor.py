@@ -17,11 +17,12 @@ class DoctorCheck(L.Callback):
 
     def __init__(self, enabled: bool = True) -> None:
         self.enabled = enabled
+        self._is_due = True
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if self.enabled and trainer.is_global_zero:
+        if self.enabled and self._is_due and trainer.is_global_zero:
             data = data_of(trainer, "the doctor does not check them")
             lines = brief(data.file, data.datasets, data.image_size) if data else []
             for line in lines:
                 rank_zero_print(line)
-        self.enabled = False  # after a roll-back this is called again
+        self._is_due = False  # after a roll-back this is called again
