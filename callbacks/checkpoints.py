@@ -115,8 +115,10 @@ class Checkpoints(ModelCheckpoint):
         checkpoint["fitness"] = self.fitness
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Lightning calls this after all other callbacks, and all on_fit_end after it."""
+        """Lightning calls this after all other callbacks, and all on_fit_end after it. What follows
+        in a script finds the files in every process."""
         wait_for_checkpoint(trainer)
+        trainer.strategy.barrier("Checkpoints")
         paths = [self.best_model_path, str(_folder(trainer) / "last.ckpt")]
         for path in [path for path in paths if isfile(path)][:1]:
             rank_zero_print(f"checkpoint: {path}")
