@@ -228,7 +228,6 @@ class DetectorCLI(LightningCLI):
             return
         if file := found.exported:
             check_names(file.names, model.names, file.path)
-            self.datamodule.fixed_shape = file.shape_for(self.datamodule.image_size)
             model.exported, model.network.origins = file, file.metadata.origins
         elif found.trained and not found.checkpoint:
             found.trained.fill(model.network, model.names)

@@ -153,6 +153,8 @@ class DetectionData(L.LightningDataModule):
                 " network's stride"
             )
             self.image_size = size
+        if hasattr(module, "shape_for"):
+            self.fixed_shape = module.shape_for(size)
         for split in SPLITS.get(stage, ()):
             if split in self.datasets:
                 continue

@@ -128,19 +128,7 @@ class Exported:
         network = {k: v for k, v in self.metadata.model.items() if k != "backbone"}
         return {"names": self.names, "network": network}
 
-    def shape_for(self, image_size: int) -> tuple[int, int] | None:
-        """(height, width) in pixels of the only images it takes; None: any multiples of the stride.
-
-        Raises:
-            InputError: it takes no images of this size.
-        """
-        if self.metadata.dynamic:
-            return None
-        if image_size != self.image_size:
-            raise InputError(f"{self._takes()}: leave image_size out")
-        return self.metadata.image_size
-
-    def _takes(self) -> str:
+    def takes(self) -> str:
         height, width = self.metadata.image_size
         return f"{self.path} takes images of {height}x{width} px"
 
@@ -158,7 +146,7 @@ class Exported:
         """
         takes, (height, width) = self.metadata, images.shape[2:]
         if not takes.dynamic and (height, width) != takes.image_size:
-            raise InputError(f"{self._takes()}, not {height}x{width}")
+            raise InputError(f"{self.takes()}, not {height}x{width}")
         parts = images.detach().float().cpu().split(len(images) if takes.dynamic else takes.batch)
         rows = [of_image for part in parts for of_image in self._rows(part)]
         return pad_sequence(rows, batch_first=True).to(images.device)
@@ -175,6 +163,22 @@ class Exported:
         of_class = one_hot(classes.long().squeeze(1), len(self.names)) * scores
         rows = torch.cat((xyxy_to_cxcywh(boxes), torch.ones_like(scores), of_class), 1)
         return [rows[image[:, 0] == i] for i in range(b)]
+
+
+def shape_for(members: Iterable[object], image_size: int) -> tuple[int, int] | None:
+    """(height, width) in pixels of the only images that all of them take; None: any multiples of
+    the stride.
+
+    Raises:
+        InputError: an exported file among them takes no images of this size.
+    """
+    fixed = None
+    for member in members:
+        if isinstance(member, Exported) and not member.metadata.dynamic:
+            if image_size != member.image_size:
+                raise InputError(f"{member.takes()}, not of {image_size} px")
+            fixed = member.metadata.image_size
+    return fixed
 
 
 def format_of(path: str | Path) -> str | None:

@@ -44,15 +44,13 @@ def load_member(path: str | Path, device: torch.device, run: Path | None = None)
     return Member(network, trained.names, trained.thresholds, options)
 
 
-def load_ensemble(
-    files: Sequence[str | Path], names: Sequence[str], device: torch.device
-) -> list[YOLOv5 | Exported]:
+def load_ensemble(files: Sequence[str | Path], names: Sequence[str]) -> list[YOLOv5 | Exported]:
     """The networks or exported files that are evaluated together with one of the classes `names`.
 
     Raises:
         InputError: no such file, not a detector, or it has other classes.
     """
-    members = [load_member(file, device) for file in files]
+    members = [load_member(file, torch.device("cpu")) for file in files]
     for file, member in zip(files, members, strict=True):
         check_names(member.names, names, file)
     return [member.network for member in members]

@@ -25,7 +25,7 @@ from boltbox.detector.inference.detections import (
     rows_of_tiles,
     to_rows,
 )
-from boltbox.detector.inference.exported import Exported
+from boltbox.detector.inference.exported import Exported, shape_for
 from boltbox.detector.inference.members import device_of, in_classes, load_member
 from boltbox.detector.inference.tta import Rows, augmented
 from boltbox.detector.model.network import YOLOv5
@@ -100,7 +100,8 @@ class Predictor:
         if precision == "16-true":
             dtype = torch.float16
         if fuse:
-            networks = [network.fused().to(self.device, dtype) for network in networks]
+            networks = [network.fused() for network in networks]
+        networks = [network.to(self.device, dtype) for network in networks]
         self.network = networks[0] if len(members) == 1 and networks and not tta else None
         looks: list[tuple[Rows, Any, int]]
         looks = [(forward_function(n), n.head, n.max_stride) for n in networks]
@@ -212,8 +213,7 @@ class Predictor:
         """How images become the input: their longer side gets `image_size` pixels, rounded up to
         the stride; default: that of the training. See `predict`."""
         size = image_size or self.image_size
-        fixed = next(filter(None, [file.shape_for(size) for file in self.exported]), None)
-        size = round_up(size, self.stride)
+        fixed, size = shape_for(self.exported, size), round_up(size, self.stride)
         return EvaluationInput(size, self.stride, 0.0, fixed, tile_size, tile_overlap)
 
     @torch.inference_mode()

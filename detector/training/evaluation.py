@@ -19,8 +19,7 @@ from boltbox.detector.data.sample import Batch
 from boltbox.detector.data.transforms.letterbox import round_up
 from boltbox.detector.evaluation.metrics import DetectionMetrics, Result
 from boltbox.detector.inference.detections import Detections
-from boltbox.detector.inference.exported import Exported, format_of, load_exported
-from boltbox.detector.inference.members import load_ensemble
+from boltbox.detector.inference.exported import Exported, format_of, load_exported, shape_for
 from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.model.loss import Loss
 from boltbox.detector.model.network import YOLOv5
@@ -48,6 +47,7 @@ class EvaluationModule(L.LightningModule):
         result: of the last validation or test, on the first process.
         prediction: options of the Predictor of a validation or test.
         exported: an exported file that is evaluated in the network's place.
+        others: networks and exported files that predict too in a validation or test.
     """
 
     network: YOLOv5
@@ -64,6 +64,7 @@ class EvaluationModule(L.LightningModule):
         self.result: Result | None = None
         self.prediction: dict[str, Any] = {}
         self.exported: Exported | None = None
+        self.others: list[YOLOv5 | Exported] = []
         self.predictor: Predictor | None = None  # of the validation or test in progress
 
     @classmethod
@@ -103,17 +104,20 @@ class EvaluationModule(L.LightningModule):
         how = {name: options.pop(name) for name in parameters if name in options}
         return self.make_predictor(**options).predict(images, **how)
 
-    def make_predictor(self, ensemble: Sequence[str] | None = None, **options: Any) -> Predictor:
-        """A Predictor of the network, or of its moving average if there is one, or of the exported
-        file that is evaluated; together with further files (ensemble)."""
-        members: list[YOLOv5 | Exported] = [self.exported or self.evaluated]
-        members += load_ensemble(ensemble or (), self.names, self.device)
+    @property
+    def members(self) -> list[YOLOv5 | Exported]:
+        """What predicts: the network, or its moving average if there is one, or the exported file
+        that is evaluated; and the others."""
+        return [self.exported or self.evaluated, *self.others]
+
+    def make_predictor(self, **options: Any) -> Predictor:
+        """A Predictor of the members."""
         own = {
             "image_size": self.image_size,
             "rounded": self.literal,
             "fuse": not is_sharded(self.evaluated),
         }
-        return Predictor(members, self.names, **{**own, **options})
+        return Predictor(self.members, self.names, **{**own, **options})
 
     def forward(self, images: Tensor) -> Tensor:
         """The decoded prediction, before suppression, in evaluation mode whatever the module's:
@@ -165,7 +169,11 @@ class EvaluationModule(L.LightningModule):
     @property
     def max_stride(self) -> int:
         """Sides of the input are multiples of it."""
-        return self.network.max_stride
+        return max(member.max_stride for member in self.members)
+
+    def shape_for(self, image_size: int) -> tuple[int, int] | None:
+        """See `boltbox.detector.inference.exported.shape_for`."""
+        return shape_for(self.members, image_size)
 
     @property
     def evaluated(self) -> YOLOv5:

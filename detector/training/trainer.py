@@ -6,6 +6,7 @@ from typing import Any
 
 import lightning as L
 
+from boltbox.detector.inference.members import load_ensemble
 from boltbox.detector.system.ranges import ClosedUnitInterval, PositiveInt
 
 
@@ -45,8 +46,8 @@ def _with_thresholds(evaluate: Callable[..., Any]) -> Callable[..., Any]:
             "max_det": max_det,
             "agnostic": agnostic,
             "tta": tta,
-            "ensemble": ensemble,
         }
+        model.others = load_ensemble(ensemble or (), model.names)
         return evaluate(self, model, dataloaders, ckpt_path, verbose, datamodule)
 
     return method

@@ -31,6 +31,7 @@ from boltbox.detector.inference.exported import (
     Suppression,
     load_exported,
 )
+from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.model.postprocess import nms
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
@@ -254,7 +255,7 @@ def test_a_file_of_one_size_is_fed_that_size(
     config = yaml.safe_load(Path("val/config.yaml").read_text())
     assert config["data"]["dataset"] == str(small_data)
     assert config["model"]["network"]["width_multiple"] == 0.0625
-    assert "leave image_size out" in error(
+    assert "takes images of 64x96 px, not of 128 px" in error(
         ["validate", "--ckpt_path", str(path), "--data.image_size", "128"], capsys
     )
     assert "fit takes no exported file" in error(["fit", "--ckpt_path", str(path)], capsys)
@@ -265,6 +266,31 @@ def test_a_file_of_one_size_is_fed_that_size(
         )
     )
     assert "it has other classes" in error(wrong, capsys)
+
+
+def test_an_ensemble_sees_images_that_all_of_them_take(
+    checkpoint: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """A file of one size, and a network with a larger stride."""
+    fixed = export(checkpoint, here / "fixed.onnx", "onnx", *FIXED)
+    line = ["validate", "--ckpt_path", str(checkpoint), *QUICK, "--ensemble"]
+    assert "fixed.onnx takes images of 64x96 px, not of 64 px" in error(
+        [*line, f"[{fixed}]"], capsys
+    )
+    to_96 = ["--data.image_size", "96"]
+    cli.main([*line, f"[{fixed}]", *to_96, "--run", "a"])
+    content = torch.load(checkpoint, weights_only=True)
+    options = content["hyper_parameters"]["network"]
+    options["levels"] = [4, 5, 6]
+    network = NetworkOptions(**options).build(len(content["hyper_parameters"]["names"]))
+    content["state_dict"] = {
+        f"network.{name}": tensor for name, tensor in network.state_dict().items()
+    }
+    torch.save(content, "coarse.ckpt")
+    cli.main([*line, "[coarse.ckpt]", *to_96, "--run", "b"])
+    assert "96 is rounded up to 128" in capsys.readouterr().out
+    for run in "ab":
+        assert json.loads(Path(run, "metrics.json").read_text())["images"] == 8
 
 
 def test_int8_by_onnx_runtime(coco: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

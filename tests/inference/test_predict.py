@@ -452,7 +452,7 @@ def test_an_ensemble_knows_the_classes_of_all_members(checkpoint: Path, pictures
         assert seen > 5
     assert found(both, "disc")[0] in discs
     with pytest.raises(InputError, match="class 0 is 'disc' here and 'hoop' there"):
-        load_ensemble(["other.ckpt"], NAMES, torch.device("cpu"))
+        load_ensemble(["other.ckpt"], NAMES)
 
 
 def test_a_single_class_in_an_ensemble() -> None:
