@@ -54,7 +54,8 @@ def translated(
     Raises:
         InputError: an option is none of YOLOv5's either; it names the nearest.
     """
-    table = {**YOLOV5_OPTIONS, **TABLE.get(command, {})}
+    own = TABLE.get(command, {})
+    table = {**YOLOV5_OPTIONS, **own}
     words: list[str] = []
     for option, *given in parts:
         name = option.lstrip("-")
@@ -62,7 +63,8 @@ def translated(
             words += _option(option, given)
             continue
         word, values = name.replace("_", "-"), [value for value in given if value]
-        ours = table.get(" ".join([word, *(Path(value).name for value in values)]))
+        whole = " ".join([word, *(Path(value).name for value in values)])
+        ours = (own if word in own else table).get(whole)
         if ours is not None:  # with its value, as a file of YOLOv5's own or a device
             values = []
         else:

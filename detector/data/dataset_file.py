@@ -209,6 +209,11 @@ def _folder_content(root: Path) -> Content:
 def _file_content(path: Path) -> Content:
     """The keys of a data.yaml."""
     wanted = "give a data.yaml, a folder, or 'demo'"
+    if path.suffix in (".json", ".jsonl"):
+        raise InputError(
+            f"data.dataset {path}: a file of labels; give the folder that it lies in, or name it in"
+            f" a data.yaml (train: {path.name}); {conversion(path.parent)}"
+        )
     try:
         content = parse_yaml(read_text(path), path)
     except InputError as e:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from boltbox.detector.data.formats.dota_txt import DotaText
-from boltbox.detector.data.formats.format import SPLIT_NAMES, has_labels
+from boltbox.detector.data.formats.format import SPLIT_GLOBS, SPLIT_NAMES, has_labels
 from boltbox.detector.data.formats.voc_xml import VocXml
 from boltbox.detector.data.formats.yolo_txt import YoloText
 from boltbox.detector.data.images import find_images, read_lines
@@ -78,9 +78,8 @@ def _text(root: Path, format: str, kind: type[YoloText]) -> Content:
     """Lists of images beside obj.data, folders of splits, or all images; names in a file of its
     own."""
     splits: Content = {}
-    for split, names in SPLIT_NAMES.items():
-        lists = [f"{name}.txt" for name in names if isfile(root / "obj.data")]
-        globs = [name + year for name in names for year in ("", "[12][0-9][0-9][0-9]")]
+    for split, globs in SPLIT_GLOBS.items():
+        lists = [f"{name}.txt" for name in SPLIT_NAMES[split] if isfile(root / "obj.data")]
         patterns = [p for name in globs for p in (f"images/{name}", f"{name}/images", name)]
         folders = [at.relative_to(root) for p in patterns for at in sorted(root.glob(p))]
         found = [path for path in lists if isfile(root / path)]

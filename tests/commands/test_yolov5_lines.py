@@ -123,6 +123,12 @@ LINES = [
         "predict --ckpt_path best.pt --source a.jpg --precision 16-true --device cpu",
     ),
     (
+        "detect --weights best.pt --source a.jpg --data coco128.yaml",
+        "predict --ckpt_path best.pt --source a.jpg",
+    ),
+    ("export --weights a.pt --include onnx --device 0", "export --ckpt_path a.pt --format onnx"),
+    ("export --weights a.pt --include onnx --device cpu", "export --ckpt_path a.pt --format onnx"),
+    (
         "export --weights yolov5s.pt --include onnx --img 640 --half",
         "export --ckpt_path yolov5s.pt --format onnx --image_size 640 --half",
     ),

@@ -76,6 +76,14 @@ def test_no_such_file(tmp_path: Path) -> None:
         DatasetFile.read(str(tmp_path / "gone.yaml"))
 
 
+def test_a_file_of_labels(tmp_path: Path) -> None:
+    as_coco(tmp_path)
+    with pytest.raises(
+        InputError, match=r"train\.json: a file of labels; .*\(train: train\.json\)"
+    ):
+        DatasetFile.read(str(tmp_path / "train.json"))
+
+
 def test_annotations_of_another_tool(tmp_path: Path) -> None:
     lay_out(tmp_path, {"annotations.xml": "<annotations></annotations>"})
     with pytest.raises(InputError, match=f"expected a map .* CVAT .* convert {tmp_path}"):

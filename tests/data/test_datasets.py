@@ -207,6 +207,34 @@ def test_voc_folder_without_yaml(tmp_path: Path) -> None:
     assert val.labels[0].classes.tolist() == [0]
 
 
+@pytest.mark.parametrize(
+    ("train", "val"), [("train", "valid"), ("trainval", "val"), ("train2012", "validation")]
+)
+def test_voc_lists_by_other_names(tmp_path: Path, train: str, val: str) -> None:
+    as_voc(tmp_path)
+    lists = tmp_path / "ImageSets/Main"
+    (lists / "train.txt").rename(lists / f"{train}.txt")
+    save(tmp_path / "JPEGImages/d e.png", picture(40, 30))
+    lay_out(
+        tmp_path,
+        {
+            f"ImageSets/Main/{val}.txt": "d e\n",
+            "ImageSets/Main/cat_val.txt": "a 1\n",
+            "Annotations/d e.xml": voc_xml(voc_object("cat")),
+        },
+    )
+    assert files_of(load(tmp_path)) == ["a.png", "b.png", "c.png"]
+    assert files_of(load(tmp_path, "val")) == ["d e.png"]
+
+
+def test_voc_folders_with_years(tmp_path: Path) -> None:
+    for split in ("train2017", "val2017"):
+        save(tmp_path / f"images/{split}/{split}.png", picture(40, 30))
+        path = f"annotations/{split}/{split}.xml"
+        lay_out(tmp_path, {path: voc_xml(voc_object("cat"))})
+        assert files_of(load(tmp_path, split[:-4])) == [f"{split}.png"]
+
+
 def test_voc_by_yaml(tmp_path: Path) -> None:
     as_voc(tmp_path / "VOC")
     (tmp_path / "VOC/Annotations/c.xml").unlink()

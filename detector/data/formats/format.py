@@ -27,6 +27,10 @@ SPLIT_NAMES = {  # of files and folders
     "val": ("val", "valid", "validation"),
     "test": ("test",),
 }
+SPLIT_GLOBS = {  # the same, each also with a year
+    split: [name + year for name in names for year in ("", "[12][0-9][0-9][0-9]")]
+    for split, names in SPLIT_NAMES.items()
+}
 DIFFICULT = "marked difficult"  # the problem of an object that is left out on purpose
 
 

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 from boltbox.detector.data.formats.format import (
     DIFFICULT,
-    SPLIT_NAMES,
+    SPLIT_GLOBS,
     Entry,
     ImageLabels,
     LabelObject,
@@ -36,17 +36,18 @@ class VocXml(PerImageFormat):
     def find_splits(cls, root: Path) -> dict[str, list[Path]]:
         """Of the lists ImageSets/Main, of folders train and val, or all images as train; none if
         the folder is not of this format."""
-        lists = {s: root / "ImageSets" / "Main" / f"{s}.txt" for s in SPLIT_NAMES}
-        splits = {s: [path] for s, path in lists.items() if isfile(path)}
-        if splits and any(isdir(root / name) for name in _ANNOTATIONS):
-            return splits
-        images = _image_folder(root)
-        splits = {}
-        for split, names in SPLIT_NAMES.items():
-            folders = [folder / name for name in names for folder in (images, root)]
-            if found := next(filter(has_xml, folders), None):
-                splits[split] = [found]
-        return splits or ({"train": [images]} if has_xml(images) else {})
+        images, main = _image_folder(root), root / "ImageSets" / "Main"
+        lists, folders = dict[str, list[Path]](), dict[str, list[Path]]()
+        for split, globs in SPLIT_GLOBS.items():
+            names = [*globs, "trainval"] if split == "train" else globs
+            files = [file for name in names for file in main.glob(f"{name}.txt")]
+            within = [at for name in globs for root_ in (images, root) for at in root_.glob(name)]
+            lists |= {split: files[:1]} if files else {}
+            found = next(filter(has_xml, within), None)
+            folders |= {split: [found]} if found else {}
+        if lists and any(isdir(root / name) for name in _ANNOTATIONS):
+            return lists
+        return folders or ({"train": [images]} if has_xml(images) else {})
 
     @classmethod
     def find_names(cls, root: Path, splits: Mapping[str, Sequence[Path]]) -> list[str]:
@@ -79,7 +80,7 @@ class VocXml(PerImageFormat):
         folder = _image_folder(self.split.root)
         images = find_images(folder)
         of_id = {path.relative_to(folder).with_suffix("").as_posix(): path for path in images}
-        ids = [line.split()[0] for line in read_lines(source)]
+        ids = [line if line in of_id else line.split()[0] for line in read_lines(source)]
         return [of_id.get(i) or folder / f"{i}.jpg" for i in ids]
 
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels | None:

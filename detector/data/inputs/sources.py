@@ -199,7 +199,8 @@ class Sources:
         Raises:
             InputError: the only file cannot be used.
         """
-        names, pictures = self.names(), Pictures(self.images, inputs, batch_size, lenient=True)
+        names, several = self.names(), len(self.images) + len(self.videos) > 1
+        pictures = Pictures(self.images, inputs, batch_size, lenient=several)
         workers = workers if len(pictures.batches) > 1 else 0
         loader = make_loader(pictures, pictures.batches, collate_items, workers, seed=0)
         for batch in loader if pictures.batches else ():
@@ -213,7 +214,7 @@ class Sources:
                     path, name, pictures.inputs, batch_size, frame_step, self.is_stream
                 )
             except InputError as e:
-                if len(self.images) + len(self.videos) == 1:
+                if not several:
                     raise
                 rank_zero_print(f"left out: {e}")
 

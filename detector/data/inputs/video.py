@@ -29,8 +29,10 @@ def without_password(address: str) -> str:
 
     >>> without_password("rtsp://me:secret@camera.local:554/live")
     'rtsp://camera.local:554/live'
+    >>> without_password("rtsp://cam/user=me&password=secret&channel=1")
+    'rtsp://cam/user=me&channel=1'
     """
-    return re.sub(r"(?<=://)[^/]*@", "", address)
+    return re.sub(r"(?<=://)[^/]*@|(?i:pass|password|passwd|pwd)=[^&]*&?", "", address)
 
 
 class Video:
