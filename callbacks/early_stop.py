@@ -10,11 +10,11 @@ from boltbox.detector.system.rank_zero import rank_zero_print
 
 
 class EarlyStop(EarlyStopping):
-    """Lightning's EarlyStopping on fitness: stops after `patience` epochs without a strictly better
-    one. In a run without validation, trainer.limit_val_batches 0, it never does.
+    """Lightning's EarlyStopping on fitness: stops after `patience` validations without a strictly
+    better one. In a run without validation, trainer.limit_val_batches 0, it never does.
 
     Args:
-        patience: In epochs; 0 is off.
+        patience: In validations, usually one an epoch; 0 is off.
     """
 
     def __init__(self, patience: NonNegativeInt = 100) -> None:
@@ -28,9 +28,11 @@ class EarlyStop(EarlyStopping):
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if self.stopped_epoch:
-            rank_zero_print(f"early stop: no better epoch in {self.patience} (early_stop.patience)")
+            rank_zero_print(
+                f"early stop: {self.patience} validations without a better one (early_stop.patience)"
+            )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """A resumed run keeps the count of epochs, but not the patience of the checkpoint: the
-        option given now counts."""
-        super().load_state_dict({**state_dict, "patience": self.patience})
+        """A resumed run keeps the count, but not the patience of the checkpoint: the option given
+        now counts; nor that it was stopped."""
+        super().load_state_dict({**state_dict, "patience": self.patience, "stopped_epoch": 0})

@@ -8,6 +8,7 @@ from typing import Any
 
 import lightning as L
 import torch
+from lightning.pytorch.trainer.states import TrainerFn
 from tqdm import tqdm
 
 from boltbox.detector.checkpoint.writer import wait_for_checkpoint
@@ -109,7 +110,8 @@ class EpochTable(L.Callback):
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
-        if trainer.training and isinstance(exception, SystemExit | KeyboardInterrupt):
+        is_fit = trainer.state.fn == TrainerFn.FITTING
+        if is_fit and isinstance(exception, SystemExit | KeyboardInterrupt):
             self._stopped(trainer)
 
     def _stopped(self, trainer: L.Trainer) -> None:

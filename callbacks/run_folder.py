@@ -155,8 +155,10 @@ class RunFolder(L.Callback):
 
 
 def refuse_another(folder: Path) -> None:
-    """Raises InputError if the folder holds a run already."""
-    if (folder / "config.yaml").exists():
+    """Raises InputError if the folder holds a run already; one that has ended before its first
+    epoch may be started again."""
+    kept = ("checkpoints/*.ckpt", "*.csv", "metrics.json", "study.db")
+    if (folder / "config.yaml").exists() and any(any(folder.glob(name)) for name in kept):
         raise InputError(
             f"{folder} already holds a run: continue it with --ckpt_path last (in a script:"
             f' trainer.fit(..., ckpt_path="{folder}/checkpoints/last.ckpt")), or name another'

@@ -3,8 +3,10 @@
 import contextlib
 import copy
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ from shlex import split
 from typing import Any
 
 import cv2
+import lightning as L
 import numpy as np
 import pytest
 import torch
@@ -253,6 +256,37 @@ def test_a_fresh_fit_never_writes_into_an_older_run(
         fit(small_data, "--run", str(trained))
     assert "already holds a run: continue it with --ckpt_path last" in capsys.readouterr().err
     assert before == {p: p.read_bytes() for p in trained.rglob("*") if p.is_file()}
+
+
+class Failing(L.Callback):
+    def on_train_batch_start(self, *_: Any) -> None:
+        raise RuntimeError("failed")
+
+
+def test_a_fit_that_has_failed_at_once_is_started_again(small_data: Path, here: Path) -> None:
+    """By the same line, whatever stopped it."""
+    line = ["--run", "again", "--trainer.max_epochs", "1", "--trainer.limit_val_batches", "0"]
+    with pytest.raises(RuntimeError, match="failed"):
+        fit(small_data, *line, "--trainer.callbacks", "test_cli.Failing")
+    assert (here / "again/config.yaml").is_file()
+    fit(small_data, *line)
+    assert (here / "again/checkpoints/last.ckpt").is_file()
+
+
+class Stopping(L.Callback):
+    def on_validation_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+        if trainer.current_epoch == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_stopped_while_validating(
+    small_data: Path, here: Path, capsys: pytest.CaptureFixture
+) -> None:
+    line = "--run run --trainer.max_epochs 2 --trainer.callbacks test_cli.Stopping"
+    with pytest.raises(SystemExit) as stop:
+        fit(small_data, *line.split())
+    assert stop.value.code == 143
+    assert "stopped after 1 of 2 epochs; resume with: " in capsys.readouterr().out
 
 
 def test_a_demo_run_keeps_its_sizes(
