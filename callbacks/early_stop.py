@@ -29,7 +29,7 @@ class EarlyStop(EarlyStopping):
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if self.stopped_epoch:
             rank_zero_print(
-                f"early stop: {self.patience} validations without a better one (early_stop.patience)"
+                f"early stop: no better one in {self.patience} validations (early_stop.patience)"
             )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -36,7 +36,7 @@ OF_A_MACHINE = (  # options that may differ: where the data lie, and what does n
 class RunFolder(L.Callback):
     """Makes the Trainer's default_root_dir and writes there config.yaml, changed.yaml,
     machine.json, and dropped.txt if labels or images were left out; checkpoints have `run`:
-    configuration, library versions, the id of W&B's run. In a script it locks the
+    configuration, working folder, library versions, the id of W&B's run. In a script it locks the
     folder (`locked`), as a command does before, and what is not a fit gets a folder of its own if a
     training lies there. The processes of a command's fit must have the same options and continue
     the same checkpoint: machines may not share a file system.
@@ -102,6 +102,7 @@ class RunFolder(L.Callback):
     ) -> None:
         checkpoint["run"] = {
             "config": self.config or configuration(trainer, pl_module),
+            "folder": os.getcwd(),  # of relative paths in it
             "versions": versions(),
             "wandb": next((x.version for x in trainer.loggers if isinstance(x, WandbLogger)), None),
         }

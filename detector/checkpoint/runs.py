@@ -88,15 +88,20 @@ def run_of(checkpoint: Path) -> Path | None:
     return run if is_run else None
 
 
-def path_from(run: Path, path: str) -> str:
-    """A path of a run's config.yaml as it is reached from here: from the folder that the run was
-    started in (machine.json), as that lies from the run's folder; both may have moved together."""
+def start_of(run: Path) -> str:
+    """The folder that a run was started in (machine.json), as that lies from the run's folder; both
+    may have moved together. This one, if that is not known."""
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
         machine = json.loads((run / "machine.json").read_text(encoding="utf-8"))
-        start = os.path.abspath(run / os.path.relpath(machine["folder"], machine["run"]))
-        if start != os.getcwd() and os.path.exists(found := os.path.join(start, path)):
-            return found
-    return path
+        return os.path.abspath(run / os.path.relpath(machine["folder"], machine["run"]))
+    return os.getcwd()
+
+
+def path_from(start: str, path: str) -> str:
+    """A path of a run's options as it is reached from here, if the run was started in the folder
+    `start`."""
+    found = os.path.join(start, path)
+    return found if start != os.getcwd() and os.path.exists(found) else path
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from boltbox.detector.checkpoint.reader import PARTS, find_trained
-from boltbox.detector.checkpoint.runs import path_from, run_of
+from boltbox.detector.checkpoint.runs import path_from, run_of, start_of
 from boltbox.detector.inference.exported import Exported, format_of, load_exported
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.text_file import parse_yaml, read_text
@@ -94,17 +94,17 @@ def read_ckpt_path(
     home = run_of(path) if exported or content else None
     source = home / "config.yaml" if home else path
     if home:
-        text = read_text(source, replace=True)
+        text, start = read_text(source, replace=True), start_of(home)
     elif content and "run" in content:
         with refused_unless_valid(path, DETECTOR):
-            text = content["run"]["config"]
+            text, start = content["run"]["config"], str(content["run"]["folder"])
     else:
         options: dict[str, Any] = {"model": model, "data": {"image_size": size}}
         return CkptPath(path, options, path, trained, exported)
     options = _taken_over(options_in(text, source), command, dataset)
     data = options["data"]
-    if home and data.get("dataset") not in (None, "demo"):
-        data["dataset"] = path_from(home, str(data["dataset"]))
+    if data.get("dataset") not in (None, "demo"):
+        data["dataset"] = path_from(start, str(data["dataset"]))
     if exported:  # it may be of another size than the training
         data["image_size"] = size
     return CkptPath(path, options, source, trained, exported)

@@ -177,10 +177,11 @@ class DetectionData(L.LightningDataModule):
     def _plan_training(self, dataset: DetectionDataset) -> None:
         """The augmentation, and the order of the images if it is fixed."""
         _, world = self._rank_and_world
-        if self.batch_size % world:
+        if rest := self.batch_size % world:
+            nearest = [n for n in (self.batch_size - rest, self.batch_size - rest + world) if n]
             raise InputError(
-                f"data.batch_size {self.batch_size} does not divide by {world} devices; nearest: "
-                f"{-(-self.batch_size // world) * world}"
+                f"data.batch_size {self.batch_size} does not divide by {world} devices; nearest:"
+                f" {' or '.join(map(str, nearest))}"
             )
         shapes = None
         if self.rect:

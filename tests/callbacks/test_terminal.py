@@ -170,7 +170,7 @@ def test_an_early_stop_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture)
     early.stopped_epoch = 3
     early.on_train_end(trainer, L.LightningModule())
     [line] = capsys.readouterr().out.splitlines()
-    assert line.startswith("early stop: 5 validations without a better one")
+    assert line.startswith("early stop: no better one in 5 validations")
     early.load_state_dict(early.state_dict())  # a resume with more patience
     early.on_train_end(trainer, L.LightningModule())
     assert not capsys.readouterr().out

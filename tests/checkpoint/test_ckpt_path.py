@@ -16,7 +16,7 @@ import yaml
 from made_networks import small, yolov5_converter  # noqa: F401
 
 import cli
-from boltbox.detector.checkpoint.runs import path_from
+from boltbox.detector.checkpoint.runs import path_from, start_of
 from boltbox.detector.data.demo import make_demo
 from boltbox.detector.evaluation.class_metrics import class_metrics
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
@@ -134,33 +134,24 @@ def test_a_training_goes_on_from_another_folder(
 
 
 def test_a_checkpoint_alone_brings_the_options_of_its_run(
-    moved: Path, here: Path, capsys: pytest.CaptureFixture[str]
+    project: Path, moved: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Copied out of its folder, it trains on as it would there, bit for bit."""
-    run, alone = moved / "runs/fit-1", here / "alone.ckpt"
-    shutil.copy(run / "checkpoints/last.ckpt", alone)
-    to_two = ["--trainer.max_epochs", "2"]
+    """Copied out of its folder, it trains on as it would there, bit for bit, and its data are found
+    from where the run was started."""
+    run, to_two = moved / "runs/fit-1", ["--trainer.max_epochs", "2"]
+    shutil.copy(run / "checkpoints/last.ckpt", "alone.ckpt")
+    cli.main(["validate", "--ckpt_path", "alone.ckpt"])
+    assert "weights from alone.ckpt, options from alone.ckpt" in capsys.readouterr().out
+    cli.main(["fit", "--ckpt_path", "alone.ckpt", "--run", "alone", *to_two])
     cli.main(["fit", "--ckpt_path", "last", "--run", str(run), *to_two])
-    cli.main(
-        ["validate", "--ckpt_path", str(alone), "--data.dataset", f"{moved}/my/demo/data.yaml"]
-    )
-    assert "weights from alone.ckpt, options from alone.ckpt" in capsys.readouterr().out.replace(
-        f"{here}/", ""
-    )
-    data = ["--data.dataset", str(moved / "my/demo/data.yaml")]
-    cli.main(["fit", "--ckpt_path", str(alone), "--run", "b", *data, *to_two])
-    ends = [
-        torch.load(folder / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
-        for folder in (run, here / "b")
-    ]
+    ends, options = [], []
+    for folder, data in ((run, moved), (here / "alone", project)):
+        content = torch.load(folder / "checkpoints/last.ckpt", weights_only=True)
+        ends.append(content["state_dict"])
+        options.append(yaml.safe_load((folder / "config.yaml").read_text()))
+        assert options[-1]["data"].pop("dataset") == str(data / "my/demo/data.yaml")
     assert all(torch.equal(tensor, ends[1][name]) for name, tensor in ends[0].items())
-    there, then = (
-        yaml.safe_load((folder / "config.yaml").read_text()) for folder in (here / "b", run)
-    )
-    assert there == then
-    assert "my/demo/data.yaml: no such file" in error(
-        ["validate", "--ckpt_path", str(alone)], capsys
-    )
+    assert options[0] == options[1]
 
 
 def test_another_data_set_has_its_own_split(
@@ -225,11 +216,11 @@ def test_relative_paths_start_where_the_run_did(
     monkeypatch.chdir(tmp_path / "here")
     run, then = tmp_path / "now/runs/a", tmp_path / "then"
     (run / "machine.json").write_text(json.dumps({"run": f"{then}/runs/a", "folder": str(then)}))
-    assert path_from(run, "data.yaml") == str(tmp_path / "now/data.yaml")
+    assert path_from(start_of(run), "data.yaml") == str(tmp_path / "now/data.yaml")
     (tmp_path / "now/data.yaml").unlink()
-    assert path_from(run, "data.yaml") == "data.yaml"
+    assert path_from(start_of(run), "data.yaml") == "data.yaml"
     (run / "machine.json").unlink()
-    assert path_from(run, "/nowhere/data.yaml") == "/nowhere/data.yaml"
+    assert path_from(start_of(run), "/nowhere/data.yaml") == "/nowhere/data.yaml"
 
 
 def test_a_fit_from_our_checkpoint_on_data_with_other_classes(
