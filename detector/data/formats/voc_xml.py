@@ -40,8 +40,9 @@ class VocXml(PerImageFormat):
         lists, folders = dict[str, list[Path]](), dict[str, list[Path]]()
         for split, globs in SPLIT_GLOBS.items():
             names = [*globs, "trainval"] if split == "train" else globs
-            files = [file for name in names for file in main.glob(f"{name}.txt")]
-            within = [at for name in globs for root_ in (images, root) for at in root_.glob(name)]
+            files = [file for name in names for file in sorted(main.glob(f"{name}.txt"))]
+            places = [(at, name) for name in globs for at in (images, root)]
+            within = [folder for at, name in places for folder in sorted(at.glob(name))]
             lists |= {split: files[:1]} if files else {}
             found = next(filter(has_xml, within), None)
             folders |= {split: [found]} if found else {}
