@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 from boltbox.detector.checkpoint.reader import PARTS, find_trained
 from boltbox.detector.checkpoint.runs import path_from, run_of, start_of
+from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.inference.exported import Exported, format_of, load_exported
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.text_file import parse_yaml, read_text
@@ -45,7 +47,7 @@ class CkptPath:
 
 
 def read_ckpt_path(
-    ckpt_path: str, run: Path | None, command: str, dataset: str | None
+    ckpt_path: str, run: Path | None, command: str, dataset: str | None, own_data: bool
 ) -> CkptPath | None:
     """Find and read what `--ckpt_path` means.
 
@@ -53,6 +55,7 @@ def read_ckpt_path(
         ckpt_path: see `find_trained`; or an exported file.
         run: folder of `last` and `best`.
         dataset: that the user has named; what describes the run's is not taken over.
+        own_data: a data module of the user's own is named.
 
     Returns:
         None: a fresh start (`auto`), or the checkpoint is on another machine.
@@ -103,6 +106,12 @@ def read_ckpt_path(
         return CkptPath(path, options, path, trained, exported)
     options = _taken_over(options_in(text, source), command, dataset)
     data = options["data"]
+    foreign = data.keys() - inspect.signature(DetectionData).parameters
+    if foreign and not own_data:
+        raise InputError(
+            f"{source}: data.{min(foreign)} is an option of a data module of your own: name it"
+            " again, as in --data my_data.Photos"
+        )
     if data.get("dataset") not in (None, "demo"):
         data["dataset"] = path_from(start, str(data["dataset"]))
     if exported:  # it may be of another size than the training

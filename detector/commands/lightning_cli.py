@@ -176,7 +176,8 @@ class DetectorCLI(LightningCLI):
             ckpt_path = newest_checkpoint(run)
         if not ckpt_path:
             return None
-        found = read_ckpt_path(str(ckpt_path), run, command, dataset)
+        own = bool(self.line.data_class)
+        found = read_ckpt_path(str(ckpt_path), run, command, dataset, own)
         for name in STARTS if found else ():
             if name in options and name not in self.line.files and ckpt_path != "auto":
                 raise InputError(

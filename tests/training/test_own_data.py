@@ -95,7 +95,10 @@ def test_the_command_line(
         (["anchors", *own], "for fit, validate, test"),
         (["fit", "--data", "test_own_data.Countde"], "has no class Countde"),
         (["fit", "--data", "test_own_data.Item"], "data: "),
-        (["validate"], "there is no option 'count'"),
+        (
+            ["validate"],
+            "config.yaml: data.count is an option of a data module of your own: name it",
+        ),
     ]:
         capsys.readouterr()
         with pytest.raises(SystemExit):
