@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +12,7 @@ import numpy as np
 from torch.utils.data import DataLoader
 
 from boltbox.detector.data.cache.images import ResizedImages, cache_images
-from boltbox.detector.data.cache.labels import states
+from boltbox.detector.data.cache.labels import fingerprint
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.inputs.evaluation_input import (
@@ -290,14 +288,3 @@ class DetectionData(L.LightningDataModule):
     def path(self, split: str, index: int) -> Path:
         """The file of an image."""
         return Path(self.datasets[split].files[index])
-
-
-def fingerprint(dataset: DetectionDataset, root: Path) -> list[int]:
-    """Numbers of images and of objects, and a checksum of the files' names below `root`, of their
-    sizes and of the labels. Images are not opened."""
-    names = [file.removeprefix(f"{root}/") for file in dataset.files]
-    sizes = [size for size, _ in states(dataset.files)]
-    checksum = zlib.crc32(json.dumps([names, sizes]).encode())
-    for array in vars(dataset.labels).values():
-        checksum = zlib.crc32(array.tobytes(), checksum)
-    return [len(dataset), len(dataset.labels.boxes), checksum]

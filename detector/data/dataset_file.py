@@ -6,13 +6,12 @@ FORMATS.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from os.path import exists, isdir, isfile
 from pathlib import Path
-from typing import Any
 
 from boltbox.detector.data import demo
+from boltbox.detector.data.class_names import read_names
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.formats.coco_json import CocoJson
 from boltbox.detector.data.formats.dota_txt import DotaText
@@ -260,7 +259,7 @@ def _from_content(path: Path, content: Content, format: str | None) -> DatasetFi
             f"{path}: format '{kind}' is not known; choose from {', '.join(FORMATS)}, or for a"
             f" class of your own give --data.format {kind}"
         )
-    names, images = _read_names(path, content), [root / folder for folder in listed("images")]
+    names, images = read_names(path, content), [root / folder for folder in listed("images")]
     options = bool(content.get("keep_difficult")), content.get("split"), notes
     return DatasetFile(str(path), root, kind, splits, names, images, *options)
 
@@ -277,38 +276,3 @@ def _guess_format(root: Path, splits: dict[str, list[Path]]) -> str:
         return "voc"
     dota = isdir(first) and has_labels(first, DotaText) and not has_labels(first, YoloText)
     return "dota" if dota else "yolo"
-
-
-def _read_names(path: Path, content: dict[str, Any]) -> list[str]:
-    """The key `names` as a list; a map must have the keys 0 to n - 1. `nc` alone gives numbers.
-    Empty if there is neither. path: of the data.yaml, for messages.
-
-    Raises:
-        InputError: it cannot be used.
-    """
-    names, count = content.get("names"), content.get("nc")
-    if names is None:
-        return [str(number) for number in range(count)] if isinstance(count, int) else []
-    if isinstance(names, dict):
-        numbered = {str(key): name for key, name in names.items()}
-        names = [numbered.get(str(number)) for number in range(len(names))]
-    if not isinstance(names, list) or None in names:
-        raise InputError(
-            f"{path}: `names` must be a list of class names, or a map with the keys 0, 1, 2, ..."
-        )
-    if switches := [name for name in names if isinstance(name, bool)]:
-        raise InputError(
-            f"{path}: `names` holds {switches[0]}, as which YAML reads words like yes, no, on, off;"
-            " put the name in quotes"
-        )
-    names = [str(name) for name in names]
-    twice = [name for name, times in Counter(names).items() if times > 1]
-    if twice:
-        raise InputError(
-            f"{path}: `names` holds {twice[0]!r} twice; every class needs its own name"
-        )
-    if isinstance(count, int) and count != len(names):
-        raise InputError(
-            f"{path}: `nc` is {count}, but `names` holds {len(names)}; correct one, or leave nc out"
-        )
-    return names

@@ -4,6 +4,7 @@ as JSON. Everything in the cache's folder is safe to delete."""
 
 import json
 import os
+import zlib
 from collections.abc import Iterable
 from dataclasses import astuple
 from hashlib import sha256
@@ -68,3 +69,14 @@ def save_labels(path: Path, stamp: str, dataset: DetectionDataset) -> None:
     own = path.with_name(f"{path.name}.{os.getpid()}")  # other processes may write it too
     with not_fatal(path):
         os.replace(write_beside(own, lambda file: np.savez(file, **arrays)), path)
+
+
+def fingerprint(dataset: DetectionDataset, root: Path) -> list[int]:
+    """Numbers of images and of objects, and a checksum of the files' names below `root`, of their
+    sizes and of the labels. Images are not opened."""
+    names = [file.removeprefix(f"{root}/") for file in dataset.files]
+    sizes = [size for size, _ in states(dataset.files)]
+    checksum = zlib.crc32(json.dumps([names, sizes]).encode())
+    for array in vars(dataset.labels).values():
+        checksum = zlib.crc32(array.tobytes(), checksum)
+    return [len(dataset), len(dataset.labels.boxes), checksum]
