@@ -1,7 +1,6 @@
 """AutoAnchor: measure how well the anchors fit the labels, and find better ones where they
 don't."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,10 @@ import numpy as np
 import torch
 
 from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.model.anchors import Choice, choose_anchors, label_sizes, measure
+from boltbox.detector.model.anchors import Choice, choose_anchors, measure
 from boltbox.detector.report.anchors import anchor_report, anchor_rows, no_anchors
 from boltbox.detector.report.table import aligned
-from boltbox.detector.system.atomic_file import not_fatal, write_atomically
+from boltbox.detector.system.atomic_file import write_json
 from boltbox.detector.system.ranges import ClosedUnitInterval
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
@@ -41,9 +40,8 @@ class AutoAnchor(L.Callback):
     def __init__(self, enabled: bool = True, bpr_limit: ClosedUnitInterval | None = None) -> None:
         self.enabled, self.bpr_limit = enabled, bpr_limit
 
-    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_fit_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """After a checkpoint is restored, before EMA copies the network (on_train_start)."""
-        assert isinstance(pl_module, Detector)
         if not self.enabled:
             return
         head = pl_module.network.anchor_head()
@@ -67,9 +65,7 @@ class AutoAnchor(L.Callback):
         rank_zero_print(f"{'warning: ' if choice.warning else ''}{choice.reason}")
         if changed:
             rank_zero_print(aligned(anchor_rows(report)))
-        path = Path(trainer.default_root_dir) / "anchors.json"
-        with not_fatal(path):
-            write_atomically(path, json.dumps(report, indent=1))
+        write_json(Path(trainer.default_root_dir) / "anchors.json", report)
 
     def examine(self, detector: Detector, data: DetectionData) -> tuple[Choice, dict[str, Any]]:
         """Measure the detector's anchors, of a head that has some, on the training labels, and
@@ -78,10 +74,8 @@ class AutoAnchor(L.Callback):
         assert head is not None
         anchor_t = detector.hparams["loss"]["anchor_t"]
         asked = detector.hparams["network"]["anchors"]
-        labels = data.datasets["train"].labels
-        sizes = np.concatenate(
-            [label_sizes(x.boxes[~x.crowd], x.height, x.width, data.image_size) for x in labels]
-        )
+        dataset = data.datasets["train"]
+        sizes = dataset.object_sizes(data.image_size)[~dataset.labels.crowd]
         before = head.anchors_px.cpu().numpy().astype(float)
         bpr, seen = measure(before.reshape(-1, 2), sizes, anchor_t).bpr, None
         limit = self.bpr_limit

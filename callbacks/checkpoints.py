@@ -8,7 +8,6 @@ from typing import Any
 
 import lightning as L
 from lightning.pytorch.callbacks import ModelCheckpoint
-from lightning.pytorch.trainer.states import TrainerFn
 
 from boltbox.detector.checkpoint.reader import newest_valid, read_outline
 from boltbox.detector.checkpoint.writer import AtomicCheckpointIO, wait_for_checkpoint
@@ -16,6 +15,7 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import NonNegativeFloat
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.signals import StopSignal
+from boltbox.detector.training.module import Detector
 
 
 class Checkpoints(ModelCheckpoint):
@@ -46,22 +46,19 @@ class Checkpoints(ModelCheckpoint):
     def __init__(self, save_period: int = -1, every_minutes: NonNegativeFloat = 10.0) -> None:
         super().__init__()
         self.save_period, self.every_minutes = save_period, every_minutes
-        self.fitness: float | None = None  # of this epoch, once it was validated
-        self.signal = StopSignal()
-        self._saved = time.monotonic()
+        self.signal, self._io = StopSignal(), AtomicCheckpointIO()
 
-    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+    def setup(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
         """Before a checkpoint is read."""
-        if not isinstance(trainer.strategy.checkpoint_io, AtomicCheckpointIO):
-            trainer.strategy.checkpoint_io = AtomicCheckpointIO()
+        trainer.strategy.checkpoint_io = self._io
 
-    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_fit_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """A new run is not compared with the best.ckpt of another, which stays until it has its
         own."""
         best = _folder(trainer) / "best.ckpt"
         self.best_model_path = str(best) if trainer.ckpt_path and best.is_file() else ""
 
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_train_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """Lightning's own handlers were in place until here: after a SIGTERM it would leave with
         exit code 0."""
         self._saved = time.monotonic()
@@ -69,14 +66,7 @@ class Checkpoints(ModelCheckpoint):
         if trainer.received_sigterm:
             raise SystemExit(143)
 
-    def on_train_batch_end(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-    ) -> None:
+    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
         """Never after the last batch of an epoch: Lightning would skip its validation when it
         resumes there."""
         if trainer.is_last_batch:
@@ -92,29 +82,22 @@ class Checkpoints(ModelCheckpoint):
             wait_for_checkpoint(trainer)
             raise SystemExit(self.signal.exit_code)
 
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking:
-            self.fitness = float(trainer.callback_metrics["val/fitness"])
+    def on_validation_end(self, *_: Any) -> None:
+        """Nothing: Lightning's would save here."""
 
-    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """Lightning calls this after all other callbacks, so their state is that of the finished
         epoch."""
-        epoch, fitness, names = trainer.current_epoch, self.fitness, ["last.ckpt"]
+        epoch, fitness, names = trainer.current_epoch, pl_module.fitness, ["last.ckpt"]
         if self.save_period > 0 and (epoch + 1) % self.save_period == 0:
             names.insert(0, f"epoch{epoch}.ckpt")
         if fitness is not None and fitness > best_fitness(trainer):
             names.insert(0, "best.ckpt")
             self.best_model_path = str(_folder(trainer) / "best.ckpt")
         self._save(trainer, *names)
-        self.fitness = None
         self._stop_if_told(trainer)
 
-    def on_save_checkpoint(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        checkpoint["fitness"] = self.fitness
-
-    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_train_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """Lightning calls this after all other callbacks, and all on_fit_end after it. What follows
         in a script finds the files in every process."""
         wait_for_checkpoint(trainer)
@@ -132,12 +115,9 @@ class Checkpoints(ModelCheckpoint):
     def state_dict(self) -> dict[str, Any]:
         return {}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Nothing: the paths are those of this run folder."""
-
     def _save(self, trainer: L.Trainer, *names: str) -> None:
         """The same content under each of these names, in this order."""
-        _io(trainer).copies = names[1:]
+        self._io.copies = names[1:]
         trainer.save_checkpoint(_folder(trainer) / names[0], weights_only=False)
         self._saved = time.monotonic()
 
@@ -148,10 +128,10 @@ class Checkpoints(ModelCheckpoint):
             trainer.strategy.barrier("Checkpoints")
             raise SystemExit(self.signal.exit_code if self.signal.received else 143)
 
-    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+    def teardown(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
         """The last that a training comes by; not after an exception."""
         self.signal.restore()
-        missing = _io(trainer).failed
+        missing = self._io.failed
         if stage == "fit" and missing:
             files = ", ".join(f"{path} ({problem})" for path, problem in missing.items())
             raise InputError(
@@ -165,16 +145,13 @@ def best_fitness(trainer: L.Trainer) -> float:
     """The fitness of the run's best.ckpt, -1 without one; it waits for the file that is being
     written."""
     wait_for_checkpoint(trainer)
-    callbacks: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-    path = Path(next((c.best_model_path for c in callbacks if isinstance(c, Checkpoints)), ""))
-    if not path.is_file():
-        return -1.0
-    state = path.stat()
-    return _fitness(path.absolute(), state.st_ino, state.st_size, state.st_mtime_ns)
+    ours = (c for c in trainer.checkpoint_callbacks if isinstance(c, Checkpoints))
+    path = Path(next((c.best_model_path for c in ours), ""))
+    return _fitness(path.absolute(), path.stat().st_mtime_ns) if path.is_file() else -1.0
 
 
 @lru_cache(maxsize=1)
-def _fitness(path: Path, *state: int) -> float:
+def _fitness(path: Path, changed: int) -> float:
     """Of a checkpoint, which is read again once another file is in its place."""
     fitness = read_outline(path).get("fitness")
     return fitness if isinstance(fitness, float) else -1.0
@@ -182,12 +159,6 @@ def _fitness(path: Path, *state: int) -> float:
 
 def _folder(trainer: L.Trainer) -> Path:
     return Path(trainer.default_root_dir) / "checkpoints"
-
-
-def _io(trainer: L.Trainer) -> AtomicCheckpointIO:
-    io = trainer.strategy.checkpoint_io
-    assert isinstance(io, AtomicCheckpointIO)
-    return io
 
 
 def _anyone(trainer: L.Trainer, flag: bool) -> bool:

@@ -38,10 +38,9 @@ CALLBACKS: dict[str, type[L.Callback]] = {
 }
 
 
-def configuration(trainer: L.Trainer, detector: L.LightningModule) -> str:
+def configuration(trainer: L.Trainer, detector: Detector) -> str:
     """The text of a config.yaml with the options that the objects were made with; commands take it
     like that of a fit."""
-    assert isinstance(detector, Detector)
     data = data_of(trainer)
     options: dict[str, Any] = {}
     if data:

@@ -7,11 +7,9 @@ from typing import Any
 
 import lightning as L
 from lightning.pytorch.loggers import Logger, WandbLogger
-from lightning.pytorch.trainer.states import TrainerFn
 
 from boltbox.callbacks.pictures import Pictures
 from boltbox.detector.data.images import read_image
-from boltbox.detector.data.sample import Batch
 from boltbox.detector.loggers.media import (
     Time,
     show_classes,
@@ -38,9 +36,8 @@ class Dashboard(L.Callback):
     def __init__(self) -> None:
         self._loggers: list[Logger] = []
 
-    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_fit_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """After RunFolder has written config.yaml."""
-        assert isinstance(pl_module, Detector)
         self._loggers = list(trainer.loggers) if trainer.is_global_zero else []
         config = Path(trainer.default_root_dir) / "config.yaml"  # without RunFolder there is none
         options = load_yaml(config.read_text()) if config.is_file() else dict(pl_module.hparams)
@@ -54,16 +51,8 @@ class Dashboard(L.Callback):
 
         self._show(start)
 
-    def on_train_batch_end(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        outputs: Any,
-        batch: Batch,
-        batch_idx: int,
-    ) -> None:
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: Detector, *_: Any) -> None:
         """Learning rates, momentum and accumulation."""
-        assert isinstance(pl_module, Detector)
         every = trainer.log_every_n_steps  # type: ignore[attr-defined]
         due = every and pl_module.window.batches == 0 and trainer.global_step % every == 0
         if self._loggers and due:
@@ -75,17 +64,16 @@ class Dashboard(L.Callback):
             settings["accumulate"] = float(pl_module.window.length)
             self._show(lambda logger: logger.log_metrics(settings, step))
 
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        assert isinstance(pl_module, Detector)
+    def on_validation_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
         result, names = pl_module.result, pl_module.names
         epoch, epochs = trainer.current_epoch, trainer.max_epochs or 1
         is_due = epoch % max(epochs // 20, 1) == 0 or epoch + 1 == epochs
-        fits = trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking
+        fits = trainer.state.fn == "fit" and not trainer.sanity_checking
         if result is None or not (self._loggers and fits and is_due):
             return
         time = Time(epoch, max(trainer.global_step - 1, 0))
         content = result.to_json(names)
-        callbacks: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        callbacks = trainer.callbacks  # type: ignore[attr-defined]
         pictures = [p for c in callbacks if isinstance(c, Pictures) for p in c.shown[:IMAGES]]
 
         def show(logger: Logger) -> None:
@@ -96,7 +84,7 @@ class Dashboard(L.Callback):
 
         self._show(show)
 
-    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+    def teardown(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
         """When all callbacks have written their files, and before loggers close theirs. Not after
         an exception."""
         if stage != "fit" or not self._loggers:

@@ -40,15 +40,13 @@ class EMA(L.Callback):
         self._average: list[Tensor] = []
         self._current: list[Tensor] = []
 
-    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+    def setup(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
         """Before a checkpoint is restored, so that its average finds its place. Without a training
         the checkpoint alone says whether there is one (Detector.on_load_checkpoint)."""
-        assert isinstance(pl_module, Detector)
         if self.enabled and stage == "fit" and pl_module.ema is None:
             pl_module.ema = copy.deepcopy(pl_module.network).requires_grad_(False)
 
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        assert isinstance(pl_module, Detector)
+    def on_train_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         if not self.enabled:
             pl_module.ema = None
         if pl_module.ema is None:

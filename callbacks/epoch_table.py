@@ -8,7 +8,6 @@ from typing import Any
 
 import lightning as L
 import torch
-from lightning.pytorch.trainer.states import TrainerFn
 from tqdm import tqdm
 
 from boltbox.detector.checkpoint.writer import wait_for_checkpoint
@@ -40,11 +39,9 @@ class EpochTable(L.Callback):
         self.rows: list[dict[str, Any]] = []  # of metrics.csv
         self._lines = 0
         self._started = 0.0  # this epoch
-        self._validated = False
 
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_train_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """A run that is resumed within an epoch does not get to on_train_epoch_start."""
-        assert isinstance(pl_module, Detector)
         progress: Any = trainer.fit_loop.epoch_loop.batch_progress
         within = 0 if progress.is_last_batch else progress.current.processed
         where = f" after batch {within}" if within else ""
@@ -61,19 +58,15 @@ class EpochTable(L.Callback):
         self.on_train_epoch_start()
 
     def on_train_epoch_start(self, *_: Any) -> None:
-        self._started, self._validated = time.perf_counter(), False
+        self._started = time.perf_counter()
 
-    def on_validation_end(self, *_: Any) -> None:
-        self._validated = True
-
-    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
         # first, in all processes: after a validation within the epoch it reduces over them
         metrics = trainer.callback_metrics
-        assert isinstance(pl_module, Detector)
         seconds = time.perf_counter() - self._started
         row: dict[str, Any] = {"epoch": trainer.current_epoch, "step": trainer.global_step}
         for name, value in metrics.items():
-            if self._validated or not name.startswith("val/"):
+            if pl_module.fitness is not None or not name.startswith("val/"):
                 row[name] = f"{float(value):.6g}"
         for group in trainer.optimizers[0].param_groups:
             row[f"lr/{group['name']}"] = f"{group['lr']:.6g}"
@@ -103,14 +96,14 @@ class EpochTable(L.Callback):
         cells["best"] = f"{float(best['val/mAP50-95']):.3f}@{best['epoch'] + 1}" if best else "-"
         return cells
 
-    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_train_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
         if trainer.max_epochs and trainer.current_epoch < trainer.max_epochs:
             self._stopped(trainer)
 
     def on_exception(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+        self, trainer: L.Trainer, pl_module: Detector, exception: BaseException
     ) -> None:
-        is_fit = trainer.state.fn == TrainerFn.FITTING
+        is_fit = trainer.state.fn == "fit"
         if is_fit and isinstance(exception, SystemExit | KeyboardInterrupt):
             self._stopped(trainer)
 

@@ -6,13 +6,12 @@ from typing import Any, Literal, NoReturn
 
 import lightning as L
 import torch
-from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
 from boltbox.detector.checkpoint.reader import newest_valid
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.distributed.process_group import gather
-from boltbox.detector.system.atomic_file import not_fatal, remove, write_atomically
+from boltbox.detector.system.atomic_file import remove, write_json
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.gradient_window import ends_in_step, not_finite, not_finite_names
@@ -72,8 +71,7 @@ class Guard(L.Callback):
         self._indices: list[int] = []  # the data set's numbers of its images
         self._loss = torch.zeros(())  # as it went into the backward pass
 
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        assert isinstance(pl_module, Detector)
+    def on_train_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         record, lr0 = _record(trainer), pl_module.lr
         if not trainer.ckpt_path and trainer.is_global_zero:
             remove(record)
@@ -86,7 +84,7 @@ class Guard(L.Callback):
     def on_train_batch_start(
         self,
         trainer: L.Trainer,
-        pl_module: L.LightningModule,
+        pl_module: Detector,
         batch: Batch,
         batch_idx: int,
         dataloader_idx: int = 0,
@@ -95,15 +93,12 @@ class Guard(L.Callback):
         self._split = "train" if trainer.training else "val"
         self._batch, self._indices = batch_idx, list(batch.indices)
 
-    on_validation_batch_start = on_train_batch_start
+    on_validation_batch_start = on_train_batch_start  # type: ignore[assignment]
 
-    def on_before_backward(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, loss: Tensor
-    ) -> None:
+    def on_before_backward(self, trainer: L.Trainer, pl_module: Detector, loss: Tensor) -> None:
         self._loss = loss.detach()
 
-    def on_after_backward(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        assert isinstance(pl_module, Detector)
+    def on_after_backward(self, trainer: L.Trainer, pl_module: Detector) -> None:
         if self.policy == "off":
             return
         scaler = getattr(trainer.precision_plugin, "scaler", None)
@@ -131,16 +126,16 @@ class Guard(L.Callback):
         if trainer.is_global_zero:
             message = self._report(trainer, kind, done, parameters=concerned[0][1])
             if error is RollBack:
-                _write_json(_record(trainer), self.state_dict())
+                write_json(_record(trainer), self.state_dict())
         # all processes wait for it: one that exits may kill the one that writes
         raise error(trainer.strategy.broadcast(message))
 
     def on_exception(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+        self, trainer: L.Trainer, pl_module: Detector, exception: BaseException
     ) -> None:
         """Report a lack of memory with what this process knows, without asking the others."""
         kind = _kind_of(exception)
-        if kind and trainer.state.fn == TrainerFn.FITTING:
+        if kind and trainer.state.fn == "fit":
             done = f"{type(exception).__name__}: {str(exception).strip().rpartition(chr(10))[2]}"
             message = self._report(trainer, kind, done)
             exception.add_note(message)
@@ -167,7 +162,7 @@ class Guard(L.Callback):
             "done": done,
             **details,
         }
-        _write_json(path, content)
+        write_json(path, content)
         where = f"{'validation ' if self._split == 'val' else ''}batch {self._batch}"
         more = f" and {len(files) - 3} more" if len(files) > 3 else ""
         images = f"; images {', '.join(files[:3])}{more}" if files else ""
@@ -226,8 +221,3 @@ def _kind_of(error: BaseException) -> str:
 
 def _record(trainer: L.Trainer) -> Path:
     return Path(trainer.default_root_dir) / "checkpoints" / "roll_backs.json"
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    with not_fatal(path):
-        write_atomically(path, json.dumps(content, indent=1))

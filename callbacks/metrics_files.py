@@ -1,19 +1,17 @@
 """metrics.json, detections.npz; the table of the classes on the terminal."""
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 import lightning as L
-from lightning.pytorch.trainer.states import TrainerFn
 
 from boltbox.callbacks.checkpoints import best_fitness
 from boltbox.detector.evaluation.metrics import Result
 from boltbox.detector.model.origin import describe_origins, to_plain
 from boltbox.detector.report.folder import best_epoch
 from boltbox.detector.report.table import class_table
-from boltbox.detector.system.atomic_file import not_fatal, write_atomically
+from boltbox.detector.system.atomic_file import not_fatal, write_json
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.recipe import data_of
@@ -27,51 +25,42 @@ class MetricsFiles(L.Callback):
     def __init__(self) -> None:
         self._content: dict[str, Any] = {}  # of metrics.json
         self._fitness = 0.0  # of its epoch
-        self._newest: float | None = None  # of the last validation of this epoch
 
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_validation_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """As for test; the first process has a result."""
-        assert isinstance(pl_module, Detector)
-        result, is_fit = pl_module.result, trainer.state.fn == TrainerFn.FITTING
-        if result is None or trainer.sanity_checking:
+        if pl_module.result is None or trainer.state.fn == "fit":
             return
-        fitness = float(trainer.callback_metrics[f"{'test' if trainer.testing else 'val'}/fitness"])
-        if is_fit:
-            self._newest = fitness
-            return
-        self._write(trainer, pl_module, result)
+        self._write(trainer, pl_module, pl_module.result)
         origins = describe_origins(pl_module.network.origins)
         path = _json_path(trainer)
         rank_zero_print(f"\n{class_table(self._content)}\n{origins}\nmetrics: {path}")
 
-    on_test_end = on_validation_end
+    on_test_end = on_validation_end  # type: ignore[assignment]
 
-    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """Checkpoints, which Lightning calls later, takes the same epochs for the best."""
-        assert isinstance(pl_module, Detector)
-        newest, self._newest = self._newest, None
-        if newest is None or newest <= best_fitness(trainer):
+        result, fitness = pl_module.result, pl_module.fitness
+        if result is None or fitness is None or fitness <= best_fitness(trainer):
             return
-        assert pl_module.result is not None
-        self._fitness = newest
-        self._write(trainer, pl_module, pl_module.result)
+        self._fitness = fitness
+        self._write(trainer, pl_module, result)
 
-    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_fit_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """The table of the best epoch, which may be from before a resume."""
         if not trainer.is_global_zero:
             return
         if self._content and self._fitness <= best_fitness(trainer):
-            self._write_json(trainer)  # again, in case that the disk has failed
+            write_json(_json_path(trainer), self._content)  # again: the disk may have failed
         content = best_epoch(Path(trainer.default_root_dir)) or self._content
         if content:
             epoch = f"{content['epoch'] + 1}/{trainer.max_epochs}"
             rank_zero_print(f"\nbest: epoch {epoch}\n{class_table(content)}")
 
     def _write(self, trainer: L.Trainer, pl_module: Detector, result: Result) -> None:
-        command = str(trainer.state.fn.value if trainer.state.fn else "")
+        command = trainer.state.fn.value  # type: ignore[union-attr]
         split = "test" if trainer.testing else "val"
         self._content = {"command": command, "split": split}
-        if trainer.state.fn == TrainerFn.FITTING:
+        if trainer.state.fn == "fit":
             self._content["epoch"] = trainer.current_epoch
         self._content |= result.to_json(pl_module.names)
         self._content["origins"] = to_plain(pl_module.network.origins)
@@ -83,12 +72,7 @@ class MetricsFiles(L.Callback):
         record.epoch = self._content.get("epoch", -1)
         with not_fatal(record_path):
             record.save(record_path)
-        self._write_json(trainer)
-
-    def _write_json(self, trainer: L.Trainer) -> None:
-        path = _json_path(trainer)
-        with not_fatal(path):
-            write_atomically(path, json.dumps(self._content, indent=1))
+        write_json(_json_path(trainer), self._content)
 
 
 def _json_path(trainer: L.Trainer) -> Path:

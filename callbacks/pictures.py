@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import lightning as L
-from lightning.pytorch.trainer.states import TrainerFn
 
 from boltbox.detector.data.inputs.evaluation_input import whole
 from boltbox.detector.data.sample import Batch
@@ -31,7 +30,7 @@ class Pictures(L.Callback):
         self.shown: list[Picture] = []  # of the last validation; Dashboard shows them too
 
     def on_train_batch_start(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int
+        self, trainer: L.Trainer, pl_module: Detector, batch: Batch, batch_idx: int
     ) -> None:
         iteration = trainer.current_epoch * int(trainer.num_training_batches) + batch_idx
         if self.enabled and trainer.is_global_zero and iteration < BATCHES:
@@ -41,7 +40,7 @@ class Pictures(L.Callback):
     def on_validation_batch_end(
         self,
         trainer: L.Trainer,
-        pl_module: L.LightningModule,
+        pl_module: Detector,
         outputs: Any,
         batch: Batch,
         batch_idx: int,
@@ -52,31 +51,29 @@ class Pictures(L.Callback):
 
     on_test_batch_end = on_validation_batch_end  # type: ignore[assignment]
 
-    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._write_validation(trainer, pl_module)
-        if self.enabled:
-            rank_zero_print(f"pictures: {_folder(trainer)}")
-
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if trainer.state.fn != TrainerFn.FITTING:
-            self._write_validation(trainer, pl_module)
-
-    on_test_end = on_validation_end
-
-    def _write_validation(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if self.enabled and self.shown:
+    def on_fit_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
+        """As for test."""
+        if not self.enabled:
+            return
+        if self.shown:
             self._write(trainer, pl_module, "val_labels", self.shown, "labels")
             self._write(trainer, pl_module, "val_predictions", self.shown, "predictions")
+        rank_zero_print(f"pictures: {_folder(trainer)}")
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
+        if trainer.state.fn != "fit":
+            self.on_fit_end(trainer, pl_module)
+
+    on_test_end = on_fit_end  # type: ignore[assignment]
 
     def _write(
         self,
         trainer: L.Trainer,
-        pl_module: L.LightningModule,
+        pl_module: Detector,
         name: str,
         pictures: Sequence[Picture],
         side: Literal["labels", "predictions"],
     ) -> None:
-        assert isinstance(pl_module, Detector)
         path = _folder(trainer) / f"{name}.jpg"
         with not_fatal(path):
             write_atomically(path, encoded(draw_pictures(pictures, side, pl_module.names), 85))

@@ -20,7 +20,7 @@ class Progress(TQDMProgressBar):
         super().__init__()
         self._read_at, self._means = 0.0, dict[str, str]()
 
-    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+    def setup(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
         if not sys.stdout.isatty() and not type(sys.stdout).__module__.startswith("ipykernel"):
             self.disable()
@@ -36,8 +36,7 @@ class Progress(TQDMProgressBar):
         epoch = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
         self.train_progress_bar.set_description(epoch)
 
-    def get_metrics(self, trainer: L.Trainer, pl_module: L.LightningModule) -> dict[str, Any]:
-        assert isinstance(pl_module, Detector)
+    def get_metrics(self, trainer: L.Trainer, pl_module: Detector) -> dict[str, Any]:
         if time.monotonic() - self._read_at > REFRESH:
             means = mean_losses(pl_module.epoch_losses)
             self._means = {

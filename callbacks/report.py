@@ -4,7 +4,6 @@ import time
 from pathlib import Path
 
 import lightning as L
-from lightning.pytorch.trainer.states import TrainerFn
 
 from boltbox.detector.report.charts import draw_labels
 from boltbox.detector.report.page import write_report
@@ -25,7 +24,7 @@ class Report(L.Callback):
         self.enabled = enabled
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if trainer.state.fn != TrainerFn.FITTING:
+        if trainer.state.fn != "fit":
             self.on_fit_end(trainer, pl_module)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import lightning as L
 import yaml
 from lightning.pytorch.loggers import WandbLogger
-from lightning.pytorch.trainer.states import TrainerFn
 
 from boltbox.callbacks.configuration import configuration
 from boltbox.detector.checkpoint.runs import locked, results_folder
@@ -21,6 +20,7 @@ from boltbox.detector.system.configuration import differences, flatten
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.host import host, versions
 from boltbox.detector.system.text_file import load_yaml
+from boltbox.detector.training.module import Detector
 from boltbox.detector.training.recipe import data_of
 
 OF_A_MACHINE = (  # options that may differ: where the data lie, and what does not change results
@@ -63,7 +63,7 @@ class RunFolder(L.Callback):
         self.config, self.changed, self.checkpoint = config, changed, checkpoint
         self._undo = contextlib.ExitStack()
 
-    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+    def setup(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
         if self.config and self.changed and self.changed.get("data.batch_size") == "auto":
             found = self.changed["data.batch_size"] = trainer.datamodule.batch_size  # type: ignore[attr-defined]
             options = load_yaml(self.config)
@@ -75,7 +75,7 @@ class RunFolder(L.Callback):
             folder = Path(trainer.default_root_dir)
             if stage != "fit":
                 self._undo.callback(_move, trainer, str(folder))
-                folder = results_folder(str(TrainerFn(stage).value), folder)
+                folder = results_folder(stage.value, folder)  # type: ignore[attr-defined]
                 _move(trainer, str(folder))
             self._undo.enter_context(locked(folder))
         # processes that torchrun or Slurm has started do not know the number of the first one's run
@@ -98,7 +98,7 @@ class RunFolder(L.Callback):
             )
 
     def on_save_checkpoint(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+        self, trainer: L.Trainer, pl_module: Detector, checkpoint: dict[str, Any]
     ) -> None:
         checkpoint["run"] = {
             "config": self.config or configuration(trainer, pl_module),
@@ -112,25 +112,25 @@ class RunFolder(L.Callback):
 
     on_exception = teardown
 
-    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_fit_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         is_new = self.config is None and not trainer.ckpt_path  # Lightning sets it no earlier
         if is_new and trainer.is_global_zero:
             refuse_another(Path(trainer.default_root_dir))
         self._make(trainer, pl_module)
 
-    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_validation_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """As for test."""
-        if trainer.state.fn and trainer.state.fn != TrainerFn.FITTING:
+        if trainer.state.fn != "fit":
             self._make(trainer, pl_module)
 
-    on_test_start = on_validation_start
+    on_test_start = on_validation_start  # type: ignore[assignment]
 
-    def _make(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def _make(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """machine.json comes first: by it a folder is known to be a run's."""
         if not trainer.is_global_zero:
             return
         folder = Path(trainer.default_root_dir)
-        command = trainer.state.fn.value if trainer.state.fn else ""
+        command = trainer.state.fn.value  # type: ignore[union-attr]
         started = datetime.now().astimezone().isoformat(timespec="seconds")
         machine = {
             "command": command,

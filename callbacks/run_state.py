@@ -6,7 +6,6 @@ from typing import Any
 import lightning as L
 import numpy as np
 import torch
-from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
 from boltbox.detector.distributed.process_group import gather
@@ -28,9 +27,8 @@ class RunState(L.Callback):
         self._gradients: dict[str, Tensor] = {}
 
     def on_save_checkpoint(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+        self, trainer: L.Trainer, pl_module: Detector, checkpoint: dict[str, Any]
     ) -> None:
-        assert isinstance(pl_module, Detector)
         own = {
             "gradients": pl_module.window.gradients(),
             "epoch_losses": {n: total.cpu() for n, total in pl_module.epoch_losses.items()},
@@ -39,10 +37,9 @@ class RunState(L.Callback):
         checkpoint["processes"] = gather(own)
 
     def on_load_checkpoint(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+        self, trainer: L.Trainer, pl_module: Detector, checkpoint: dict[str, Any]
     ) -> None:
-        assert isinstance(pl_module, Detector)
-        if trainer.state.fn == TrainerFn.FITTING:
+        if trainer.state.fn == "fit":
             _check_resume(trainer.max_epochs, pl_module, checkpoint)
         everyone = checkpoint.get("processes")
         if not everyone:  # it was saved without this callback
@@ -56,8 +53,7 @@ class RunState(L.Callback):
         if is_alike:
             _restore_random_states(own[0]["random"])
 
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        assert isinstance(pl_module, Detector)
+    def on_train_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         pl_module.window.restore(self._gradients)
         self._gradients = {}
 
@@ -70,8 +66,7 @@ def _check_resume(epochs: int | None, detector: Detector, checkpoint: dict[str, 
         (saved,) = checkpoint["optimizer_states"]
         finished = checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
         groups, ours = (
-            [(group.keys(), group["params"]) for group in state["param_groups"]]
-            for state in (saved, own)
+            [group["params"] for group in state["param_groups"]] for state in (saved, own)
         )
         kind = checkpoint["hyper_parameters"]["optim"]["optimizer"]
         is_past = epochs is not None and 0 <= epochs < finished

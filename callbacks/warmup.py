@@ -4,13 +4,14 @@ import math
 from typing import Any
 
 import lightning as L
+import numpy as np
 
 from boltbox.detector.system.ranges import BelowOne, NonNegativeFloat
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.optimizer import set_rates
 from boltbox.detector.training.recipe import recipe_line
-from boltbox.detector.training.schedule import accumulation, warmup, warmup_iterations
+from boltbox.detector.training.schedule import accumulation, warmup_iterations
 
 
 class Warmup(L.Callback):
@@ -43,8 +44,7 @@ class Warmup(L.Callback):
         )
         self.nominal = 64  # images a step after warm-up, once a training has begun
 
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        assert isinstance(pl_module, Detector)
+    def on_train_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         batches, epochs = int(trainer.num_training_batches), trainer.max_epochs or 1
         self.nominal = pl_module.optim.images_a_step(pl_module.batch_size, batches * epochs)
         window = accumulation(self.nominal, pl_module.batch_size)
@@ -53,34 +53,30 @@ class Warmup(L.Callback):
         rank_zero_print(recipe_line(pl_module.optim, pl_module.auto_names, steps, images))
 
     def on_train_batch_start(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
+        self, trainer: L.Trainer, pl_module: Detector, batch: Any, batch_idx: int
     ) -> None:
-        assert isinstance(pl_module, Detector)
         batches = int(trainer.num_training_batches)
         iteration = trainer.current_epoch * batches + batch_idx
-        rates = pl_module.optim.rates
+        rates, momentum = pl_module.optim.rates, pl_module.optim.momentum
         least = rates.warmup_min_iterations
         last = warmup_iterations(
             self.warmup_epochs, batches, trainer.max_epochs or 1, least, pl_module.literal
         )
         accumulate = accumulation(self.nominal, pl_module.batch_size)
         if iteration <= last and last > 0:
+
+            def line(start: float, end: float) -> float:
+                """From iteration 0 to the last, both included."""
+                return float(np.interp(iteration, (0, last), (start, end)))
+
+            lr = pl_module.lr_of_epoch(trainer.current_epoch)
             bias_lr = rates.warmup_bias_lr if self.warmup_bias_lr is None else self.warmup_bias_lr
-            state = warmup(
-                iteration,
-                last,
-                lr=pl_module.lr_of_epoch(trainer.current_epoch),
-                momentum=pl_module.optim.momentum or 0.0,
-                accumulate=self.nominal / pl_module.batch_size,
-                warmup_bias_lr=bias_lr * pl_module.lr_scale,
-                warmup_momentum=self.warmup_momentum,
-            )
-            accumulate = state.accumulate
             set_rates(
                 trainer.optimizers[0],
-                state.lr,
-                pl_module.optim.momentum and state.momentum,
-                state.bias_lr,
+                line(0.0, lr),
+                momentum and line(self.warmup_momentum, momentum),
+                line(bias_lr * pl_module.lr_scale, lr),
             )
+            accumulate = max(1, round(line(1, self.nominal / pl_module.batch_size)))
         is_last = trainer.is_last_batch and not pl_module.literal
         pl_module.window.start_batch(trainer, accumulate, is_last)

@@ -70,14 +70,12 @@ def find_trained(ckpt_path: str, run: Path | None) -> Trained | None:
     Raises:
         InputError: there is none; it says where it looked and what is wrong with what it found.
     """
-    if is_published(ckpt_path):
-        return read_trained(ckpt_path)
     if ckpt_path not in ("last", "best", "auto"):
-        if not isfile(ckpt_path):
+        if not is_published(ckpt_path) and not isfile(ckpt_path):
             raise InputError(
                 f"ckpt_path {ckpt_path}: no such file; give a checkpoint, `last`, `best` or `auto`"
             )
-        return _trained(Path(ckpt_path))
+        return read_trained(ckpt_path)
     folder, where = newest_folder(run)
     if folder is None:
         if ckpt_path == "auto":
@@ -88,7 +86,7 @@ def find_trained(ckpt_path: str, run: Path | None) -> Trained | None:
             " start a run without --ckpt_path first"
         )
     if ckpt_path == "best":
-        return _trained(folder / "best.ckpt")
+        return read_trained(folder / "best.ckpt")
     found = newest_valid(folder)
     if found is None:
         raise InputError(f"ckpt_path {ckpt_path}: no intact checkpoint in {folder}")
@@ -124,10 +122,3 @@ def newest_checkpoint(run: Path | None) -> str:
     name = "best" if isfile(folder / "best.ckpt") else "last"
     rank_zero_print(f"no --ckpt_path is given: this is {folder / name}.ckpt")
     return name
-
-
-def _trained(path: Path) -> Trained:
-    try:
-        return of_checkpoint(path, load_torch_file(path))
-    except InputError as e:
-        raise InputError(f"ckpt_path {e}") from None

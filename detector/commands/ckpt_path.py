@@ -16,7 +16,7 @@ from boltbox.detector.inference.exported import Exported, format_of, load_export
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.text_file import parse_yaml, read_text
 from boltbox.detector.weights.torch_file import refused_unless_valid
-from boltbox.detector.weights.trained import DETECTOR, Trained, is_published
+from boltbox.detector.weights.trained import DETECTOR, Trained
 
 MACHINES = ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID")
 GROUPS = ("seed_everything", "data", "model")  # of config.yaml that all commands take over
@@ -72,11 +72,6 @@ def read_ckpt_path(
         exported = load_exported(ckpt_path)
         path, size, model = exported.path, exported.image_size, exported.arguments()
     else:
-        if is_published(ckpt_path) and command == "fit":
-            raise InputError(
-                f"ckpt_path {ckpt_path}: published weights hold no training to continue; to start"
-                f" one from them, give --model.start.weights {ckpt_path}"
-            )
         try:
             trained = find_trained(ckpt_path, run)
         except InputError:
@@ -89,8 +84,8 @@ def read_ckpt_path(
         path, size, model = trained.path, trained.image_size, trained.arguments()
         if command == "fit" and not (trained.content or {}).keys() >= PARTS:
             raise InputError(
-                f"ckpt_path {path}: it holds no training to continue, as after `strip`; to start"
-                f" one from it, give --model.start.weights {path}"
+                f"ckpt_path {path}: it holds no training to continue, like published weights and"
+                f" what `strip` writes; to start one from it, give --model.start.weights {path}"
             )
     del model["names"]
     content = trained.content if trained else None
@@ -104,7 +99,7 @@ def read_ckpt_path(
     else:
         options: dict[str, Any] = {"model": model, "data": {"image_size": size}}
         return CkptPath(path, options, path, trained, exported)
-    options = _taken_over(options_in(text, source), command, dataset)
+    options = _taken_over(text, source, command, dataset)
     data = options["data"]
     foreign = data.keys() - inspect.signature(DetectionData).parameters
     if foreign and not own_data:
@@ -119,20 +114,10 @@ def read_ckpt_path(
     return CkptPath(path, options, source, trained, exported)
 
 
-def _taken_over(options: dict[str, Any], command: str, dataset: str | None) -> dict[str, Any]:
-    """`fit` continues with all of them; other commands take those of the data and the model, and
-    the precision, which changes results: neither limits nor devices, loggers, callbacks."""
-    data, trainer = options.get("data") or {}, options.get("trainer") or {}
-    if command != "fit":
-        options = {name: options[name] for name in GROUPS if name in options}
-        options["trainer"] = {k: v for k, v in trainer.items() if k == "precision"}
-        if dataset:
-            data = {name: value for name, value in data.items() if name not in OF_THE_DATA_SET}
-    return options | {"data": data}
-
-
-def options_in(text: str, file: Path) -> dict[str, Any]:
-    """The options in the text of a run's config.yaml.
+def _taken_over(text: str, file: Path, command: str, dataset: str | None) -> dict[str, Any]:
+    """Of the options in a run's config.yaml: `fit` continues with all; other commands take those of
+    the data and the model, and the precision, which changes results: neither limits nor devices,
+    loggers, callbacks.
 
     Raises:
         InputError: "FILE: ...": it holds something else.
@@ -145,4 +130,10 @@ def options_in(text: str, file: Path) -> dict[str, Any]:
         raise InputError(
             f"{file}: it does not hold the options of a run in groups, like data, model, trainer"
         )
-    return dict(options)
+    data, trainer = options.get("data") or {}, options.get("trainer") or {}
+    if command != "fit":
+        options = {name: options[name] for name in GROUPS if name in options}
+        options["trainer"] = {k: v for k, v in trainer.items() if k == "precision"}
+        if dataset:
+            data = {name: value for name, value in data.items() if name not in OF_THE_DATA_SET}
+    return {**options, "data": data}

@@ -20,7 +20,7 @@ METRICS = ("fitness", "mAP50-95", "mAP50", "P", "R", "coco/AP")
 COLUMNS = ("val/mAP50-95", "val/mAP50", "val/P", "val/R", "lr/weight")
 
 
-def compare(runs: list[str], run: str | None = None) -> None:
+def compare(runs: list[str], run: Path | None = None) -> None:
     """What differs between runs: options first, then metrics, then curves; on the screen, as
     compare.html and compare.png.
 
@@ -53,7 +53,7 @@ def compare(runs: list[str], run: str | None = None) -> None:
     for section in sections:
         lines = section.title, *section.text, aligned(section.table)
         rank_zero_print("\n".join(lines) + "\n")
-    output = Path(run) if run else new_run("compare")
+    output = run or new_run("compare")
     picture, page = output / "compare.png", output / "compare.html"
     losses = loss_names([row for r in found.values() for row in r.epochs])
     columns = [*COLUMNS, *(f"val/{name}" for name in losses)]

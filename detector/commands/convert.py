@@ -14,9 +14,8 @@ import yaml
 
 from boltbox.detector.data.images import find_images, image_sizes
 from boltbox.detector.data.layouts import CONVERTED, split_named
-from boltbox.detector.inference.exported import need
 from boltbox.detector.system.atomic_file import write_atomically
-from boltbox.detector.system.errors import InputError, in_one_line
+from boltbox.detector.system.errors import InputError, in_one_line, need
 from boltbox.detector.system.rank_zero import program, rank_zero_print
 from boltbox.detector.system.text_file import read_text
 

@@ -81,7 +81,6 @@ class DetectorCLI(LightningCLI):
         line: the command line.
     """
 
-    run_folder: Path
     found: CkptPath | None = None  # what --ckpt_path means
 
     def __init__(self, command: Command, line: CommandLine) -> None:
@@ -123,8 +122,7 @@ class DetectorCLI(LightningCLI):
             with end_together(self.trainer, str(options.get("ckpt_path"))):
                 self.function(self.trainer, model=self.model, datamodule=self.datamodule, **options)
 
-    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        assert isinstance(parser, TrainerParser)
+    def add_arguments_to_parser(self, parser: Any) -> None:
         parser.add_argument(
             "--run", type=str, default=None, help="Folder of the run; default: runs/COMMAND-NUMBER."
         )
@@ -137,9 +135,8 @@ class DetectorCLI(LightningCLI):
             parser.link_arguments("seed_everything", "data.seed")
         parser.link_arguments("data.names", "model.names", apply_on="instantiate")
 
-    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+    def parse_arguments(self, parser: Any, args: Any) -> None:
         """One parse: options that a checkpoint or the demo brings come before what was typed."""
-        assert isinstance(parser, TrainerParser)
         line, typed = self.line, paths_in(self.line.options)
         if args == ["--help"] and not line.wants_all:
             parser.show_only(OFTEN_USED)
@@ -199,15 +196,15 @@ class DetectorCLI(LightningCLI):
         self.text = self._config_text(options)
         for name in STARTS if self.found else ():  # never opened: the file may be gone
             options[name] = None
-        self.run_folder = self._choose_run_folder()
-        os.environ["BOLTBOX_RUN"] = trainer.default_root_dir = str(self.run_folder)
+        run = self._choose_run_folder()
+        os.environ["BOLTBOX_RUN"] = trainer.default_root_dir = str(run)
         if "ckpt_path" in options:
             options.ckpt_path = self.checkpoint and str(self.checkpoint)
         if processes := processes_and_machines():
             trainer.devices, trainer.num_nodes = processes
         adapt_trainer(options, command, bool(self.found and self.found.exported))
         continued = self.found.checkpoint if self.found and self.continues else None
-        place_loggers(trainer.logger, self.run_folder, continued or {})
+        place_loggers(trainer.logger, run, continued or {})
 
     def _choose_run_folder(self) -> Path:
         command, run = self.command, self.given_run
@@ -240,7 +237,7 @@ class DetectorCLI(LightningCLI):
         defaults = load_yaml(self._config_text(self.parser.get_defaults()))
         changed = {name: value for name, (_, value) in differences([defaults, whole]).items()}
         trusting = ["--trust_parts", "true"] if needs_trust(self.config) else []
-        resume = ["fit", "--ckpt_path", "last", "--run", str(self.run_folder), *trusting]
+        resume = ["fit", "--ckpt_path", "last", "--run", options.default_root_dir, *trusting]
         first = [
             RunFolder(self.text, changed, self.checkpoint),
             EpochTable(f"{program()} {shlex.join(resume)}"),

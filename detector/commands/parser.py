@@ -137,10 +137,10 @@ def call(function: Callable[..., None], command: str, words: Sequence[str]) -> N
     positional, and a `list` takes one or more words."""
     description = (inspect.getdoc(function) or "").partition("\n\n")[0]
     parser = Parser(prog=f"{program()} {command}", description=description)
-    parameters = inspect.signature(function, eval_str=True).parameters.values()
-    lists = [p for p in parameters if p.default is p.empty and get_origin(p.annotation) is list]
-    for p in lists:
-        parser.add_argument(p.name, nargs="+", type=get_args(p.annotation)[0])
-    parser.add_function_arguments(function, as_positional=True, skip={p.name for p in lists})
+    parameters = inspect.signature(function, eval_str=True).parameters
+    lists = [name for name, parameter in parameters.items() if parameter.annotation == list[str]]
+    for name in lists:
+        parser.add_argument(name, nargs="+", type=str)
+    parser.add_function_arguments(function, as_positional=True, skip={*lists})
     options = parser.instantiate_classes(parser.parse_args(list(words)))
     function(**vars(options))

@@ -27,7 +27,7 @@ LINES = 100  # images: more have a line each on a terminal alone
 def predict(
     source: str | None = None,
     ckpt_path: str | None = None,
-    run: str | None = None,
+    run: Path | None = None,
     conf: ClosedUnitInterval = 0.25,
     thresholds: Literal["own"] | None = None,
     iou: ClosedUnitInterval = 0.45,
@@ -106,21 +106,29 @@ def predict(
         raise InputError(
             "nothing to predict on: give --source with an image, a folder, a video, a stream, ..."
         )
-    given = Path(run) if run else None
-    training = given if given and has_checkpoints(given) else None
-    options = {"conf": conf, "iou": iou, "max_det": max_det, "agnostic": agnostic, "tta": tta}
-    sources, also = Sources.find(source), {"classes": classes, "precision": precision}
-    ckpt_path = ckpt_path or newest_checkpoint(training)
+    training = run if run and has_checkpoints(run) else None
+    sources = Sources.find(source)
     predictor = Predictor.load(
-        ckpt_path, ensemble or (), device, training, thresholds, **options, **also
+        ckpt_path or newest_checkpoint(training),
+        ensemble or (),
+        device,
+        training,
+        thresholds,
+        conf=conf,
+        iou=iou,
+        max_det=max_det,
+        agnostic=agnostic,
+        classes=classes,
+        tta=tta,
+        precision=precision,
     )
     if names:
         predictor.rename(DatasetFile.read(names).names)
     inputs = predictor.inputs(image_size, tile_size, tile_overlap)
-    if given:
-        _refuse_to_replace(sources, given, images, labels)
+    if run:
+        _refuse_to_replace(sources, run, images, labels)
 
-    folder = results_folder("predict", given)
+    folder = results_folder("predict", run)
     written = images, labels, json, csv, crops, confidences
     style = not hide_labels, not hide_confidences, line_width
     started = time.perf_counter()
@@ -141,8 +149,6 @@ def predict(
                 ):
                     assert box is not None
                     files.add(picture, found, box.width, box.height)
-                    if not lines and picture.frame is None:
-                        continue
                     text = str(Detections.of(found, predictor.names))
                     if picture.frame is not None:
                         if picture.path != film:
@@ -150,7 +156,7 @@ def predict(
                             bar.set_description(printable(film), refresh=False)
                             bar.reset(picture.frames)
                         bar.set_postfix_str(text, refresh=False)
-                    else:
+                    elif lines:
                         size = f"{box.width}x{box.height}"
                         rank_zero_print(f"{picture.path}: {size}, {text}, {each:.0f} ms")
                 bar.update(len(rows))

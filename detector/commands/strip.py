@@ -16,7 +16,7 @@ KEPT = (
 )
 
 
-def strip(checkpoint: str, out: str | None = None) -> None:
+def strip(checkpoint: str, out: Path | None = None) -> None:
     """Write a checkpoint without what only a training needs: its moving average becomes the
     network, names and options stay.
 
@@ -31,7 +31,7 @@ def strip(checkpoint: str, out: str | None = None) -> None:
     if trained is None or trained.content is None:
         raise InputError(f"{checkpoint}: nothing to strip; give a checkpoint of a training")
     path = trained.path
-    target = Path(out) if out else path.with_name(f"{path.stem}_stripped.ckpt")
+    target = out or path.with_name(f"{path.stem}_stripped.ckpt")
     if target.suffix != ".ckpt" or target.exists():
         raise InputError(f"out {target}: it exists, or does not end in .ckpt; give another --out")
     content = {key: trained.content[key] for key in KEPT if key in trained.content}

@@ -19,8 +19,8 @@ from boltbox.detector.data.formats.format import Format, Split, find_tail, has_l
 from boltbox.detector.data.formats.metadata_jsonl import MetadataJsonl
 from boltbox.detector.data.formats.voc_xml import VocXml, has_xml
 from boltbox.detector.data.formats.yolo_txt import YoloText
-from boltbox.detector.data.layouts import DESCRIPTIONS, Content, conversion, describe, suggestion
-from boltbox.detector.data.read_split import Part, SplitReader
+from boltbox.detector.data.layouts import DESCRIPTIONS, Content, conversion, describe
+from boltbox.detector.data.read_split import SplitReader
 from boltbox.detector.model.parts import find_part
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
@@ -112,7 +112,7 @@ class DatasetFile:
         Args:
             source: what the user gave.
             split: share of the images of `train` that is `val`, for a data set that names no `val`;
-                see `Part`.
+                see `part_of`.
             format: that of the labels, in place of the key; see `format_class`.
             needs_val: without a `val`, SHARE of train becomes it.
 
@@ -125,7 +125,7 @@ class DatasetFile:
             splits = {s: [DEMO_ROOT / "images" / s] for s in ("train", "val")}
             file = cls(source, DEMO_ROOT, "yolo", splits, list(demo.NAMES))
         else:
-            content = _folder_content(path) if isdir(path) else _file_content(path)
+            content = describe(path) if isdir(path) else _file_content(path)
             file = _from_content(path, content, format)
         if split is not None:
             file.share = split
@@ -175,16 +175,15 @@ class DatasetFile:
             raise InputError(
                 f"{self.source}: the split `{split}` is missing; it has {', '.join(self.splits)}"
             )
-        paths, part = self.splits[split], None
+        paths = self.splits[split]
         for path in paths:
             if not exists(path):
                 raise InputError(f"{self.source}: {split} refers to {path}, which does not exist")
-        if self.share is not None and split != "test":
-            part = Part(self.share, split == "val", self.root)
+        share = None if split == "test" else self.share
         form = format_class(self.format)(
             Split(split, paths, self.root, self.images, self.keep_difficult)
         )
-        dataset = SplitReader(form, self.names, strict, single_class, part).read()
+        dataset = SplitReader(form, self.names, strict, single_class, share).read()
         if strict and not len(dataset.labels.boxes):
             lost = f", first left out: {dataset.faults[0]}" if dataset.faults else ""
             raise InputError(
@@ -192,17 +191,6 @@ class DatasetFile:
                 f" {dataset.unlabelled} without a label file of format {self.format}{lost})"
             )
         return dataset
-
-
-def _folder_content(root: Path) -> Content:
-    """The keys of a data.yaml for a folder without one."""
-    content = describe(root)
-    if not content:
-        raise InputError(
-            f"data.dataset {root}: there are no labels that boltbox knows (docs/data.md); write"
-            f" {root / DESCRIPTIONS[0]}: {suggestion(root)}"
-        )
-    return content
 
 
 def _file_content(path: Path) -> Content:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from torch.utils.data import Dataset
 
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.label_table import LabelSource, LabelTable
@@ -61,7 +60,7 @@ class Fault:
         return ", ".join(filter(None, (self.file, self.where))) + f": {self.problem}"
 
 
-class DetectionDataset(Dataset):
+class DetectionDataset:
     """Images with labels; item i is the i-th Sample at the file's own resolution, without crowd
     regions.
 
@@ -75,11 +74,11 @@ class DetectionDataset(Dataset):
         files: list[str],
         labels: LabelTable,
         names: list[str],
-        sources: Sequence[LabelSource] = (),
+        sources: Sequence[LabelSource],
         faults: Sequence[Fault] = (),
     ) -> None:
         self.files, self.labels, self.names = files, labels, names
-        self.sources = sources or [LabelSource()] * len(files)
+        self.sources = sources
         self.faults = sorted(faults, key=lambda fault: fault.where != "")
 
     def __len__(self) -> int:
@@ -126,5 +125,5 @@ class DetectionDataset(Dataset):
         """(objects, 2) width and height in pixels of the network's input, crowd regions
         too. image_size: its longer side."""
         table = self.labels
-        gain = image_size / np.repeat(table.sizes.max(1, initial=1), np.diff(table.starts))
+        gain = image_size / table.sizes.max(1, initial=1)[table.image_of]
         return (table.boxes[:, 2:] - table.boxes[:, :2]) * gain[:, None].astype(np.float32)

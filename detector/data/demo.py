@@ -122,7 +122,7 @@ def draw_image(
         empty: without an object. objects, sizes: see OBJECTS and SIZES.
         hues: classes a shape, told apart by their hue; class = shape * hues + hue.
     """
-    height, width = (int(side) for side in rng.integers(160, 225, 2))
+    height, width = rng.integers(160, 225, 2).tolist()
     if rng.random() < 0.25:
         width = height
     canvas = _ground(height, width, rng)
@@ -181,7 +181,7 @@ def _write_split(root: Path, split: int, count: int) -> None:
     images.mkdir(parents=True)
     labels.mkdir(parents=True)
     for index in range(count):
-        rng = np.random.default_rng(np.random.SeedSequence((VERSION, split, index)))
+        rng = np.random.default_rng((VERSION, split, index))
         image, rows = draw_image(rng, empty=split == 0 and index % EMPTY == EMPTY // 2)
         jpeg = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, int(rng.integers(85, 96))])[1]
         jpeg.tofile(images / f"{index:04d}.jpg")
@@ -193,17 +193,15 @@ def _stamp(name: str, side: float, rng: Generator) -> tuple[np.ndarray, np.ndarr
     """One object, turned and stretched, its longer side `side` pixels: coverage 0..1 and
     brightness, (h, w) float32."""
     turn, stretch = np.exp(2j * np.pi * rng.random(2)) * (1, rng.uniform(0, 0.14))
-    contours = [turn * (z + stretch * z.conj()) for z in SHAPES[name](rng)]
-    extent = np.array([np.ptp(contours[0].real), np.ptp(contours[0].imag)])
+    turned = [turn * (z + stretch * z.conj()) for z in SHAPES[name](rng)]
+    contours = [np.stack([z.real, z.imag], 1) for z in turned]
+    extent = np.ptp(contours[0], 0)
     scale = side / extent.max()
-    # leaves a pixel of margin
-    corner = contours[0].real.min() + 1j * contours[0].imag.min() - (1 + 1j) / scale
-    contours = [(z - corner) * scale * FINE for z in contours]
+    corner = contours[0].min(0) - 1 / scale  # leaves a pixel of margin
     w, h = (int(n) for n in np.ceil(extent * scale) + 2)
     mask = np.zeros((h * FINE, w * FINE), np.uint8)
-    cv2.fillPoly(
-        mask, [np.stack([z.real, z.imag], 1).round().astype(np.int32) for z in contours], 1
-    )
+    scaled = [((xy - corner) * scale * FINE).round().astype(np.int32) for xy in contours]
+    cv2.fillPoly(mask, scaled, 1)
     # The surface rises from the edge as a quarter circle of radius `bevel`, from a flat plate to a
     # ball.
     edge = cv2.distanceTransform(mask, cv2.DIST_L2, cv2.DIST_MASK_5)

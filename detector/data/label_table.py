@@ -75,7 +75,7 @@ class LabelTable:
         """The same in images of other sizes (height, width); areas stay those of the files."""
         sizes_ = np.array(sizes, np.int64).reshape(-1, 2)
         gain = (sizes_ / self.sizes)[:, ::-1].astype(np.float32)  # (n, 2) of x, y
-        of_objects = np.repeat(gain, np.diff(self.starts), 0)
+        of_objects = gain[self.image_of]
         of_parts = np.repeat(of_objects, np.diff(self.part_starts), 0)
         of_points = np.repeat(of_parts, np.diff(self.point_starts), 0)
         return replace(
@@ -85,9 +85,10 @@ class LabelTable:
             points=self.points * of_points,
         )
 
-    def image_of(self, k: int) -> int:
-        """The image that object k belongs to."""
-        return int(np.searchsorted(self.starts, k, "right")) - 1
+    @property
+    def image_of(self) -> np.ndarray:
+        """(N,) the image that each object belongs to."""
+        return np.repeat(np.arange(len(self)), np.diff(self.starts))
 
 
 def starts(pieces: Sequence[Sized]) -> np.ndarray:

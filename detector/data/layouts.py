@@ -30,17 +30,32 @@ Content = dict[str, Any]
 
 
 def describe(root: Path) -> Content:
-    """The keys of a data.yaml for a folder without one, paths relative to it; empty if there are no
-    labels that boltbox reads. `names` is left out where the format finds them in the labels."""
+    """The keys of a data.yaml for a folder without one, paths relative to it. `names` is left out
+    where the format finds them in the labels.
+
+    Raises:
+        InputError: there are no labels that boltbox reads; with the data.yaml to write, its folders
+            of images filled in, the largest first.
+    """
     folders = [root, *(root / name for names in SPLIT_NAMES.values() for name in names)]
     coco = [f for at in (*folders, root / "annotations") for name in COCO for f in at.glob(name)]
     metadata = [file for at in folders for file in at.glob(METADATA)]
-    return (
+    found = (
         _of_files(root, sorted(coco), "coco")
         or _of_files(root, metadata, "metadata")
         or ({"format": "voc", **voc} if (voc := VocXml.find_splits(root)) else {})
         or _text(root, "yolo", YoloText)
         or _text(root, "dota", DotaText)
+    )
+    if found:
+        return found
+    counts = Counter(os.path.relpath(image.parent, root) for image in find_images(root))
+    train, val = ([name for name, _ in counts.most_common(2)] + ["FOLDER", "FOLDER"])[:2]
+    where = f"its images are in {', '.join(counts)}" if counts else "there is no image in it"
+    raise InputError(
+        f"data.dataset {root}: there are no labels that boltbox knows (docs/data.md); write"
+        f" {root / DESCRIPTIONS[0]}: {{train: {train}, val: {val}, names: [NAME, ...]}}; {where};"
+        f" {conversion(root)}"
     )
 
 
@@ -50,15 +65,6 @@ def split_named(path: str) -> str:
     words = re.split(r"[^a-z]+", path.lower())
     named = (split for split, known in SPLIT_NAMES.items() if not {*words}.isdisjoint(known))
     return next(named, "train")
-
-
-def suggestion(root: Path) -> str:
-    """The data.yaml to write for a folder whose labels are not recognised, with its folders of
-    images filled in, the largest first."""
-    counts = Counter(os.path.relpath(image.parent, root) for image in find_images(root))
-    train, val = ([name for name, _ in counts.most_common(2)] + ["FOLDER", "FOLDER"])[:2]
-    found = f"its images are in {', '.join(counts)}" if counts else "there is no image in it"
-    return f"{{train: {train}, val: {val}, names: [NAME, ...]}}; {found}; {conversion(root)}"
 
 
 def conversion(root: Path) -> str:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from hashlib import sha256
 from itertools import chain
 from os.path import isdir
-from pathlib import Path
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from boltbox.detector.data.formats.format import (
     Format,
     ImageLabels,
     LabelObject,
+    Split,
 )
 from boltbox.detector.data.images import image_sizes
 from boltbox.detector.data.label_table import LabelSource, LabelTable, starts
@@ -42,33 +42,21 @@ VERSION = 7  # raise it with any change to what is read from a file
 _TICK = 20_000_000
 
 
-@dataclass(frozen=True)
-class Part:
-    """One of the two parts of a list of images.
+def part_of(entries: Sequence[Entry], share: float, split: Split) -> list[Entry]:
+    """Those of `train` or of `val`, in their order; each has one image at least, if there are two.
 
-    Images are ranked by the SHA-256 of their path below `root`; the first ones are for validation.
-    So the parts do not depend on the order of the list, on the machine or on where the folder lies,
-    and a new image moves at most one other.
-
-    share: of the images that is for validation · val: whether this is that part · root: folder of
-    the data set.
+    Images are ranked by the SHA-256 of their path below the root; the first ones, a share of all,
+    are for validation. So the parts do not depend on the order of the list, on the machine or on
+    where the folder lies, and a new image moves at most one other.
     """
 
-    share: float
-    val: bool
-    root: Path
+    def rank(path: str) -> bytes:
+        return sha256(os.fsencode(os.path.relpath(path, split.root))).digest()
 
-    def of(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Those that belong to this part, in their order; each part has one image at least, if
-        there are two."""
-
-        def rank(path: str) -> bytes:
-            return sha256(os.fsencode(os.path.relpath(path, self.root))).digest()
-
-        ranked = sorted({entry.image for entry in entries}, key=rank)
-        count = min(max(round(len(ranked) * self.share), 1), len(ranked) - 1)
-        chosen = set(ranked[:count])
-        return [entry for entry in entries if (entry.image in chosen) == self.val]
+    ranked = sorted({entry.image for entry in entries}, key=rank)
+    count = min(max(round(len(ranked) * share), 1), len(ranked) - 1)
+    chosen = set(ranked[:count])
+    return [entry for entry in entries if (entry.image in chosen) == (split.name == "val")]
 
 
 @dataclass
@@ -77,14 +65,14 @@ class SplitReader:
 
     form: its format · names: class names in order · strict: an object whose class has no name is an
     error; else it is dropped · single_class: every object is of class 0, named `item` unless there
-    is just one name · part: only these images.
+    is just one name · share: see `part_of`.
     """
 
     form: Format
     names: list[str]
     strict: bool = True
     single_class: bool = False
-    part: Part | None = None
+    share: float | None = None
 
     def __post_init__(self) -> None:
         self.files: list[str] = []
@@ -112,13 +100,13 @@ class SplitReader:
             ) from None
         before = states(given)
         entries = self.form.find()
-        if not self.part or not self.part.val:  # else they are reported twice
+        if not self.share or split.name == "train":  # else they are reported twice
             self.faults += self.form.faults
-        if self.part:
-            entries = self.part.of(entries)
+        if self.share:
+            entries = part_of(entries, self.share, split)
         images, files = [e.image for e in entries], [e.file for e in entries]
         now = states([*images, *dict.fromkeys(files)])
-        stamp = digest([VERSION, self.names, repr(self.part), given, before, images, files, now])
+        stamp = digest([VERSION, self.names, self.share, given, before, images, files, now])
         kind = type(self.form).__qualname__
         place = digest([os.getcwd(), repr(split), kind, self.strict, self.single_class])[:24]
         path = cache_folder() / "labels" / f"{split.name}-{place}.npz"

@@ -194,7 +194,7 @@ def to_floats(images: Tensor) -> Tensor:
 def rescaled(images: Tensor, size: int, stride: int, seed: int, iteration: int) -> Tensor:
     """(B, 3, H, W) resized so that the longer side is 50 to 150 % of `size` pixels, by seed and
     iteration alone; sides are multiples of `stride`."""
-    rng = np.random.default_rng(np.random.SeedSequence((seed, 2, iteration)))
+    rng = np.random.default_rng((seed, 2, iteration))
     size = max(int(rng.integers(size // 2, size * 3 // 2 + stride)) // stride, 1) * stride
     longest = max(images.shape[2:])
     sides = [math.ceil(s * size / longest / stride) * stride for s in images.shape[2:]]

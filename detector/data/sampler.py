@@ -14,7 +14,6 @@ import numpy as np
 from torch.utils.data import Sampler
 
 from boltbox.detector.data.label_table import LabelTable
-from boltbox.detector.data.transforms.letterbox import batch_shapes
 
 if TYPE_CHECKING:  # `predict` does without it
     import lightning as L
@@ -69,7 +68,7 @@ class TrainBatches(Sampler[list[Key]]):
 
     def order(self, epoch: int) -> np.ndarray:
         """(n,) image numbers of an epoch."""
-        rng = np.random.default_rng(np.random.SeedSequence((self.seed, 0, epoch)))
+        rng = np.random.default_rng((self.seed, 0, epoch))
         if self.weights is not None:
             w = self.weights()
             return rng.choice(self.n, self.n, p=w / w.sum())
@@ -80,9 +79,7 @@ class TrainBatches(Sampler[list[Key]]):
         filled up with its own."""
         seen: Counter[int] = Counter()
         order, batches = self.order(epoch).tolist(), []
-        others = np.random.default_rng(np.random.SeedSequence((self.seed, 4, epoch))).permutation(
-            order
-        )
+        others = np.random.default_rng((self.seed, 4, epoch)).permutation(order)
         for start in range(0, self.n, self.batch_size):
             partners: tuple[int, ...] = ()
             if self.weights:  # else three tiles of four would be drawn as if there were no weights
@@ -107,7 +104,7 @@ def rectangular_batches(
 
     Args:
         shapes: (n, 2) height and width of every image.
-        size, stride, pad: see `batch_shapes`.
+        size: longer side in pixels; stride: sides become multiples of it; pad: extra, in strides.
         stable: images of one ratio by area; else as numpy's unstable sort leaves them.
 
     Returns:
@@ -119,10 +116,13 @@ def rectangular_batches(
     # few thousandths.
     ratio = shapes[:, 0] / shapes[:, 1]
     order = np.lexsort((shapes.prod(1), ratio)) if stable else np.argsort(ratio)
-    batch = np.arange(len(order)) // batch_size
+    ordered, starts = ratio[order], range(0, len(order), batch_size)
+    low, high = np.minimum.reduceat(ordered, starts), np.maximum.reduceat(ordered, starts)
+    unit = np.column_stack((high, 1 / low)).clip(max=1)
+    of_batches = np.ceil(unit * size / stride + pad).astype(np.int64) * stride
     per_image = np.empty((len(order), 2), np.int64)
-    per_image[order] = batch_shapes(shapes[order], batch, size, stride, pad)[batch]
-    return [order[i : i + batch_size].tolist() for i in range(0, len(order), batch_size)], per_image
+    per_image[order] = of_batches.repeat(batch_size, 0)[: len(order)]
+    return [order[i : i + batch_size].tolist() for i in starts], per_image
 
 
 def class_weights(counts: np.ndarray) -> np.ndarray:
@@ -140,7 +140,7 @@ def image_weights(labels: LabelTable, weights: np.ndarray) -> np.ndarray:
     here every image can come.
     """
     n, counted = len(labels), ~labels.crowd
-    image = np.repeat(np.arange(n), np.diff(labels.starts))[counted]
+    image = labels.image_of[counted]
     share = np.bincount(image, weights[labels.classes[counted]], n)
     objects = np.bincount(image, minlength=n) > 0
     share = share / share.sum() if share.any() else objects / max(objects.sum(), 1)

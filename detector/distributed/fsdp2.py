@@ -31,49 +31,35 @@ class FSDP2(ModelParallelStrategy):
     loss.
     """
 
+    lightning_module: Detector
+    restore_checkpoint_after_setup = False
+    lightning_restore_optimizer = True
+
     def __init__(self, **options: Any) -> None:
-        super().__init__(save_distributed_checkpoint=False, **options)
+        super().__init__(tensor_parallel_size=1, save_distributed_checkpoint=False, **options)
 
     def setup_environment(self) -> None:
-        self._data_parallel_size, self._tensor_parallel_size = (
-            self.num_nodes * self.num_processes,
-            1,
-        )
+        self._data_parallel_size = self.num_nodes * self.num_processes
         super().setup_environment()
-
-    @property
-    def restore_checkpoint_after_setup(self) -> bool:
-        return False
-
-    @property
-    def lightning_restore_optimizer(self) -> bool:
-        return True
-
-    @property
-    def _detector(self) -> Detector:
-        assert isinstance(self.lightning_module, Detector)
-        return self.lightning_module
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         self._broadcast_buffers()
 
     def on_validation_start(self) -> None:
         self._broadcast_buffers()
-        keep_whole(self._detector.evaluated, True)
+        keep_whole(self.lightning_module.evaluated, True)
 
     def on_validation_end(self) -> None:
-        keep_whole(self._detector.evaluated, False)
+        keep_whole(self.lightning_module.evaluated, False)
 
     def _broadcast_buffers(self) -> None:
         # as DDP does it
         group = dist.distributed_c10d._get_default_group()
-        dist._broadcast_coalesced(group, [*self._detector.buffers()], 2**28, 0)
+        dist._broadcast_coalesced(group, [*self.lightning_module.buffers()], 2**28, 0)
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         """The state that a single process would have: whole tensors on the CPU."""
-        state = apply_to_collection(optimizer.state_dict(), Tensor, lambda t: whole(t).cpu())
-        assert isinstance(state, dict)
-        return state
+        return apply_to_collection(optimizer.state_dict(), Tensor, lambda t: whole(t).cpu())
 
     def load_checkpoint(
         self, checkpoint_path: Any, weights_only: bool | None = None
@@ -82,7 +68,7 @@ class FSDP2(ModelParallelStrategy):
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
         options = StateDictOptions(full_state_dict=True, strict=strict)
-        set_model_state_dict(self._detector, checkpoint["state_dict"], options=options)
+        set_model_state_dict(self.lightning_module, checkpoint["state_dict"], options=options)
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
         for optimizer, saved in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):

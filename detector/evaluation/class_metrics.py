@@ -61,13 +61,14 @@ class ClassMetrics:
     best_confidence: float
 
     def summary(self) -> dict[str, float]:
-        """P, R, mAP50, mAP50-95 (means over classes) and fitness; all 0 without a true positive."""
+        """P, R, mAP50, mAP50-95 (means over classes) and fitness, the number that picks the best
+        checkpoint; all 0 without a true positive."""
         found = self.ap.size > 0 and self.recall_curve.any()
         p, r, ap50, ap = (
             float(x.mean()) if found else 0.0
             for x in (self.precision, self.recall, self.ap[:, :1], self.ap)
         )
-        return {"P": p, "R": r, "mAP50": ap50, "mAP50-95": ap, "fitness": fitness(ap50, ap)}
+        return {"P": p, "R": r, "mAP50": ap50, "mAP50-95": ap, "fitness": 0.1 * ap50 + 0.9 * ap}
 
     def thresholds(self, num_classes: int) -> list[float]:
         """Of each class the confidence with the best F1, the middle one of several; 0.25 for a
@@ -83,11 +84,6 @@ class ClassMetrics:
 def f1(precision: np.ndarray, recall: np.ndarray) -> np.ndarray:
     """Their harmonic mean, 0 where both are 0."""
     return 2 * precision * recall / (precision + recall + EPS)
-
-
-def fitness(map50: float, map50_95: float) -> float:
-    """The one number that picks the best checkpoint: 0.1 mAP50 + 0.9 mAP50-95."""
-    return 0.1 * map50 + 0.9 * map50_95
 
 
 def precision_at_recall(recall: np.ndarray, precision: np.ndarray) -> np.ndarray:

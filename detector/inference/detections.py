@@ -12,9 +12,8 @@ from torch import Tensor
 
 from boltbox.detector.data.inputs.tiles import merge
 from boltbox.detector.data.sample import Batch, LetterboxInfo, to_floats
-from boltbox.detector.inference.exported import need
 from boltbox.detector.model.postprocess import nms
-from boltbox.detector.system.errors import InputError, nearest
+from boltbox.detector.system.errors import InputError, nearest, need
 
 
 @dataclass(eq=False)

@@ -4,7 +4,6 @@ nothing in them is executed."""
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 from boltbox.detector.model.boxes import xyxy_to_cxcywh
 from boltbox.detector.model.network_options import empty_network
 from boltbox.detector.model.origin import Origin
-from boltbox.detector.system.errors import InputError, in_one_line
+from boltbox.detector.system.errors import InputError, in_one_line, need
 
 ENDINGS = {"onnx": ".onnx", "openvino": "_openvino"}
 INPUT, OUTPUT = "images", "output"
@@ -209,18 +208,6 @@ def load_exported(path: str | Path) -> Exported:
         raise InputError(
             f"{path}: not an intact file of `export` ({in_one_line(e)[-200:]}); export it again"
         ) from e
-
-
-def need(package: str) -> Any:
-    """An optional package.
-
-    Raises:
-        InputError: it is not installed.
-    """
-    try:
-        return importlib.import_module(package)
-    except ModuleNotFoundError as e:
-        raise InputError(f"{e.name} is not installed; this needs: pip install {package}") from None
 
 
 def _onnx(runtime: Any, path: Path) -> tuple[dict[str, str], Run]:

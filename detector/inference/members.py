@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import torch
 
@@ -15,33 +14,25 @@ from boltbox.detector.inference.exported import Exported, format_of, load_export
 from boltbox.detector.inference.tta import Rows
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.errors import InputError, in_one_line
+from boltbox.detector.weights.trained import Trained
 
 
-class Member(NamedTuple):
-    """network: or exported file · names: of its classes · thresholds: of each, those of its
-    training's validation, if there are any · options: what its training says of a Predictor."""
-
-    network: YOLOv5 | Exported
-    names: list[str]
-    thresholds: list[float] | None
-    options: dict[str, Any]
-
-
-def load_member(path: str | Path, device: torch.device, run: Path | None = None) -> Member:
-    """See `Predictor.load`.
+def load_member(
+    path: str | Path, device: torch.device, run: Path | None = None
+) -> tuple[Trained | Exported, YOLOv5 | Exported]:
+    """See `Predictor.load`: what the file says, and what predicts: its network, or the exported
+    file itself.
 
     Raises:
         InputError: no such file, or not a detector.
     """
     if format_of(path):
         file = load_exported(path)
-        return Member(file, file.names, file.thresholds, {"image_size": file.image_size})
+        return file, file
     trained = find_trained(str(path), run)
     if trained is None:
         raise InputError("ckpt_path auto is for fit; give `last`, `best` or a file")
-    network = trained.network.to(device).to(memory_format=torch.channels_last).eval()
-    options = {"image_size": trained.image_size, "rounded": trained.literal}
-    return Member(network, trained.names, trained.thresholds, options)
+    return trained, trained.network.to(device).to(memory_format=torch.channels_last).eval()
 
 
 def load_ensemble(files: Sequence[str | Path], names: Sequence[str]) -> list[YOLOv5 | Exported]:
@@ -50,10 +41,12 @@ def load_ensemble(files: Sequence[str | Path], names: Sequence[str]) -> list[YOL
     Raises:
         InputError: no such file, not a detector, or it has other classes.
     """
-    members = [load_member(file, torch.device("cpu")) for file in files]
-    for file, member in zip(files, members, strict=True):
-        check_names(member.names, names, file)
-    return [member.network for member in members]
+    members = []
+    for file in files:
+        found, member = load_member(file, torch.device("cpu"))
+        check_names(found.names, names, file)
+        members.append(member)
+    return members
 
 
 def check_names(names: Sequence[str], wanted: Sequence[str], file: object) -> None:

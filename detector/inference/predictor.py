@@ -94,26 +94,21 @@ class Predictor:
         self.stride = max(32, *(member.max_stride for member in members))
         self.exported = [m for m in members if isinstance(m, Exported)]
         networks = [m for m in members if isinstance(m, YOLOv5)]
-        self.device, dtype = torch.device("cpu"), torch.float32
-        if networks:
-            self.device, dtype = next(networks[0].parameters()).device, dtype_of(networks[0])
-        if precision == "16-true":
-            dtype = torch.float16
-        if fuse:
-            networks = [network.fused() for network in networks]
-        networks = [network.to(self.device, dtype) for network in networks]
-        self.network = networks[0] if len(members) == 1 and networks and not tta else None
-        looks: list[tuple[Rows, Any, int]]
-        looks = [(forward_function(n), n.head, n.max_stride) for n in networks]
-        looks += [(file, file, file.max_stride) for file in self.exported]
-        classes_of = [*known] if known else [names] * len(members)
-        order = sorted(range(len(members)), key=lambda k: isinstance(members[k], Exported))
-        self._members = [
-            in_classes(
-                augmented(rows, head.rows_per_level, stride) if tta else rows, classes_of[k], names
-            )
-            for k, (rows, head, stride) in zip(order, looks, strict=True)
-        ]
+        weight = next(networks[0].parameters()) if networks else torch.zeros(0)
+        self.device = weight.device
+        dtype = torch.float16 if precision == "16-true" else weight.dtype
+        self.network: YOLOv5 | None = None  # the only one, in one pass
+        self._members: list[Rows] = []
+        for member, classes_of in zip(members, known or [names] * len(members), strict=True):
+            rows: Rows = member
+            head: Any = member
+            if isinstance(member, YOLOv5):
+                network = (member.fused() if fuse else member).to(self.device, dtype)
+                rows, head = forward_function(network), network.head
+                self.network = network if len(members) == 1 and not tta else None
+            if tta:
+                rows = augmented(rows, head.rows_per_level, member.max_stride)
+            self._members.append(in_classes(rows, classes_of, names))
 
     @classmethod
     def load(
@@ -142,21 +137,25 @@ class Predictor:
             InputError: no such file, not a detector, or no thresholds in it.
         """
         device, names, chosen = device_of(device), list[str](), list[float]()
-        members = [load_member(file, device, run) for file in (path, *ensemble)]
-        for file, member in zip((path, *ensemble), members, strict=True):
-            both = same_names(names, member.names)
-            new = [k for k in range(len(member.names)) if k not in both]
-            if thresholds and new and not member.thresholds:
+        members, known = list[YOLOv5 | Exported](), list[list[str]]()
+        for file in (path, *ensemble):
+            found, member = load_member(file, device, run)
+            if not members:
+                options.setdefault("image_size", found.image_size)
+                options.setdefault("rounded", found.arguments().get("literal", False))
+            both = same_names(names, found.names)
+            new = [k for k in range(len(found.names)) if k not in both]
+            if thresholds and new and not found.thresholds:
                 raise InputError(
                     f"thresholds own: {file} holds none; the validation of a training chooses them:"
                     " give --conf"
                 )
-            names += [member.names[k] for k in new]
-            chosen += [own for k, own in enumerate(member.thresholds or ()) if k in new]
+            names += [found.names[k] for k in new]
+            chosen += [own for k, own in enumerate(found.thresholds or ()) if k in new]
+            known.append(found.names)
+            members.append(member)
         options |= {"conf": chosen} if thresholds else {}
-        options["known"] = [member.names for member in members]
-        networks = [member.network for member in members]
-        return cls(networks, names, **{**members[0].options, **options})
+        return cls(members, names, known, **options)
 
     def __call__(
         self, batch: Batch, at_once: int = 16

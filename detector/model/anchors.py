@@ -54,12 +54,6 @@ def in_level_order(anchors: np.ndarray, strides: Sequence[float]) -> np.ndarray:
     return anchors[::-1].copy() if against else anchors
 
 
-def label_sizes(boxes: np.ndarray, height: int, width: int, image_size: int) -> np.ndarray:
-    """(n, 2) sizes at the network's input of (n, 4) xyxy boxes in an image file, whose longer side
-    becomes image_size."""
-    return (boxes[:, 2:] - boxes[:, :2]) * (image_size / max(height, width))
-
-
 def side_ratios(sizes: np.ndarray, anchors: np.ndarray) -> np.ndarray:
     """(n, 2) sizes, (k, 2) anchors -> (n, k) side ratios in 0..1."""
     # (k, n): fast to reduce over anchors
@@ -161,7 +155,7 @@ def find_anchors(
             None,
             f"{len(usable)} labels of at least {LEAST_SIDE:g} px are too few for {k} anchors",
         )
-    rng = np.random.default_rng(np.random.SeedSequence((seed, 3)))
+    rng = np.random.default_rng((seed, 3))
     drawn = _drawn(usable, MOST_LABELS, rng)
     different = len(np.unique(drawn.round(1), axis=0))
     if different < k:

@@ -24,19 +24,15 @@ class BatchNorm2d(nn.BatchNorm2d):
     """torch's, but for training on float32 maps in channels-last memory on a CPU. (N, C, H, W) ->
     the same."""
 
+    momentum: float
+    running_mean: Tensor
+    running_var: Tensor
+    num_batches_tracked: Tensor
+
     def forward(self, x: Tensor) -> Tensor:
-        if torch.compiler.is_compiling():  # a compiler's sums are exact (Welford's)
+        # a compiler's sums are exact (Welford's)
+        if torch.compiler.is_compiling() or not (self.training and _adds_in_a_row(x)):
             return super().forward(x)
-        if not (
-            self.training
-            and self.affine
-            and self.momentum
-            and self.running_var is not None
-            and _adds_in_a_row(x)
-        ):
-            return super().forward(x)
-        assert self.num_batches_tracked is not None
-        assert self.running_mean is not None
         mean, variance = statistics(x)
         with torch.no_grad():
             count = x.numel() // x.shape[1]

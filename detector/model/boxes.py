@@ -38,38 +38,30 @@ def xyxy_to_cxcywh(boxes: Boxes) -> Boxes:
     return _concat([(low + high) / 2, high - low])
 
 
-def cxcywhn_to_xyxy(
-    boxes: Boxes, width: float, height: float, pad_x: float = 0.0, pad_y: float = 0.0
-) -> Boxes:
-    """(..., 4) fractions of a `width` x `height` image -> (..., 4) corner pixels where the image is
-    at (pad_x, pad_y)."""
-    cx, cy, w, h = (boxes[..., i : i + 1] for i in range(4))
-    return _concat(
-        [
-            width * (cx - w / 2) + pad_x,
-            height * (cy - h / 2) + pad_y,
-            width * (cx + w / 2) + pad_x,
-            height * (cy + h / 2) + pad_y,
-        ]
-    )
+def cxcywhn_to_xyxy(boxes: Boxes, width: float, height: float) -> Boxes:
+    """(..., 4) fractions of a `width` x `height` image -> (..., 4) corner pixels."""
+    return cxcywh_to_xyxy(boxes) * _sides(boxes, width, height)
 
 
 def xyxy_to_cxcywhn(boxes: Boxes, width: float, height: float) -> Boxes:
     """(..., 4) corner pixels -> (..., 4) centre and size as fractions of a `width` x `height`
     image."""
-    x1, y1, x2, y2 = (boxes[..., i : i + 1] for i in range(4))
-    return _concat(
-        [(x1 + x2) / 2 / width, (y1 + y2) / 2 / height, (x2 - x1) / width, (y2 - y1) / height]
-    )
+    return xyxy_to_cxcywh(boxes) / _sides(boxes, width, height)
 
 
 def clip_xyxy(boxes: Boxes, width: float, height: float) -> Boxes:
     """(..., 4) corners limited to the rectangle from (0, 0) to (width, height)."""
-    limits = (width, height, width, height)
+    limits = _sides(boxes, width, height)
     if isinstance(boxes, Tensor):
-        return boxes.clip(min=0).minimum(boxes.new_tensor(limits))
+        return boxes.clip(min=0).minimum(limits)
     # ndarray.clip takes three times as long
-    return np.minimum(np.maximum(boxes, 0), np.array(limits, boxes.dtype))
+    return np.minimum(np.maximum(boxes, 0), limits)
+
+
+def _sides(boxes: Boxes, width: float, height: float) -> Boxes:
+    """(4,) width, height, width, height, as an array or a tensor like the boxes."""
+    sides = (width, height) * 2
+    return boxes.new_tensor(sides) if isinstance(boxes, Tensor) else np.array(sides, boxes.dtype)
 
 
 def area_xyxy(boxes: Boxes) -> Boxes:

@@ -103,16 +103,14 @@ class YOLOv5(nn.Module):
         if size not in SIZES:
             raise InputError(f"model.network.size '{size}' is not known; {nearest(size, SIZES)}")
         row = SIZES[size]
-        depth = row.depth if depth_multiple is None else depth_multiple
-        width = row.width if width_multiple is None else width_multiple
+        depth, width = depth_multiple or row.depth, width_multiple or row.width
         levels = tuple(row.levels if levels is None else levels)
         if levels not in [
             tuple(range(low, high)) for low in range(2, 8) for high in range(low + 1, 9)
         ]:
             raise InputError(
                 f"model.network.levels {list(levels)}: give consecutive levels between 2 and 7,"
-                " like [3,"
-                " 4, 5]"
+                " like [3, 4, 5]"
             )
         if activation not in ACTIVATIONS:
             raise InputError(
@@ -120,9 +118,9 @@ class YOLOv5(nn.Module):
                 f" {nearest(activation, ACTIVATIONS)}"
             )
         top = max(5, levels[-1])
-        channels = {k: _scaled_channels(c, width) for k, c in enumerate(CHANNELS[top], 1)}
+        channels = {k: math.ceil(c * width / 8) * 8 for k, c in enumerate(CHANNELS[top], 1)}
         repeats = {
-            k: _scaled_repeats(3 if k > 2 else 1, depth) for k in range(min(levels), top + 1)
+            k: _scaled_repeats(3, depth) if k > 2 else 1 for k in range(min(levels), top + 1)
         }
 
         super().__init__()
@@ -218,22 +216,13 @@ def _backbone(
     return Backbone(channels, repeats, name != "yolov5", conv)
 
 
-def _scaled_channels(channels: int, width: float) -> int:
-    """A layer's channels at a width multiple: a multiple of 8.
-
-    >>> _scaled_channels(64, 0.33)
-    24
-    """
-    return math.ceil(channels * width / 8) * 8
-
-
 def _scaled_repeats(repeats: int, depth: float) -> int:
-    """A block's repeats at a depth multiple, at least one; a single one stays.
+    """A block's repeats at a depth multiple, at least one.
 
-    >>> _scaled_repeats(9, 0.33), _scaled_repeats(1, 1.33)
+    >>> _scaled_repeats(9, 0.33), _scaled_repeats(3, 0.1)
     (3, 1)
     """
-    return max(round(repeats * depth), 1) if repeats > 1 else repeats
+    return max(round(repeats * depth), 1)
 
 
 def _anchors_go_up(

@@ -19,10 +19,6 @@ PartConfig = Mapping[str, Any]  # {"class_path": "my_parts.MyHead", "init_args":
 T = TypeVar("T")
 
 
-class MissingPart(InputError):
-    """A class of the user's own that Python does not find, or that a file alone may not name."""
-
-
 def part_config(choice: object, base: type, option: str) -> dict[str, Any] | None:
     """A choice as plain types.
 
@@ -65,7 +61,7 @@ def find_part(config: PartConfig, base: type[T], option: str) -> type[T]:
     """The class of a choice; nothing is called.
 
     Raises:
-        MissingPart: there is none where class_path says, or it may not be imported (`may_import`).
+        InputError: there is none where class_path says, or it may not be imported (`may_import`).
             InputError: it is no subclass of `base`.
     """
     path = config.get("class_path")
@@ -78,17 +74,17 @@ def find_part(config: PartConfig, base: type[T], option: str) -> type[T]:
     message = f"{option} is {path}, which is not found"
     advice = "put the folder of its file into PYTHONPATH, or install the package that it is in"
     if not module:
-        raise MissingPart(f"{message}: the file is missing in it, as in my_parts.{path}")
+        raise InputError(f"{message}: the file is missing in it, as in my_parts.{path}")
     if not may_import(path):
-        raise MissingPart(f"{refusal(option, path)} (in a script: import {module} first)")
+        raise InputError(f"{refusal(option, path)} (in a script: import {module} first)")
     try:
         found = getattr(importlib.import_module(module), name, None)
     except Exception as e:  # whatever a file of the user's raises
-        raise MissingPart(
+        raise InputError(
             f"{message}: importing {module} fails ({type(e).__name__}: {e}); {advice}"
         ) from e
     if found is None:
-        raise MissingPart(f"{message}: {module} has no class {name}")
+        raise InputError(f"{message}: {module} has no class {name}")
     return _check_subclass(found, base, option)
 
 

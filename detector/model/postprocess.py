@@ -58,7 +58,9 @@ def nms(
         if rounded:
             apart = boxes + (groups * 7680.0).unsqueeze(1)
         else:
-            apart = boxes.double() + (groups * _extent(boxes)).unsqueeze(1)
+            # a distance that moves any of these boxes clear of all others; 0 if there is none
+            clear = boxes.max().double() - boxes.min() + 1 if len(boxes) else boxes.sum()
+            apart = boxes.double() + (groups * clear).unsqueeze(1)
         keep = _suppress_best(apart, scores.to(apart.dtype), iou, max_det)
         results.append(NMSResult(boxes[keep], scores[keep], labels[keep]))
     return results
@@ -82,22 +84,11 @@ def _candidates(
         wanted = torch.isin(label, torch.tensor(classes, device=label.device))
         row, label, scores = row[wanted], label[wanted], scores[wanted]
     if len(scores) > MAX_CANDIDATES:  # sort no more than needed
-        able = (scores >= scores.topk(MAX_CANDIDATES, sorted=False).values.min()).nonzero(
-            as_tuple=True
-        )[0]
+        able = scores >= scores.topk(MAX_CANDIDATES, sorted=False).values.min()
         row, label, scores = row[able], label[able], scores[able]
     scores, order = scores.sort(descending=True, stable=True)
     scores, order = scores[:MAX_CANDIDATES], order[:MAX_CANDIDATES]
     return cxcywh_to_xyxy(rows[row[order], :4]), scores, label[order]
-
-
-def _extent(boxes: Tensor) -> Tensor:
-    """A distance in pixels, float64, that moves any of these boxes clear of all others."""
-    return (
-        boxes.max().double() - boxes.min() + 1
-        if len(boxes)
-        else boxes.new_zeros((), dtype=torch.double)
-    )
 
 
 def _suppress_best(boxes: Tensor, scores: Tensor, iou: float, max_det: int) -> Tensor:

@@ -7,7 +7,6 @@ anything: weights come from a checkpoint, or by `boltbox.detector.weights.timm`.
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Sequence
 from functools import lru_cache
@@ -17,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from boltbox.detector.model.layers import SPPF, Conv
-from boltbox.detector.system.errors import InputError, nearest
+from boltbox.detector.system.errors import InputError, in_one_line, nearest, need
 
 PREFIX = "timm/"
 OWN = (2, 3, 4, 5)  # levels that a backbone has maps of; level k has stride 2**k
@@ -120,7 +119,7 @@ def maps_of(name: str, levels: Sequence[int]) -> Maps:
     Raises:
         InputError: timm is not installed, does not know the name, or the backbone lacks a level.
     """
-    arch, known = name.partition(".")[0], set(timm().list_models())
+    arch, known = name.partition(".")[0], set(need("timm").list_models())
     # timm takes names of files and of hubs too
     if arch not in known or not re.fullmatch(r"\w+(\.[\w-]+)?", name, re.ASCII):
         raise InputError(
@@ -139,25 +138,10 @@ def maps_of(name: str, levels: Sequence[int]) -> Maps:
     )
 
 
-def timm() -> Any:
-    """The package.
-
-    Raises:
-        InputError: it is not installed.
-    """
-    try:
-        return importlib.import_module("timm")
-    except ImportError:
-        raise InputError(
-            "model.network.backbone timm/...: the package timm is missing; pip install -e"
-            ' ".[backbones]"'
-        ) from None
-
-
 def create(name: str, **options: Any) -> Any:
     """timm's model, for a name that `maps_of` has not refused, as what gives a list of maps; with
     fresh weights."""
-    return timm().create_model(name, features_only=True, **options)
+    return need("timm").create_model(name, features_only=True, **options)
 
 
 @lru_cache(maxsize=256)
@@ -170,7 +154,7 @@ def _maps(name: str) -> Maps | str:
             outputs, about = body(torch.zeros(TRIAL)), body.feature_info
             info = list(zip(map(int, about.reduction()), map(int, about.channels()), strict=True))
         except Exception as e:  # whatever a model raises that has no maps to give
-            return (str(e).strip().splitlines() or [type(e).__name__])[0]
+            return in_one_line(e)[:200] or type(e).__name__
     channels_last = str(getattr(body, "output_fmt", "")).endswith("NHWC")
     # of the last map of each stride
     numbers = {stride.bit_length() - 1: i for i, (stride, _) in enumerate(info)}

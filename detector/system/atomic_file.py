@@ -1,11 +1,12 @@
 """Writing files so that nobody ever sees half of one."""
 
 import contextlib
+import json
 import os
 from collections.abc import Callable, Iterator
 from operator import methodcaller
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from boltbox.detector.system.rank_zero import rank_zero_print
 
@@ -57,9 +58,15 @@ def remove(path: Path) -> None:
 
 @contextlib.contextmanager
 def not_fatal(path: Path) -> Iterator[None]:
-    """A file that the training can do without: a full or read-only disk is reported, and training
+    """A file that the training can do without: a full or read-only disk is reported, and all else
     continues."""
     try:
         yield
     except OSError as e:
-        rank_zero_print(f"warning: {path} could not be written ({e}); training continues")
+        rank_zero_print(f"warning: {path} could not be written ({e}); all else continues")
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a file that the command can do without, see `not_fatal`."""
+    with not_fatal(path):
+        write_atomically(path, json.dumps(content, indent=1))

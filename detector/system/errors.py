@@ -2,7 +2,9 @@
 exit code 2."""
 
 import difflib
+import importlib
 from collections.abc import Iterable
+from typing import Any
 
 LIKE = 0.6  # words that are so alike may be meant
 
@@ -30,8 +32,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     names = [str(k) for k in known]
     group, dot, leaf = word.rpartition(".")
     inside = [name for name in names if name.startswith(group + dot)]
-    elsewhere = [name for name in names if name.rpartition(".")[2] == leaf]
-    for candidates in (inside, elsewhere, names):
+    for candidates in (inside, names):
         ordered = sorted(candidates, key=lambda name: (len(name), name))
         best = max(ordered, key=lambda name: _likeness(leaf, name), default="")
         if _likeness(leaf, best) >= LIKE:
@@ -49,6 +50,18 @@ def _likeness(word: str, name: str) -> float:
     if not word or not leaf:
         return 0.0
     if leaf.startswith(word):
-        return 2.0
+        return 3.0 if leaf == word else 2.0
     parts = (leaf, *leaf.split("_"))
     return max(difflib.SequenceMatcher(None, word, part).ratio() for part in parts)
+
+
+def need(package: str) -> Any:
+    """An optional package.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError as e:
+        raise InputError(f"{e.name} is not installed; this needs: pip install {package}") from None

@@ -58,8 +58,7 @@ def refusal(option: str, path: str) -> str:
 def paths_in(options: Mapping[str, Any]) -> set[str]:
     """What looks like the import path of a class or function among options as they are typed; to
     type it is to trust it."""
-    takes = (value for name, value in options.items() if f"{name} ".startswith(TAKE_CLASSES))
-    texts = [*map(str, takes)]
+    texts = (str(v) for name, v in options.items() if f"{name} ".startswith(TAKE_CLASSES))
     found = {path for text in texts for path in IMPORT_PATH.findall(text)}
     return {path for path in found if not os.path.exists(path)}
 

@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,47 +18,39 @@ from boltbox.detector.system.rank_zero import rank_zero_print
 BACKEND = "inductor"
 
 
-class Compilation(NamedTuple):
-    """shape: of the batches that go through compiled code, (B, 3, H, W); None: nothing is
-    compiled."""
+def compiled(network: YOLOv5, varied: bool) -> bool:
+    """Compile the blocks of a network for a training, if that is possible; prints a line about it.
 
-    shape: tuple[int, ...] | None = None
+    Args:
+        varied: the images' size changes from batch to batch.
+    """
+    obstacle: str | None
+    # code for any size fails in torch 2.14: wrong strides are expected of an image in
+    # channels-last memory
+    if varied:
+        obstacle = "the images' size changes from batch to batch (model.multi_scale, data.rect)"
+    elif is_sharded(network):
+        obstacle = "its parameters are shared out over processes"
+    else:
+        obstacle = compiler_missing()
+    if obstacle:
+        rank_zero_print(f"the network is not compiled: {obstacle}")
+        return False
+    compile_blocks(network)
+    rank_zero_print(
+        "the network is compiled: the first batch takes a minute or two; less where it was"
+        " compiled before"
+    )
+    return True
 
-    def start(self, network: YOLOv5, shape: tuple[int, ...], varied: bool) -> Compilation:
-        """Compile the blocks of a network for a training, if that is possible and not yet done;
-        prints a line about it.
 
-        Args:
-            shape: (B, 3, H, W) of the usual batch of this process.
-            varied: there is no usual one: the images' size changes from batch to batch.
-        """
-        obstacle: str | None
-        # code for any size fails in torch 2.14: wrong strides are expected of an image in
-        # channels-last memory
-        if varied:
-            obstacle = "the images' size changes from batch to batch (model.multi_scale, data.rect)"
-        elif is_sharded(network):
-            obstacle = "its parameters are shared out over processes"
-        else:
-            obstacle = compiler_missing()
-        if obstacle:
-            rank_zero_print(f"the network is not compiled: {obstacle}")
-        if obstacle or self.shape:
-            return self
-        compile_blocks(network)
-        rank_zero_print(
-            "the network is compiled: the first batch takes a minute or two; less where it was"
-            " compiled before"
-        )
-        return Compilation(shape)
-
-    def context(self, images: Tensor) -> AbstractContextManager[object]:
-        """For a forward pass. Batches of another shape, like the last one of an epoch, are computed
-        without the compiled code: what is computed depends on the batch, not on those that came
-        before it, so a resumed run computes the same."""
-        if self.shape is not None and images.shape != self.shape:
-            return torch.compiler.set_stance("force_eager")
-        return nullcontext()
+def eager_unless(shape: tuple[int, ...], images: Tensor) -> AbstractContextManager[object]:
+    """For a forward pass. Batches of another shape than the compiled code's (none: ()), like the
+    last one of an epoch, are computed without it: what is computed depends on the batch, not on
+    those that came before it, so a resumed run computes the same."""
+    if shape and images.shape != shape:
+        return torch.compiler.set_stance("force_eager")
+    return nullcontext()
 
 
 def compiler_missing() -> str | None:

@@ -10,7 +10,6 @@ from typing import Any, Self
 import lightning as L
 import numpy as np
 import torch
-from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
 from boltbox.detector.data.detection_batch import detection_batch
@@ -45,6 +44,7 @@ class EvaluationModule(L.LightningModule):
         thresholds: of each class the confidence of the best F1 in that validation, if there was
             one: `predict(images, conf=detector.thresholds)`.
         result: of the last validation or test, on the first process.
+        fitness: of this epoch, once it was validated.
         prediction: options of the Predictor of a validation or test.
         exported: an exported file that is evaluated in the network's place.
         others: networks and exported files that predict too in a validation or test.
@@ -62,6 +62,7 @@ class EvaluationModule(L.LightningModule):
         self.class_maps = [0.0] * num_classes
         self.thresholds: list[float] | None = None
         self.result: Result | None = None
+        self.fitness: float | None = None
         self.prediction: dict[str, Any] = {}
         self.exported: Exported | None = None
         self.others: list[YOLOv5 | Exported] = []
@@ -193,10 +194,7 @@ class EvaluationModule(L.LightningModule):
         if self.predictor is None:
             # not earlier: with its first batch DDP brings the first process's batch norm statistics
             # to all
-            fitting = self.trainer.state.fn == TrainerFn.FITTING
-            self.predictor = self.make_predictor(
-                **VALIDATION | ({} if fitting else self.prediction)
-            )
+            self.predictor = self.make_predictor(**VALIDATION | self.prediction)
         detections, raw = self.predictor(batch)
         losses = {}
         if raw is not None:
@@ -206,8 +204,7 @@ class EvaluationModule(L.LightningModule):
         return {"detections": detections}
 
     def _finish_evaluation(self) -> None:
-        if self.trainer.state.fn == TrainerFn.FITTING:
-            self.predictor = None  # the training needs its memory
+        self.predictor = None  # a training needs its memory
         result = self.metrics.compute()
         self.metrics.reset()
         self.result = result if self.trainer.is_global_zero else None
@@ -217,6 +214,7 @@ class EvaluationModule(L.LightningModule):
         if not self.trainer.sanity_checking:
             self.class_maps = result.class_maps().tolist()
             self.thresholds = result.by_class.thresholds(self.metrics.num_classes)
+            self.fitness = result.summary["fitness"]
 
     def on_predict_start(self) -> None:
         self.predictor = self.make_predictor(**self.prediction)

@@ -21,7 +21,7 @@ from boltbox.detector.model.sharding import shard
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.batch_size import choose_batch_size
-from boltbox.detector.training.compilation import Compilation
+from boltbox.detector.training.compilation import compiled, eager_unless
 from boltbox.detector.training.evaluation import EvaluationModule
 from boltbox.detector.training.gradient_window import GradientWindow, ends_in_step
 from boltbox.detector.training.known_objects import known_objects
@@ -105,7 +105,7 @@ class Detector(EvaluationModule):
         # of all learning rates; boltbox.callbacks.Guard lowers it after a roll-back
         self.lr_scale = 1.0
         self.window = GradientWindow(self.network)
-        self.compilation = Compilation()  # of the training in progress
+        self.compiled_shape: tuple[int, ...] = ()  # of the batches that go through compiled code
         self.epoch_losses: dict[str, Tensor] = {}  # of the epoch so far
 
     @property
@@ -201,17 +201,18 @@ class Detector(EvaluationModule):
         """A run that is resumed within an epoch does not come by on_train_epoch_start."""
         self.optim.take_over(self.trainer.optimizers[0], self.network, self.batch_size)
         self._prepare_epoch()
-        if self.hparams["compile"]:
+        if self.hparams["compile"] and not self.compiled_shape:
             varied = self.hparams["multi_scale"] or getattr(self.trainer.datamodule, "rect", True)  # type: ignore[attr-defined]
-            images = self.batch_size // self.trainer.world_size
-            shape = images, 3, self.image_size, self.image_size
-            self.compilation = self.compilation.start(self.network, shape, varied)
+            if compiled(self.network, varied):
+                images = self.batch_size // self.trainer.world_size
+                self.compiled_shape = images, 3, self.image_size, self.image_size
 
     def on_train_epoch_start(self) -> None:
         self._prepare_epoch()
         self.epoch_losses = {}
 
     def _prepare_epoch(self) -> None:
+        self.fitness = None
         epoch = max(self.current_epoch - int(self.literal), 0)  # in YOLOv5 rates come an epoch late
         is_search = bool(self.trainer.lr_scheduler_configs)  # Lightning's, for the learning rate
         lr = None if is_search else self.lr_of_epoch(epoch)
@@ -221,7 +222,7 @@ class Detector(EvaluationModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
         images = self._images(batch, batch_idx)
-        with self.compilation.context(images):
+        with eager_unless(self.compiled_shape, images):
             raw = self.network(images)
         total, parts = self.loss(raw, batch.targets, self.network.head)
         self._log_losses(parts)
@@ -263,7 +264,7 @@ class Detector(EvaluationModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["image_size"], checkpoint["class_maps"] = self.image_size, self.class_maps
-        checkpoint["thresholds"] = self.thresholds
+        checkpoint["thresholds"], checkpoint["fitness"] = self.thresholds, self.fitness
         checkpoint["window_batches"] = self.window.batches
         checkpoint["origins"] = to_plain(self.network.origins)
 

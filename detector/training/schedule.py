@@ -1,9 +1,7 @@
 """Learning rate, momentum and accumulation as pure functions of epoch and iteration."""
 
 import math
-from typing import Literal, NamedTuple
-
-import numpy as np
+from typing import Literal
 
 LrSchedule = Literal["linear", "cosine"]
 
@@ -39,44 +37,6 @@ def warmup_iterations(
     if literal:
         return max(wanted, least)
     return max(wanted, min(least, batches * epochs // 3)) if warmup_epochs > 0 else 0
-
-
-class WarmupState(NamedTuple):
-    """bias_lr for the biases' group, lr for the others."""
-
-    bias_lr: float
-    lr: float
-    momentum: float
-    accumulate: int
-
-
-def warmup(
-    iteration: int,
-    last: int,
-    lr: float,
-    momentum: float,
-    accumulate: float,
-    warmup_bias_lr: float,
-    warmup_momentum: float,
-) -> WarmupState:
-    """The state in iteration 0 to `last`, both included: straight lines to the values after
-    warm-up.
-
-    Args:
-        lr, momentum: after warm-up. accumulate: nominal batch size / batch size, not rounded.
-        warmup_bias_lr, warmup_momentum: at the start; the other learning rates start from 0,
-            accumulation from 1.
-    """
-
-    def line(start: float, end: float) -> float:
-        return float(np.interp(iteration, (0, last), (start, end)))
-
-    return WarmupState(
-        bias_lr=line(warmup_bias_lr, lr),
-        lr=line(0.0, lr),
-        momentum=line(warmup_momentum, momentum),
-        accumulate=max(1, round(line(1, accumulate))),
-    )
 
 
 def accumulation(nominal_batch_size: int, batch_size: int) -> int:

@@ -13,15 +13,13 @@ from torch import Tensor, nn
 from boltbox.detector.data.class_names import same_names
 from boltbox.detector.model.head import AnchorHead
 from boltbox.detector.model.network import YOLOv5
-from boltbox.detector.model.network_options import NetworkOptions
-from boltbox.detector.model.origin import Origin, passed_on
+from boltbox.detector.model.origin import passed_on
 from boltbox.detector.model.timm_backbone import TimmBackbone, body_of
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.weights.timm import load_backbone
 from boltbox.detector.weights.torch_file import refused_unless_valid, shapes
-from boltbox.detector.weights.trained import DETECTOR, read_trained
-from boltbox.detector.weights.yolox import LICENCE, by_our_names, options_for, read_yolox
+from boltbox.detector.weights.trained import DETECTOR, Trained, as_typed, read_weights
 
 
 class Taken(NamedTuple):
@@ -125,27 +123,17 @@ def load_weights(
         InputError: no such file, or its tensors are of another size or topology; the network is as
             it was.
     """
-    is_ours = Path(path).suffix == ".ckpt"
-    tensors = None if is_ours else read_yolox(path)
-    if tensors is not None:
-        given, known = by_our_names(tensors, path), []  # YOLOX's files have no names
-        options, origins = options_for(given), [Origin(Path(path).name, LICENCE)]
-    else:
-        trained = read_trained(path)
-        given, known, options = trained.tensors, trained.names, trained.options
-        origins = passed_on(trained.origins, path) if is_ours else trained.origins
+    weights = read_weights(path)
     with refused_unless_valid(path, DETECTOR):
-        made = _as_typed(options)
-        taken = copy_weights(network, given, (known, names), made, keep_anchors, reuse_head)
-    network.origins = origins
+        taken = copy_weights(network, weights, names, keep_anchors, reuse_head)
+    network.origins = passed_on(weights.origins, path) if weights.content else weights.origins
     return taken._replace(line=f"{path}: {taken.line}")
 
 
 def copy_weights(
     network: YOLOv5,
-    given: dict[str, Tensor],
-    classes: tuple[Sequence[str], Sequence[str]],
-    made: str,
+    weights: Trained,
+    names: Sequence[str],
     keep_anchors: bool,
     reuse_head: bool,
 ) -> Taken:
@@ -153,22 +141,18 @@ def copy_weights(
     of classes, or the kind of head, differs.
 
     Args:
-        given: tensors by the network's names.
-        classes: names in the network that the tensors are from, and in this one; either may be
-            unknown (empty).
-        made: the options of that network, as typed.
-        keep_anchors, reuse_head and raises: see `load_weights`.
+        weights: what the file holds; its names, or those of this network, may be unknown (empty).
+        names, keep_anchors, reuse_head and raises: see `load_weights`.
     """
-    fresh, anchors = network.state_dict(), network.anchors
-    of_head = ("head.", f"model.{max(network.layer_names())}.")  # the second: YOLOv5's name
+    given, fresh, anchors = weights.tensors, network.state_dict(), network.anchors
     head, own_head = (
-        {name: shape for name, shape in shapes(tensors).items() if name.startswith(of_head)}
+        {name: shape for name, shape in shapes(tensors).items() if name.startswith("head.")}
         for tensors in (given, fresh)
     )
     same_kind = head.keys() == own_head.keys()
     if anchors is not None and "anchors" in given:
         same_kind &= given["anchors"].shape[1] == anchors.shape[1]
-    whole, pairs = same_kind and head == own_head, same_names(*classes)
+    whole, pairs = same_kind and head == own_head, same_names(weights.names, names)
     of_classes = [name for name in head if head[name] != own_head.get(name)]
     moved = any(here != there for here, there in pairs.items())
     if whole and reuse_head and moved and type(network.head) is AnchorHead:
@@ -189,7 +173,7 @@ def copy_weights(
             name: _with_rows(fresh[name], given[name], network, rows) for name in of_classes
         }
         note += "; of the head boxes and objectness, its classes start fresh"
-        note += f" but for {', '.join(classes[0][k] for k in rows.values())}" if rows else ""
+        note += f" but for {', '.join(weights.names[k] for k in rows.values())}" if rows else ""
     elif not whole:
         left_out |= head.keys() | own_head.keys()
         note += "; not the head, which is for other classes or of another kind and starts fresh"
@@ -198,7 +182,7 @@ def copy_weights(
     if wrong:
         raise InputError(
             f"these weights do not fit the network ({len(wrong)} tensors, like {min(wrong)!r}); its"
-            f" network was made with {made}"
+            f" network was made with {as_typed(weights.options)}"
         )
     network.load_state_dict({**fresh, **given})
     line = f"took {len(given)} of {len(fresh)} tensors{note}"
@@ -216,17 +200,3 @@ def _with_rows(fresh: Tensor, given: Tensor, network: YOLOv5, pairs: dict[int, i
     for here, there in pairs.items():
         rows[:, n + here] = theirs[:, n + there]
     return rows.flatten(0, 1)
-
-
-def _as_typed(options: dict[str, Any]) -> str:
-    """The size, and what differs from the defaults.
-
-    >>> _as_typed({"size": "n", "activation": "silu", "width_multiple": 0.5})
-    '--model.network.size n --model.network.width_multiple 0.5'
-    """
-    defaults = vars(NetworkOptions()) | {"size": None}
-    return " ".join(
-        f"--model.network.{name} {str(value).replace(' ', '')}"
-        for name, value in options.items()
-        if value != defaults[name]
-    )

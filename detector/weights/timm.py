@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from torch import Tensor
 
 from boltbox.detector.model.origin import UNKNOWN, Origin
-from boltbox.detector.model.timm_backbone import PREFIX, Normalise, TimmBackbone, create, timm
-from boltbox.detector.system.errors import InputError
+from boltbox.detector.model.timm_backbone import PREFIX, Normalise, TimmBackbone, create
+from boltbox.detector.system.errors import InputError, in_one_line, need
 from boltbox.detector.weights.torch_file import load_torch_file, refused_unless_valid
 
 PRETRAINED = "pretrained"
@@ -95,7 +95,7 @@ def _classifier(backbone: TimmBackbone, tensors: dict[str, Tensor], source: str)
     names of the model's authors that timm knows how to turn into its own, or in their order if all
     shapes agree."""
     name = backbone.name
-    model = timm().create_model(name)
+    model = need("timm").create_model(name)
     own, needed = model.state_dict(), {_flat(key) for key in backbone.body.state_dict()}
     # no counters
     floats, given = (
@@ -111,7 +111,7 @@ def _classifier(backbone: TimmBackbone, tensors: dict[str, Tensor], source: str)
         return model
     try:
         overlay = {"state_dict": dict(tensors)}  # has timm load these, and fetch nothing
-        return timm().create_model(name, pretrained=True, pretrained_cfg_overlay=overlay)
+        return need("timm").create_model(name, pretrained=True, pretrained_cfg_overlay=overlay)
     except Exception:  # whatever timm raises at weights of another model
         raise InputError(
             f"model.start.backbone_weights {source}: these are not of {PREFIX}{name} (of its"
@@ -139,11 +139,10 @@ def _fetched(name: str) -> Any:
             socket.getaddrinfo(urlsplit(constants.ENDPOINT).hostname, None)
         except OSError:
             constants.HF_HUB_OFFLINE = True  # or it would try for a minute
-        return timm().create_model(name, pretrained=True)
+        return need("timm").create_model(name, pretrained=True)
     except Exception as e:  # of the hub, of the network, of the operating system
-        reason = (str(e).strip().splitlines() or [type(e).__name__])[0]
         raise InputError(
             f"model.start.backbone_weights {PRETRAINED}: timm could not fetch the weights of"
-            f" {PREFIX}{name} ({type(e).__name__}: {reason[:200]}); without a network give a file"
-            " that was fetched elsewhere: --model.start.backbone_weights FILE"
+            f" {PREFIX}{name} ({type(e).__name__}: {in_one_line(e)[:200]}); without a network give"
+            " a file that was fetched elsewhere: --model.start.backbone_weights FILE"
         ) from None

@@ -3,9 +3,9 @@ which say what they are. YOLOX's hold no head of ours, and are refused."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ from boltbox.detector.model.origin import AGPL, Origin, origins_of
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.weights.torch_file import load_torch_file, refused_unless_valid, shapes
-from boltbox.detector.weights.yolov5 import Weights, by_our_names, read_yolov5, text_names
-from boltbox.detector.weights.yolox import read_yolox
+from boltbox.detector.weights.yolov5 import by_our_names, read_yolov5, text_names
+from boltbox.detector.weights.yolox import LICENCE, options_for, read_yolox
 
 DETECTOR = "a checkpoint of a detector"
 
@@ -62,11 +62,6 @@ class Trained:
             return {"names": self.names, "network": self.options}
         return {**self.content["hyper_parameters"], "names": self.names}
 
-    @property
-    def literal(self) -> bool:
-        """Whether it was trained with model.literal."""
-        return bool(self.arguments().get("literal", False))
-
     def fill(self, network: YOLOv5, names: list[str]) -> None:
         """Give a network for these classes the file's weights.
 
@@ -88,10 +83,9 @@ class Trained:
                 f" ({len(differing)} names differ)"
             )
         if shapes(self.tensors) != shapes(network.state_dict()):
-            made = ", ".join(f"{key} {value}" for key, value in self.options.items())
             raise InputError(
-                f"{self.path} holds a network of {made}: leave out the options of the model that"
-                " differ from this"
+                f"{self.path} holds a network made with {as_typed(self.options)}: leave out the"
+                " options of the model that differ from this"
             )
         self._fill(network)
 
@@ -112,10 +106,24 @@ def read_trained(path: str | Path) -> Trained:
     Raises:
         InputError: no such file, not a detector, or damaged.
     """
+    trained = read_weights(path)
+    if not trained.names:
+        raise InputError(
+            f"{path}: YOLOX's weights are no whole detector: train one from them with fit"
+            f" --model.start.weights {path} --model.network.backbone yolox, and use its checkpoint"
+        )
+    return trained
+
+
+def read_weights(path: str | Path) -> Trained:
+    """The same, or a file of YOLOX: without class names, its head by YOLOX's names."""
     path = Path(path)
-    if path.suffix == ".ckpt":
+    if not is_published(path):
         return of_checkpoint(path, load_torch_file(path))
-    return _published(path)
+    tensors = read_yolox(path)
+    if tensors is None:
+        return _published(path)
+    return Trained(path, [], 640, options_for(tensors), tensors, [Origin(path.name, LICENCE)])
 
 
 def of_checkpoint(path: Path, content: dict[str, Any]) -> Trained:
@@ -141,6 +149,20 @@ def of_checkpoint(path: Path, content: dict[str, Any]) -> Trained:
         )
 
 
+def as_typed(options: dict[str, Any]) -> str:
+    """The size, and what differs from the defaults.
+
+    >>> as_typed({"size": "n", "activation": "silu", "width_multiple": 0.5})
+    '--model.network.size n --model.network.width_multiple 0.5'
+    """
+    defaults = vars(NetworkOptions()) | {"size": None}
+    return " ".join(
+        f"--model.network.{name} {str(value).replace(' ', '')}"
+        for name, value in options.items()
+        if value != defaults.get(name)
+    )
+
+
 def take_anchors(network: YOLOv5, path: str | Path) -> None:
     """Give a network the anchors of a file; the classes may be others. A head without anchors stays
     as it is.
@@ -162,19 +184,13 @@ def take_anchors(network: YOLOv5, path: str | Path) -> None:
 def _published(path: Path) -> Trained:
     """The file says its multiples and its anchors; which levels these belong to is found by
     comparing shapes. Its activation is taken to be SiLU."""
-    try:
-        weights = read_yolov5(path)
-    except InputError:
-        if read_yolox(path) is None:
-            raise
-        raise InputError(
-            f"{path}: YOLOX's weights are no whole detector: train one from them with fit"
-            f" --model.start.weights {path} --model.network.backbone yolox, and use its checkpoint"
-        ) from None
-    anchors = weights.anchors
-    if not 1 <= anchors.shape[1] <= 20:
+    weights = read_yolov5(path)
+    anchors = next((t for n, t in weights.state.items() if n.endswith(".anchors")), Tensor())
+    if anchors.ndim != 3 or not 1 <= anchors.shape[1] <= 20:
         raise InputError(f"{path}: these weights hold no anchors, so they are not of a detector")
-    for options in _candidates(weights, len(anchors)):
+    sizes = [name for name, row in SIZES.items() if len(row.levels) == len(anchors)]
+    for multiples, name in product((dict[str, float](), weights.multiples), sizes):
+        options: dict[str, Any] = {"size": name, **multiples}
         if anchors.shape[1] != 3:
             options["anchors"] = anchors.shape[1]
         with refused_unless_valid(path, "a YOLOv5 checkpoint"):
@@ -188,16 +204,3 @@ def _published(path: Path) -> Trained:
         f"{path}: no network of ours holds these weights: they are of another topology than our"
         f" sizes ({', '.join(SIZES)})"
     )
-
-
-def _candidates(weights: Weights, levels: int) -> Iterator[dict[str, Any]]:
-    """Options of a network, likely ones first: a size, or the multiples of the file at the levels
-    of a size."""
-    rows = {name: row for name, row in SIZES.items() if len(row.levels) == levels}
-    for name, row in rows.items():
-        if weights.multiples in (None, (row.depth, row.width)):
-            yield {"size": name}
-    if weights.multiples:
-        depth, width = weights.multiples
-        for name in {row.levels: name for name, row in rows.items()}.values():
-            yield {"size": name, "depth_multiple": depth, "width_multiple": width}

@@ -7,11 +7,10 @@ Those files are pickles of whole Python objects. Every class of theirs becomes a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from boltbox.detector.model.network import YOLOv5
@@ -23,38 +22,44 @@ from boltbox.detector.weights.torch_file import (
 )
 
 MOST_CLASSES = 10_000
+MULTIPLES = ("depth_multiple", "width_multiple")
 # Everything that a detection checkpoint may name besides tensors and plain types.
 ALLOWED = [
-    *(f"models.yolo.{name}" for name in ("DetectionModel", "Model", "Detect")),
-    *(
-        f"models.common.{name}"
-        for name in ("Conv", "DWConv", "Bottleneck", "C3", "SPP", "SPPF", "Concat", "Focus")
-    ),
-    *(
-        f"torch.nn.modules.{name}"
-        for name in (
-            "conv.Conv2d",
-            "batchnorm.BatchNorm2d",
-            "activation.SiLU",
-            "activation.LeakyReLU",
-            "activation.Hardswish",
-            "activation.ReLU",
-            "pooling.MaxPool2d",
-            "upsampling.Upsample",
-            "container.Sequential",
-            "container.ModuleList",
-            "linear.Identity",
-        )
-    ),
-    *(
-        f"numpy.{core}.multiarray.{name}"
-        for core in ("core", "_core")
-        for name in ("_reconstruct", "scalar")
-    ),
+    "models.yolo.DetectionModel",
+    "models.yolo.Model",
+    "models.yolo.Detect",
+    "models.common.Conv",
+    "models.common.DWConv",
+    "models.common.Bottleneck",
+    "models.common.C3",
+    "models.common.SPP",
+    "models.common.SPPF",
+    "models.common.Concat",
+    "models.common.Focus",
+    "torch.nn.modules.conv.Conv2d",
+    "torch.nn.modules.batchnorm.BatchNorm2d",
+    "torch.nn.modules.activation.SiLU",
+    "torch.nn.modules.activation.LeakyReLU",
+    "torch.nn.modules.activation.Hardswish",
+    "torch.nn.modules.activation.ReLU",
+    "torch.nn.modules.pooling.MaxPool2d",
+    "torch.nn.modules.upsampling.Upsample",
+    "torch.nn.modules.container.Sequential",
+    "torch.nn.modules.container.ModuleList",
+    "torch.nn.modules.linear.Identity",
+    "numpy.core.multiarray._reconstruct",
+    "numpy.core.multiarray.scalar",
+    "numpy._core.multiarray._reconstruct",
+    "numpy._core.multiarray.scalar",
     "numpy.ndarray",
     "numpy.dtype",
-    *(f"pathlib.{name}" for name in ("Path", "PosixPath", "WindowsPath", "PurePosixPath")),
-    *(f"pathlib._local.{name}" for name in ("Path", "PosixPath", "WindowsPath")),
+    "pathlib.Path",
+    "pathlib.PosixPath",
+    "pathlib.WindowsPath",
+    "pathlib.PurePosixPath",
+    "pathlib._local.Path",
+    "pathlib._local.PosixPath",
+    "pathlib._local.WindowsPath",
     "__builtin__.set",
     "builtins.set",
 ]
@@ -63,17 +68,11 @@ ALLOWED = [
 @dataclass
 class Weights:
     """state: tensors by YOLOv5's names ("model.0.conv.weight"), floats in float32 · names: class
-    names · multiples: (depth, width), None if the file does not state them."""
+    names · multiples: depth_multiple, width_multiple, if the file states them."""
 
     state: dict[str, Tensor]
     names: list[str]
-    multiples: tuple[float, float] | None = None
-
-    @property
-    def anchors(self) -> Tensor:
-        """(levels, A, 2) in units of the strides, empty if there are none."""
-        anchors = next((t for name, t in self.state.items() if name.endswith(".anchors")), None)
-        return anchors if anchors is not None and anchors.ndim == 3 else torch.zeros(0, 0, 2)
+    multiples: dict[str, float] = field(default_factory=dict)
 
 
 def read_yolov5(path: str | Path) -> Weights:
@@ -97,11 +96,9 @@ def _names(state: dict[str, Any]) -> list[str]:
     return text_names(names)
 
 
-def _multiples(state: dict[str, Any]) -> tuple[float, float] | None:
+def _multiples(state: dict[str, Any]) -> dict[str, float]:
     config = state.get("yaml") or {}
-    if "depth_multiple" not in config or "width_multiple" not in config:
-        return None
-    return float(config["depth_multiple"]), float(config["width_multiple"])
+    return {key: float(config[key]) for key in MULTIPLES if key in config}
 
 
 def _tensors(module: StandIn, prefix: str = "") -> Iterator[tuple[str, Tensor]]:

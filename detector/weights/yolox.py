@@ -19,7 +19,6 @@ from typing import Any
 
 from torch import Tensor
 
-from boltbox.detector.model.network import SIZES
 from boltbox.detector.model.network_options import empty_network
 from boltbox.detector.weights.torch_file import (
     load_torch_file,
@@ -52,26 +51,30 @@ PARTS = {
     "backbone.bu_conv1": "neck.down.5",
     "backbone.C3_n4": "neck.bottom_up.5",
 }
-TINY = {"depth_multiple": 0.33, "width_multiple": 0.375}  # of a network like YOLOX-Tiny
+# of a network like YOLOX-Tiny
+TINY: dict[str, Any] = {"depth_multiple": 0.33, "width_multiple": 0.375}
 OWN = ("head.", "anchors")  # tensors that start fresh
 STEM = "backbone.backbone.stem.conv.conv.weight"
 
 
 def read_yolox(path: str | Path) -> dict[str, Tensor] | None:
-    """The tensors of a YOLOX file by YOLOX's names, floats in float32.
+    """The tensors of a YOLOX file by the names of our network, floats in float32; the head's by
+    those of YOLOX.
 
     Returns:
         None: it is none.
 
     Raises:
-        InputError: it cannot be read, or something in it is no tensor.
+        InputError: it cannot be read, something in it is no tensor, or the stem is of another kind.
     """
     content = load_torch_file(path, ALLOWED)
     model = content.get("model")
     if not isinstance(model, dict) or STEM not in model:
         return None
-    with refused_unless_valid(path, "a file of YOLOX"):
-        return {str(name): plain_tensor(tensor) for name, tensor in model.items()}
+    with refused_unless_valid(path, "a file of YOLOX's s, m, l, x or tiny"):
+        tensors = {str(name): plain_tensor(tensor) for name, tensor in model.items()}
+        tensors[STEM] = stem_kernel(tensors[STEM])
+        return {our_name(name): tensor for name, tensor in tensors.items()}
 
 
 def our_name(name: str) -> str:
@@ -97,28 +100,13 @@ def stem_kernel(focus: Tensor) -> Tensor:
     return 255 * blocks.permute(0, 3, 4, 2, 5, 1).flatten(4, 5).flatten(2, 3).flip(1)
 
 
-def by_our_names(tensors: dict[str, Tensor], source: str | Path) -> dict[str, Tensor]:
-    """By the names of our network; the head by those of YOLOX.
-
-    Raises:
-        InputError: the stem is of another kind.
-    """
-    with refused_unless_valid(source, "a file of YOLOX's s, m, l, x or tiny"):
-        stem = stem_kernel(tensors[STEM])
-    return {our_name(name): tensor for name, tensor in tensors.items()} | {our_name(STEM): stem}
-
-
 def options_for(given: dict[str, Tensor]) -> dict[str, Any]:
     """The options of the network that these tensors, by our names, are of, as far as they are of a
     size of YOLOX's."""
     backbone = "yolox_depthwise" if any(".dconv." in name for name in given) else "yolox"
-    body = shapes({name: tensor for name, tensor in given.items() if not name.startswith(OWN)})
-    sizes: list[dict[str, Any]] = [
-        {"size": name} for name, row in SIZES.items() if row.levels == (3, 4, 5)
-    ]
-    for size in (*sizes, TINY):
-        options = {"backbone": backbone, **size}
-        tensors = empty_network(1, options).state_dict().items()
-        if body == shapes({n: t for n, t in tensors if not n.startswith(OWN)}):
+    for size in (*({"size": name} for name in "nsmlx"), TINY):
+        options: dict[str, Any] = {"backbone": backbone, **size}
+        needed = shapes(empty_network(1, options).state_dict()).items()
+        if {row for row in needed if not row[0].startswith(OWN)} <= shapes(given).items():
             return options
     return {"backbone": backbone}

@@ -15,17 +15,19 @@ import torch
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_labels import labels_of, table_of
 
 import boltbox.detector.training.module
 import cli
 from boltbox.callbacks import EMA, AutoAnchor
 from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.label_table import LabelSource
 from boltbox.detector.model.anchors import (
     choose_anchors,
     default_anchors,
     find_anchors,
     in_level_order,
-    label_sizes,
     measure,
 )
 from boltbox.detector.model.network import YOLOv5
@@ -89,9 +91,11 @@ def test_measures_of_many_labels_are_those_of_their_parts() -> None:
     assert whole == pytest.approx(np.mean(parts, 0), abs=1e-12)
 
 
-def test_label_sizes_by_hand() -> None:
+def test_object_sizes_by_hand() -> None:
     """A 200 x 100 image at 640: 3.2 times as large."""
-    assert label_sizes(np.array([[10, 20, 30, 70]]), 100, 200, 640).tolist() == [[64, 160]]
+    table = table_of([labels_of([[10, 20, 30, 70]], [0], 100, 200)])
+    dataset = DetectionDataset(["a.png"], table, ["cat"], [LabelSource()])
+    assert dataset.object_sizes(640).tolist() == [[64, 160]]
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -121,7 +121,7 @@ def test_a_damaged_file_is_not_the_newest(
     told = capsys.readouterr().out
     assert told.count("passed over") == 1
     assert str(last) in told
-    with pytest.raises(InputError, match=f"^ckpt_path {last}: [^\n]+$"):
+    with pytest.raises(InputError, match=f"^{last}: [^\n]+$"):
         find_trained(str(last), None)
 
 

@@ -21,7 +21,6 @@ from boltbox.detector.commands.benchmark import stopwatch
 from boltbox.detector.commands.benchmark.command import (
     Row,
     Setting,
-    Trial,
     attempt,
     recommendation,
     search,
@@ -37,10 +36,10 @@ FEW = split("--data.cache ram --model.multi_scale true --data.workers 0")
 PLAIN = {"trainer.precision": "32-true", "trainer.devices": 1, "data.workers": 2}
 
 
-def trial(rate: float, waiting: float = 0.1) -> Trial:
+def trained(rate: float, waiting: float = 0.1) -> Row:
     """Of `rate` images/s; 0 is one that failed."""
     measured = {"images": int(rate * 10), "seconds": 10.0, "steps": 7, "gpu_memory": 0}
-    return Trial({**measured, "waiting": waiting}, "") if rate else Trial({}, "out of beads")
+    return Row({**measured, "waiting": waiting}, "", PLAIN) if rate else Row({}, "out of beads")
 
 
 def test_rows_of_the_command(
@@ -240,8 +239,12 @@ def test_a_change_is_kept_where_it_gains() -> None:
     }
     changes: list[Setting] = [{"trainer.precision": "bf16-mixed"}, {"data.workers": 0}]
     changes += [{"data.workers": 4}, {"trainer.devices": 2}]
-    rows, best = search(PLAIN, changes, lambda setting: trial(rates[tuple(setting.values())]))
-    assert [row.trial.rate for row in rows] == [100, 120, 124, 0, 200]
+
+    def by_rate(setting: Setting) -> Row:
+        return trained(rates[tuple(setting.values())])._replace(setting=setting)
+
+    rows, best = search(PLAIN, changes, by_rate)
+    assert [row.rate for row in rows] == [100, 120, 124, 0, 200]
     assert best is rows[-1]
     assert "out of beads" in str(rows[3])
     assert table(rows).splitlines()[4].split() == ["4", "bf16-mixed", "1", "4", "-", "-", "-"]
@@ -251,7 +254,7 @@ def test_a_change_is_kept_where_it_gains() -> None:
 
 
 def test_recommendation_names_a_slow_loader() -> None:
-    rows = [Row(PLAIN, trial(10, waiting=0.4)), Row(PLAIN, trial(10))]
+    rows = [trained(10, waiting=0.4), trained(10)]
     assert "waits for data 40% of the time" in recommendation(rows, rows[0], [])
     assert "waits" not in recommendation(rows, rows[1], [])
 

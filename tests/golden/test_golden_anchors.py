@@ -3,19 +3,24 @@
 import numpy as np
 import pytest
 from golden.cases import Case, close, each
+from made_labels import labels_of, table_of
 from scipy.cluster.vq import kmeans
 
-from boltbox.detector.model.anchors import find_anchors, in_level_order, label_sizes, measure
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.label_table import LabelSource
+from boltbox.detector.model.anchors import find_anchors, in_level_order, measure
 
 
 def sizes_of(case: Case) -> np.ndarray:
     """Label sizes at the training image size; the files hold boxes as fractions of their image."""
     image = case["in_label_image"]
-    rows = []
+    labels = []
     for label, (width, height) in zip(case["in_labels"], case["in_shapes_wh"][image], strict=True):
-        box = np.array([[0, 0, label[3] * width, label[4] * height]])
-        rows.append(label_sizes(box, height, width, case.meta["imgsz"]))
-    return np.concatenate(rows)
+        box = [[0, 0, label[3] * width, label[4] * height]]
+        labels.append(labels_of(box, [0], height, width))
+    sources = [LabelSource()] * len(labels)
+    dataset = DetectionDataset([""] * len(labels), table_of(labels), ["cat"], sources)
+    return dataset.object_sizes(case.meta["imgsz"]).astype(float)
 
 
 @each("autoanchor")

@@ -71,7 +71,7 @@ def fault(
     box: tuple[float, ...] | None = None,
     other: object = "",
 ) -> Finding:
-    return Finding(severity, kind, split, str(file), where, problem, str(image), box, str(other))
+    return Finding(severity, kind, problem, str(file), split, where, str(image), box, str(other))
 
 
 def jpegs(read: Reader) -> list[np.ndarray]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import lightning as L
+import numpy as np
 import torch
 from made_options import made_detector
 from original_recipe import MODEL
@@ -20,7 +21,6 @@ from boltbox.detector.training.schedule import (
     effective_weight_decay,
     ema_decay,
     lr_factor,
-    warmup,
     warmup_iterations,
 )
 
@@ -71,11 +71,12 @@ def plain_loop(
         for i, batch in enumerate(batches()):
             iteration, accumulate = epoch * BATCHES + i, accumulation(64, BATCH)
             if iteration <= last:
-                state = warmup(iteration, last, lr, h["momentum"], 64 / BATCH, 0.1, 0.8)
-                accumulate = state.accumulate
+                done = iteration / last
+                accumulate = max(1, round(1 + done * (64 / BATCH - 1)))
                 for group in optimizer.param_groups:
-                    group["lr"] = state.bias_lr if group["name"] == "bias" else state.lr
-                    group["momentum"] = state.momentum
+                    start = 0.1 if group["name"] == "bias" else 0.0
+                    group["lr"] = float(np.interp(iteration, (0, last), (start, lr)))
+                    group["momentum"] = float(np.interp(iteration, (0, last), (0.8, h["momentum"])))
             with torch.autocast("cpu", torch.half, enabled=scaler is not None, cache_enabled=False):
                 total = sum(
                     module.loss(network(b.images), b.targets, network.head)[0]

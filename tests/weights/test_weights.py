@@ -74,7 +74,7 @@ def test_a_full_checkpoint_gives_its_average_in_float32(
     torch.save(content, tmp_path / "last.pt")
     weights = read_yolov5(tmp_path / "last.pt")
     assert weights.names == ["a", "b", "c"]
-    assert weights.multiples is None
+    assert weights.multiples == {}
     network = small(seed=3)
     network.load_state_dict(by_our_names(network, weights))
     assert same(network.state_dict(), average.state_dict(), atol=0.02)

@@ -21,13 +21,12 @@ from torch.nn.functional import batch_norm, conv2d, interpolate, max_pool2d, sil
 import cli
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.weights.start import _as_typed, load_weights
-from boltbox.detector.weights.trained import read_trained
-from boltbox.detector.weights.yolox import by_our_names, options_for
+from boltbox.detector.weights.start import load_weights
+from boltbox.detector.weights.trained import as_typed, read_trained
+from boltbox.detector.weights.yolox import STEM, options_for, our_name, stem_kernel
 from examples.yolox_head import YOLOXHead
 
 Tensors = dict[Any, Any]  # by name
-STEM = "backbone.backbone.stem.conv.conv.weight"
 NARROW = {"depth_multiple": 0.33, "width_multiple": 0.125, "backbone": "yolox"}
 
 
@@ -371,10 +370,9 @@ def test_the_error_names_the_options_that_fit(depth: float, width: float, option
             of_norm = ("weight", "bias", "running_mean", "running_var")
             given |= {f"{name}.bn.{kind}": torch.empty(channels) for kind in of_norm}
             given[f"{name}.bn.num_batches_tracked"] = torch.empty((), dtype=torch.int64)
-    assert (
-        _as_typed(options_for(by_our_names(given, "x")))
-        == f"--model.network.backbone yolox {options}"
-    )
+        given[STEM] = stem_kernel(given[STEM])
+    found = options_for({our_name(name): tensor for name, tensor in given.items()})
+    assert as_typed(found) == f"--model.network.backbone yolox {options}"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import lightning as L
 import torch
 from jsonargparse.typing import PositiveFloat
 
@@ -15,7 +14,7 @@ from boltbox.detector.commands.command_line import split_options
 from boltbox.detector.commands.training_process import TrainingProcess, prepare
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.report.table import aligned
-from boltbox.detector.system.atomic_file import write_atomically
+from boltbox.detector.system.atomic_file import write_json
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.host import host
 from boltbox.detector.system.rank_zero import program, rank_zero_print
@@ -31,45 +30,32 @@ Setting = Mapping[str, Any]  # value by option of `fit`
 STOPWATCH = "boltbox.detector.commands.benchmark.stopwatch.Stopwatch"
 # Real training steps and nothing beside them: no validation, anchors, files or bar. The schedule is
 # that after the warm-up, and the learning rate 0, for without its warm-up a training may diverge.
-BARE = {
-    "autoanchor.enabled": "false",
-    "doctor.enabled": "false",
-    "report.enabled": "false",
-    "warmup.warmup_epochs": "0",
-    "model.optim.lr0": "0",
-    "trainer.max_epochs": "1000000",
-    "trainer.check_val_every_n_epoch": "1000000",
-    "trainer.limit_val_batches": "0",
-    "trainer.enable_progress_bar": "false",
-    "trainer.logger": "false",
-}
+BARE = (
+    "--autoanchor.enabled false --doctor.enabled false --report.enabled false"
+    " --warmup.warmup_epochs 0 --model.optim.lr0 0 --trainer.max_epochs 1000000"
+    " --trainer.check_val_every_n_epoch 1000000 --trainer.limit_val_batches 0"
+    " --trainer.enable_progress_bar false --trainer.logger false"
+)
 
 
-class Trial(NamedTuple):
-    """What came of a training. measured: the Stopwatch's, empty after an error · error: in one
-    line, empty if all went well."""
+class Row(NamedTuple):
+    """A training. measured: the Stopwatch's, empty after an error · error: in one line, empty if
+    all went well · setting: what it was started with, value by option of `fit`."""
 
     measured: dict[str, Any]
     error: str
+    setting: Mapping[str, Any] = {}
 
     @property
     def rate(self) -> float:
         """Images a second; 0 after an error."""
         return self.measured["images"] / self.measured["seconds"] if self.measured else 0.0
 
-
-class Row(NamedTuple):
-    """A setting, and what came of a training with it."""
-
-    setting: Setting
-    trial: Trial
-
     def __str__(self) -> str:
         text = ", ".join(f"{option} {value}" for option, value in self.setting.items())
-        if self.trial.error:
-            return f"{text}: {self.trial.error}"
-        measured = self.trial.measured
-        return f"{text}: {self.trial.rate:.3g} images/s, {measured['waiting']:.0%} waiting for data"
+        if self.error:
+            return f"{text}: {self.error}"
+        return f"{text}: {self.rate:.3g} images/s, {self.measured['waiting']:.0%} waiting for data"
 
 
 def benchmark(
@@ -97,7 +83,7 @@ def benchmark(
     if not isinstance(strategy, str):
         raise InputError("benchmark takes trainer.strategy by its name, like ddp")
     prepare(trainer, datamodule, "benchmark")
-    on_gpu = isinstance(trainer.accelerator, L.pytorch.accelerators.CUDAAccelerator)
+    on_gpu = trainer.strategy.root_device.type == "cuda"
     several = trainer.num_devices
     if several == 1:
         several = torch.cuda.device_count() if on_gpu else 2
@@ -119,27 +105,27 @@ def benchmark(
         strategy = "ddp" if strategy == "auto" else strategy
         changes.append({"trainer.devices": several, "trainer.strategy": strategy})
 
-    def train(setting: Setting) -> Trial:
-        trial = measure(
-            [*trainer.train, *options, *words(setting), *words(BARE)], seconds, deadline
-        )
-        rank_zero_print(str(Row(setting, trial)))
-        return trial
+    def train(setting: Setting) -> Row:
+        line = [*trainer.train, *options, *words(setting), *BARE.split()]
+        row = measure(line, seconds, deadline)._replace(setting=setting)
+        rank_zero_print(str(row))
+        return row
 
     with exit_on_signals():
         rows, best = search(plain, changes, train)
     entries = [
-        {**row.setting, "images_per_second": row.trial.rate, **row.trial._asdict()} for row in rows
+        {**r.setting, "images_per_second": r.rate, "measured": r.measured, "error": r.error}
+        for r in rows
     ]
     path = Path(trainer.default_root_dir, "benchmark.json")
     content = {"host": host(), "rows": entries, "recommended": rows.index(best)}
-    write_atomically(path, json.dumps(content, indent=1))
-    if best.trial.error:
-        raise InputError(f"no row could be measured; row 1: {best.trial.error}")
+    write_json(path, content)
+    if best.error:
+        raise InputError(f"no row could be measured; row 1: {best.error}")
     print(f"\n{table(rows)}\n\n{recommendation(rows, best, options)}\nreport: {path}")
 
 
-def measure(fit: Sequence[str], seconds: float, deadline: float) -> Trial:
+def measure(fit: Sequence[str], seconds: float, deadline: float) -> Row:
     """A training with the Stopwatch, in a folder that is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="boltbox-") as folder:
         report = Path(folder, "stopwatch.json")
@@ -154,15 +140,15 @@ def measure(fit: Sequence[str], seconds: float, deadline: float) -> Trial:
         return attempt(line, report, deadline)
 
 
-def attempt(line: Sequence[str], report: Path, deadline: float) -> Trial:
+def attempt(line: Sequence[str], report: Path, deadline: float) -> Row:
     """Run a command of ours that leaves the Stopwatch's `report`, and all that it starts. After
     `deadline` seconds it is given up."""
     process = TrainingProcess(line, report.with_suffix(".log"))
     code = process.finish(deadline)
     if code is None:
-        return Trial({}, f"not done within {deadline:g} s")
+        return Row({}, f"not done within {deadline:g} s")
     measured = json.loads(report.read_text()) if code == 0 and report.is_file() else {}
-    return Trial(measured, "") if measured.get("steps") else Trial({}, process.reason(code))
+    return Row(measured, "") if measured.get("steps") else Row({}, process.reason(code))
 
 
 def without(typed: Sequence[str], names: Collection[str]) -> list[str]:
@@ -176,20 +162,19 @@ def without(typed: Sequence[str], names: Collection[str]) -> list[str]:
 
 
 def search(
-    plain: Setting, changes: Sequence[Setting], attempt: Callable[[Setting], Trial]
+    plain: Setting, changes: Sequence[Setting], attempt: Callable[[Setting], Row]
 ) -> tuple[list[Row], Row]:
     """Try the plain setting, then each change on top of the fastest setting so far.
 
     Returns:
         All rows, and the fastest.
     """
-    best = Row(plain, attempt(plain))
+    best = attempt(plain)
     rows = [best]
     for change in changes:
-        setting = {**best.setting, **change}
-        row = Row(setting, attempt(setting))
+        row = attempt({**best.setting, **change})
         rows.append(row)
-        if row.trial.rate > EVEN * best.trial.rate:
+        if row.rate > EVEN * best.rate:
             best = row
     return rows, best
 
@@ -213,10 +198,10 @@ def table(rows: Sequence[Row]) -> str:
     head = [option.rpartition(".")[2] for option in rows[0].setting]
     lines = [["row", *head, "images/s", "waiting for data", "GPU memory, GiB"]]
     for number, row in enumerate(rows, 1):
-        cells, found = ["-"] * 3, row.trial.measured
+        cells, found = ["-"] * 3, row.measured
         if found:
             memory = f"{found['gpu_memory'] / 2**30:.2f}"
-            cells = [f"{row.trial.rate:.3g}", f"{found['waiting']:.0%}", memory]
+            cells = [f"{row.rate:.3g}", f"{found['waiting']:.0%}", memory]
         lines.append([str(number), *map(str, row.setting.values()), *cells])
     return aligned(lines)
 
@@ -225,10 +210,10 @@ def recommendation(rows: Sequence[Row], best: Row, options: Sequence[str]) -> st
     """The command line of the fastest row, with its reason."""
     command = f"{program()} {shlex.join(['fit', *options, *words(best.setting)])}"
     gain = f"no other is more than {EVEN - 1:.0%} faster"
-    if best is not rows[0] and rows[0].trial.rate:
-        gain = f"{best.trial.rate / rows[0].trial.rate:.2f} times row 1"
-    text = f"recommended: row {rows.index(best) + 1}, {best.trial.rate:.3g} images/s, {gain}:"
-    if best.trial.measured["waiting"] > WAITING:
-        waiting = f"it waits for data {best.trial.measured['waiting']:.0%} of the time"
+    if best is not rows[0] and rows[0].rate:
+        gain = f"{best.rate / rows[0].rate:.2f} times row 1"
+    text = f"recommended: row {rows.index(best) + 1}, {best.rate:.3g} images/s, {gain}:"
+    if best.measured["waiting"] > WAITING:
+        waiting = f"it waits for data {best.measured['waiting']:.0%} of the time"
         text += f" ({waiting}; try --data.cache ram too)"
     return f"{text}\n{command}"

@@ -24,7 +24,7 @@ def run_doctor(
     datamodule: DetectionData,
     json: bool = False,
     strict: bool = False,
-    fix: str | None = None,
+    fix: Path | None = None,
 ) -> None:
     """What is wrong with a data set: labels, images, folders, classes, sizes. Nothing is trained,
     and the data is never changed.
@@ -45,8 +45,8 @@ def run_doctor(
         size = round_up(datamodule.image_size, model.network.max_stride)
         datasets, unusable = open_splits(file)
         if fix:
-            check_folder(file, datasets, Path(fix))
-        diagnosis = diagnose(file, datasets, size, show_progress=True)
+            check_folder(file, datasets, fix)
+        diagnosis = diagnose(file, datasets, size)
         diagnosis.findings += unusable
         for split, dataset in datasets.items():
             rank_zero_print(dataset.summary(split, most=0)[0])
@@ -56,8 +56,8 @@ def run_doctor(
         write_diagnosis(run / "doctor.html", diagnosis, datasets)
         rank_zero_print(f"report: {run / 'doctor.html'}, doctor.json")
         if fix:
-            repairs = repair(file, datasets, diagnosis, Path(fix))
-            listed = f"{len(repairs)} repairs, listed in {Path(fix) / 'repairs.txt'}"
+            repairs = repair(file, datasets, diagnosis, fix)
+            listed = f"{len(repairs)} repairs, listed in {fix / 'repairs.txt'}"
             rank_zero_print(f"repaired copy: {fix}, {listed}")
     if json:
         print(content)

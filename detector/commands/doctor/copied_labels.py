@@ -9,6 +9,7 @@ import numpy as np
 
 from boltbox.detector.data.sample import Labels
 from boltbox.detector.model.boxes import area_xyxy, xyxy_to_cxcywhn
+from boltbox.detector.system.atomic_file import write_atomically
 
 
 @dataclass
@@ -32,9 +33,8 @@ def write_yolo(folder: Path, split: str, images: Sequence[CopiedImage]) -> str:
             place = parts[0] / size if parts else xyxy_to_cxcywhn(box.astype(float), *size)
             lines.append(" ".join((f"{c}", *(f"{v:.6f}" for v in np.ravel(place)))) + "\n")
         target = (folder / "labels" / split / image.name).with_suffix(".txt")
-        target.parent.mkdir(parents=True, exist_ok=True)
         if image.labelled:
-            target.write_text("".join(lines))
+            write_atomically(target, "".join(lines), sync=False)
     return f"images/{split}"
 
 
@@ -61,13 +61,10 @@ def write_coco(folder: Path, split: str, images: Sequence[CopiedImage], names: l
                     "segmentation": [part.ravel().tolist() for part in labels.polygons[k]],
                 }
             )
-    categories = [{"id": k, "name": name} for k, name in enumerate(names, 1)]
     content = {
         "images": list(entries.values()),
         "annotations": annotations,
-        "categories": categories,
+        "categories": [{"id": k, "name": name} for k, name in enumerate(names, 1)],
     }
-    path = folder / "annotations" / f"{split}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content))
+    write_atomically(folder / "annotations" / f"{split}.json", json.dumps(content))
     return f"annotations/{split}.json"

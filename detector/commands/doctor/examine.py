@@ -14,6 +14,8 @@ from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import program
 
+KINDS = 5  # that `brief` names
+
 
 def open_splits(file: DatasetFile) -> tuple[dict[str, DetectionDataset], list[Finding]]:
     """The splits that can be opened, train first, and a finding for each of the others. Objects of
@@ -22,35 +24,28 @@ def open_splits(file: DatasetFile) -> tuple[dict[str, DetectionDataset], list[Fi
     Raises:
         InputError: none of the splits can be opened.
     """
-    datasets, errors = {}, {}
+    datasets, unusable = {}, []
     for split in file.splits:
         try:
             datasets[split] = file.open(split, strict=False)
         except InputError as e:
-            errors[split] = e
-    if errors and not datasets:
-        raise next(iter(errors.values()))
-    return datasets, [
-        Finding("fault", "unusable_split", split, file.source, "", str(e))
-        for split, e in errors.items()
-    ]
+            unusable.append(Finding("fault", "unusable_split", str(e), file.source, split))
+    if not datasets:
+        raise InputError(unusable[0].problem)
+    return datasets, unusable
 
 
 def diagnose(
-    file: DatasetFile,
-    datasets: dict[str, DetectionDataset],
-    image_size: int,
-    show_progress: bool = False,
+    file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: int
 ) -> Diagnosis:
     """Everything that is to be reported of the splits that could be opened; every image that
     training uses is decoded.
 
     Args:
         image_size: longer side of the network's input in pixels.
-        show_progress: on stderr.
     """
     images = {split: dataset.files for split, dataset in datasets.items()}
-    findings = list(examine_images(images, show_progress))
+    findings = list(examine_images(images))
     findings += _different_labels(datasets, findings)
     for split, dataset in datasets.items():
         findings += left_out(split, dataset)
@@ -58,9 +53,7 @@ def diagnose(
     return Diagnosis(file.source, [*findings, *more], values)
 
 
-def brief(
-    file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: int, most: int = 5
-) -> list[str]:
+def brief(file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: int) -> list[str]:
     """What is worth reporting before a training, in a few lines; nothing if all is well. No image
     is opened, and what training itself reports as left out is not repeated.
 
@@ -72,10 +65,10 @@ def brief(
     if not groups:
         return []
     lines = []
-    for group in groups[:most]:
+    for group in groups[:KINDS]:
         more = f" (and {len(group) - 1} more)" if len(group) > 1 else ""
         lines.append(f"doctor: {group[0].severity}: {group[0]}{more}")
-    others = f"and {len(groups) - most} more kinds; " if len(groups) > most else ""
+    others = f"and {len(groups) - KINDS} more kinds; " if len(groups) > KINDS else ""
     command = f"{program()} doctor --data.dataset {file.source}"
     return [*lines, f"doctor: {others}all of it, and a look at the images: {command}"]
 

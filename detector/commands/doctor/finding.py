@@ -23,10 +23,10 @@ class Finding(NamedTuple):
 
     severity: str
     kind: str
-    split: str
-    file: str
-    where: str
     problem: str
+    file: str = ""
+    split: str = ""
+    where: str = ""
     image: str = ""
     box: Sequence[float] | None = None
     other: str = ""
@@ -54,18 +54,21 @@ class Diagnosis:
         findings = [f._asdict() for group in by_kind(self.findings) for f in group]
         return {"dataset": self.source, **counts, "findings": findings, **self.statistics}
 
-    def summary(self, most: int = 3) -> list[str]:
-        """Lines for the terminal: each kind with a few examples, then how many there are in
-        all."""
+    def totals(self) -> str:
+        """How many there are in all."""
+        numbers = [(self.count(severity), severity) for severity in SEVERITIES]
+        counts = ", ".join(f"{number} {noun}{'s' * (number != 1)}" for number, noun in numbers)
+        return counts if self.findings else "nothing found"
+
+    def summary(self) -> list[str]:
+        """Lines for the terminal: each kind with a few examples, then the totals."""
         lines = []
         for group in by_kind(self.findings):
             lines.append(f"{group[0].severity}: {group[0].kind} ({len(group)})")
-            lines += [f"  {finding}" for finding in group[:most]]
-            if len(group) > most:
-                lines.append(f"  ... and {len(group) - most} more")
-        numbers = [(self.count(severity), severity) for severity in SEVERITIES]
-        counts = ", ".join(f"{number} {noun}{'s' * (number != 1)}" for number, noun in numbers)
-        return [*lines, f"{self.source}: {counts if self.findings else 'nothing found'}"]
+            lines += [f"  {finding}" for finding in group[:3]]
+            if len(group) > 3:
+                lines.append(f"  ... and {len(group) - 3} more")
+        return [*lines, f"{self.source}: {self.totals()}"]
 
 
 def by_kind(findings: Iterable[Finding]) -> list[list[Finding]]:

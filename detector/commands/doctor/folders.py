@@ -27,7 +27,7 @@ def examine_folders(
     for names in alike.values():
         if len(names) > 1:
             problem = f"the names {', '.join(names)} differ in capitals and spaces only"
-            yield Finding("warning", "similar_names", "", file.source, "", problem)
+            yield Finding("warning", "similar_names", problem, file.source)
     images = {image for dataset in datasets.values() for image in dataset.files}
     images |= {f.image for dataset in datasets.values() for f in dataset.faults if not f.where}
     yield from _image_files(images)
@@ -42,11 +42,11 @@ def _image_files(images: set[str]) -> Iterator[Finding]:
         for path in files:
             if path.suffix.lower() in _UNREAD:
                 problem = f"images of the kind {path.suffix} are not read; convert it"
-                yield Finding("warning", "unread_image", "", str(path), "", problem)
+                yield Finding("warning", "unread_image", problem, str(path))
         unused = [path for path in files if path.suffix.lower() in SUFFIXES and path not in used]
         if unused:
             problem = f"{len(unused)} images here are in no split, for example {unused[0].name}"
-            yield Finding("note", "unlisted_images", "", str(folder), "", problem)
+            yield Finding("note", "unlisted_images", problem, str(folder))
 
 
 def _label_files(
@@ -63,7 +63,7 @@ def _label_files(
     for label, rivals in of_label.items():
         if label and len(rivals) > 1:
             problem = f"is used for {len(rivals)} images: {', '.join(sorted(rivals))}"
-            yield Finding("warning", "stem_clash", "", label, "", problem)
+            yield Finding("warning", "stem_clash", problem, label)
     folders = defaultdict(set)
     for folder, image in {os.path.dirname(image): image for image in images}.items():
         folders[Path(form.label_path(image)).parent].add(Path(folder))
@@ -73,4 +73,4 @@ def _label_files(
         for path in sorted(labels.glob(f"*{form.suffix}")) if labels not in of_images else ():
             if path.name not in _NO_LABELS and path not in lists and path.stem not in stems:
                 problem = f"no image of this name in {', '.join(map(str, sorted(of_images)))}"
-                yield Finding("warning", "orphan_label_file", "", str(path), "", problem)
+                yield Finding("warning", "orphan_label_file", problem, str(path))

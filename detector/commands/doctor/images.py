@@ -18,15 +18,12 @@ ALIKE = 0.16  # share of the bits of two hashes that differ; of different photos
 FEW = 16  # images; fewer are decoded without worker processes
 
 
-def examine_images(
-    splits: Mapping[str, Collection[str]], show_progress: bool = False
-) -> Iterator[Finding]:
+def examine_images(splits: Mapping[str, Collection[str]]) -> Iterator[Finding]:
     """Decode every image on all processors, and report what is remarkable about it, also its like
     among the earlier ones.
 
     Args:
         splits: image paths by split, the training split first.
-        show_progress: on stderr.
 
     Raises:
         InputError: a decoder crashed; it names an image at or shortly before the one.
@@ -35,7 +32,7 @@ def examine_images(
     looks = list[ImageFile]()
     try:
         decoded = _decoded([path for _, path in files])
-        looks.extend(tqdm(decoded, "images", len(files), mininterval=1, disable=not show_progress))
+        looks.extend(tqdm(decoded, "images", len(files), mininterval=1))
     except BrokenProcessPool as e:
         raise InputError(
             f"{files[len(looks)][1]}: a decoder crashed on this image or on one of the next, or"
@@ -43,10 +40,10 @@ def examine_images(
         ) from None
     for (split, path), look in zip(files, looks, strict=True):
         for severity, kind, problem in look.remarks:
-            yield Finding(severity, kind, split, path, "", problem, path)
+            yield Finding(severity, kind, problem, path, split, image=path)
     seen = [i for i, look in enumerate(looks) if look.bits]
     hashes = np.frombuffer(b"".join(looks[i].bits for i in seen), np.uint64).reshape(-1, 8)
-    groups = np.unique([files[i][0] for i in seen], return_inverse=True)[1]
+    groups = np.array([files[i][0] for i in seen])
     for a, b in near_duplicates(hashes, groups):
         i, j = seen[a], seen[b]
         yield _alike(*files[i], *files[j], looks[i].digest == looks[j].digest)
@@ -68,11 +65,11 @@ def _alike(split: str, path: str, earlier: str, other: str, same: bool) -> Findi
     severity, kind = ("warning", "duplicate") if same else ("note", "similar")
     problem = f"{'the same image as' if same else 'looks like'} {other}"
     if split == earlier:
-        return Finding(severity, f"{kind}_image", split, path, "", problem, path, None, other)
+        return Finding(severity, f"{kind}_image", problem, path, split, image=path, other=other)
     doubt = "" if same else "if it is a copy or the next frame, "
     problem += f" of {earlier}: {doubt}metrics measured on it are too high"
     kind = f"{kind}_across_splits"
-    return Finding("warning", kind, split, path, "", problem, path, None, other)
+    return Finding("warning", kind, problem, path, split, image=path, other=other)
 
 
 def near_duplicates(hashes: np.ndarray, groups: np.ndarray) -> Iterator[tuple[int, int]]:

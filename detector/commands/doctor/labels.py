@@ -1,7 +1,7 @@
 """What is wrong in label files: what training leaves out, and what it uses as it stands."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -21,8 +21,8 @@ _SEVERITIES = {
 def left_out(split: str, dataset: DetectionDataset) -> Iterator[Finding]:
     """What training drops, in the words of its own report."""
     for f in dataset.faults:
-        severity, rest = _SEVERITIES.get(f.kind, "fault"), (f.where, f.problem, f.image, f.box)
-        yield Finding(severity, f.kind, split, f.file, *rest)
+        severity = _SEVERITIES.get(f.kind, "fault")
+        yield Finding(severity, f.kind, f.problem, f.file, split, f.where, f.image, f.box)
 
 
 def examine_labels(file: DatasetFile, split: str, dataset: DetectionDataset) -> Iterator[Finding]:
@@ -34,13 +34,13 @@ def examine_labels(file: DatasetFile, split: str, dataset: DetectionDataset) -> 
             f"none of its {images} images has a usable box, which training refuses;"
             f" {unlabelled} have no label file of format {file.format}"
         )
-        yield Finding("fault", "no_boxes", split, "", "", problem)
+        yield Finding("fault", "no_boxes", problem, split=split)
     elif unlabelled * 2 > images:
         problem = (
             f"{unlabelled} of {images} images have no label file; are the labels"
             " in the right folder?"
         )
-        yield Finding("warning", "mostly_unlabelled", split, "", "", problem)
+        yield Finding("warning", "mostly_unlabelled", problem, split=split)
     yield from _images(split, dataset, format_class(file.format).shared)
     yield from _boxes(split, dataset)
 
@@ -54,45 +54,45 @@ def _images(split: str, dataset: DetectionDataset, shared: bool) -> Iterator[Fin
     ):
         if not source.file:
             problem = "no label file; it counts as background"
-            yield Finding("note", "missing_label_file", split, image, "", problem, image)
+            yield Finding("note", "missing_label_file", problem, image, split, image=image)
         elif not count and image not in dropped:
             place, problem = image if shared else source.file, "no labels; it counts as background"
-            yield Finding("note", "no_objects", split, place, "", problem)
+            yield Finding("note", "no_objects", problem, place, split)
         if source.size and list(source.size) != size:
             real, given = (f"{width}x{height} px" for height, width in (size, source.size))
             problem = f"it has {real}, {source.file} says {given}; its boxes may not fit"
-            yield Finding("fault", "wrong_size", split, image, "", problem, image)
+            yield Finding("fault", "wrong_size", problem, image, split, image=image)
     for image, times in Counter(dataset.files).items():
         if times > 1:
             problem = f"listed {times} times, and used as often"
-            yield Finding("warning", "listed_twice", split, image, "", problem, image)
+            yield Finding("warning", "listed_twice", problem, image, split, image=image)
 
 
 def _boxes(split: str, dataset: DetectionDataset) -> Iterator[Finding]:
     """Boxes past the frame, and boxes that are there twice. In YOLO text these are left out, and
     reported there."""
     table = dataset.labels
-    counts = np.diff(table.starts)
-    sizes = np.repeat(table.sizes[:, ::-1], counts, 0)  # (objects, 2) width, height
+    sizes = table.sizes[table.image_of, ::-1]  # (objects, 2) width, height
     low, high = table.boxes[:, :2], table.boxes[:, 2:]
     past = np.concatenate((-low, high - sizes), 1).max(1)  # pixels
-    outside = (low >= sizes).any(1) | (high <= 0).any(1)
-    for kind, chosen, words in (
-        ("box_outside_frame", outside, "lies outside the image"),
-        ("box_past_frame", (past > PAST_FRAME) & ~outside, "reaches {:.3g} px past the frame"),
-    ):
-        problems = (
-            (k, f"the box {words.format(past[k])} of {sizes[k, 0]}x{sizes[k, 1]} px")
-            for k in np.flatnonzero(chosen).tolist()
-        )
-        severity = "fault" if kind == "box_outside_frame" else "warning"
-        yield from of_objects(severity, kind, split, dataset, problems)
-    image = np.repeat(np.arange(len(counts)), counts)
-    rows = np.column_stack((image, table.classes, table.crowd, table.boxes))
+    outside = np.any((low >= sizes) | (high <= 0), 1)
+    rows = np.column_stack((table.image_of, table.classes, table.crowd, table.boxes))
     _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-    again = np.flatnonzero(first[inverse.ravel()] != np.arange(len(rows))).tolist()
-    twice = ((k, "duplicate of an earlier object") for k in again)
-    yield from of_objects("warning", "duplicate_box", split, dataset, twice)
+    again = first[inverse.ravel()] != np.arange(len(rows))
+
+    def lies_outside(k: int) -> str:
+        return f"the box lies outside the image of {sizes[k, 0]}x{sizes[k, 1]} px"
+
+    def reaches_past(k: int) -> str:
+        return f"the box reaches {past[k]:.3g} px past the frame of {sizes[k, 0]}x{sizes[k, 1]} px"
+
+    def is_twice(k: int) -> str:
+        return "duplicate of an earlier object"
+
+    past_frame = (past > PAST_FRAME) & ~outside
+    yield from of_objects("fault", "box_outside_frame", split, dataset, outside, lies_outside)
+    yield from of_objects("warning", "box_past_frame", split, dataset, past_frame, reaches_past)
+    yield from of_objects("warning", "duplicate_box", split, dataset, again, is_twice)
 
 
 def of_objects(
@@ -100,12 +100,15 @@ def of_objects(
     kind: str,
     split: str,
     dataset: DetectionDataset,
-    problems: Iterable[tuple[int, str]],
+    chosen: np.ndarray,
+    problem: Callable[[int], str],
 ) -> Iterator[Finding]:
-    """Findings about objects of a split. problems: number in the split's label table, sentence."""
-    table = dataset.labels
-    for k, problem in problems:
-        i = table.image_of(k)
+    """Findings about the objects of a split where `chosen` (N,) is true. problem: the sentence on
+    object k."""
+    table, images = dataset.labels, dataset.labels.image_of.tolist()
+    for k in np.flatnonzero(chosen).tolist():
+        i = images[k]
         source, box = dataset.sources[i], tuple(table.boxes[k].tolist())
         place = source.places[k - int(table.starts[i])]
-        yield Finding(severity, kind, split, source.file, place, problem, dataset.files[i], box)
+        about = source.file, split, place, dataset.files[i], box
+        yield Finding(severity, kind, problem(k), *about)

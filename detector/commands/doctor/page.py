@@ -1,13 +1,11 @@
 """The diagnosis as one HTML file that needs nothing else."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 
-from boltbox.detector.commands.doctor.finding import SEVERITIES, Diagnosis, Finding, by_kind
+from boltbox.detector.commands.doctor.finding import Diagnosis, Finding, by_kind
 from boltbox.detector.commands.doctor.image_file import standard_error
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.report.charts import draw_labels
@@ -28,7 +26,7 @@ def write_diagnosis(
     that have most of them.
 
     Args:
-        path: of the HTML file; its folder is made.
+        path: of the HTML file; beside it comes plots/labels.png.
         diagnosis: of the data set.
         datasets: by split, for the picture of the labels and the boxes in the cut-outs.
     """
@@ -38,33 +36,19 @@ def write_diagnosis(
         for i, image in enumerate(dataset.files)
     }
     folder = common_folder([f.file for f in diagnosis.findings if f.file])
-    with TemporaryDirectory() as scratch:
-        picture = Path(scratch) / "labels.png"
-        if datasets:
-            draw_labels(datasets, diagnosis.statistics["image_size"], picture)
-        sections = [_counts(diagnosis, folder)]
-        sections += _labels(diagnosis.statistics, [picture] if picture.exists() else [])
-        for group in by_kind(diagnosis.findings):
-            sections.append(_findings(group, labels, folder))
-        write_page(path, f"Doctor: {diagnosis.source}", sections)
-
-
-def _counts(diagnosis: Diagnosis, folder: str) -> Section:
-    counts = [f"{diagnosis.count(severity)} {severity}s" for severity in SEVERITIES]
-    text = [", ".join(counts) if diagnosis.findings else "Nothing was found."]
-    return Section("Findings", [*text, *([f"Files are in {folder}"] if folder else [])])
-
-
-def _labels(statistics: Mapping[str, Any], pictures: Sequence[Path]) -> Iterator[Section]:
-    """Tables of splits and of classes."""
-    splits = statistics.get("splits", {})
-    if splits:
+    text = [diagnosis.totals(), *([f"Files are in {folder}"] if folder else [])]
+    sections, values = [Section("Findings", text)], diagnosis.statistics
+    if splits := values.get("splits"):
+        picture = path.parent / "plots/labels.png"
+        draw_labels(datasets, values["image_size"], picture)
         rows = [(split, *(counts[c] for c in SPLIT_COLUMNS)) for split, counts in splits.items()]
-        text = ["Background: images without objects."]
-        yield Section("Labels", text, [("split", *SPLIT_COLUMNS), *rows], pictures)
+        text, table = ["Background: images without objects."], [("split", *SPLIT_COLUMNS), *rows]
+        sections.append(Section("Labels", text, table, [picture] if picture.exists() else []))
         counts = [of_split["class_counts"] for of_split in splits.values()]
-        table = [("class", *splits), *zip(statistics["names"], *counts, strict=True)]
-        yield Section("Classes", table=table)
+        table = [("class", *splits), *zip(values["names"], *counts, strict=True)]
+        sections.append(Section("Classes", table=table))
+    sections += [_findings(group, labels, folder) for group in by_kind(diagnosis.findings)]
+    write_page(path, f"Doctor: {diagnosis.source}", sections)
 
 
 def _findings(

@@ -44,11 +44,7 @@ def repair(
 
     Returns:
         A line for each repair, as in repairs.txt.
-
-    Raises:
-        InputError: the folder is not empty or lies within the data set.
     """
-    check_folder(file, datasets, folder)
     left_out = ("unusable_split", "orphan_label_file")
     done = [f"left out {f}" for f in diagnosis.findings if f.kind in left_out]
     places: dict[str, str] = {}

@@ -40,7 +40,7 @@ def statistics(
     for split, dataset in datasets.items():
         sizes, counted = dataset.object_sizes(image_size), ~dataset.labels.crowd
         counts = dataset.class_counts()[: len(names)].tolist()  # the rest is a finding of its own
-        images = np.repeat(np.arange(len(dataset)), np.diff(dataset.labels.starts))[counted]
+        images = dataset.labels.image_of[counted]
         values["splits"][split] = {
             "images": len(dataset),
             "boxes": int(counted.sum()),
@@ -57,38 +57,39 @@ def statistics(
 
 def _classes(split: str, counts: list[int], names: list[str], trained: bool) -> Iterator[Finding]:
     """Classes without objects, and, of the split that is trained on, with few."""
-    present = [(count, name) for count, name in zip(counts, names, strict=True) if count]
-    missing = [name for count, name in zip(counts, names, strict=True) if not count]
+    pairs = sorted(zip(counts, names, strict=True))
+    missing = [name for count, name in pairs if not count]
     if missing:
         more = f" and {len(missing) - LISTED} more" if len(missing) > LISTED else ""
         problem = (
             f"{len(missing)} of {len(names)} classes without an example in {split}:"
             f" {', '.join(missing[:LISTED])}{more}"
         )
-        yield Finding("warning", "class_without_examples", split, "", "", problem)
-    (least, rare), (most, common) = min(present, default=(1, "")), max(present, default=(1, ""))
-    if trained and most >= UNEVEN * least:
+        yield Finding("warning", "class_without_examples", problem, split=split)
+    if not trained:
+        return
+    (least, rare), (most, common) = pairs[len(missing)], pairs[-1]
+    if most >= UNEVEN * least:
         severity = "warning" if most >= VERY_UNEVEN * least else "note"
         problem = (
             f"'{common}' has {most} boxes, '{rare}' has {least}, {most / least:.0f} to 1; "
             "--data.image_weights true draws images of rare classes more often"
         )
-        yield Finding(severity, "class_imbalance", split, "", "", problem)
+        yield Finding(severity, "class_imbalance", problem, split=split)
 
 
 def _tiny_boxes(
     split: str, dataset: DetectionDataset, sizes: np.ndarray, image_size: int
 ) -> Iterator[Finding]:
     """Boxes that the augmentation drops."""
-    problems = (
-        (
-            k,
-            f"the box is {sizes[k, 0]:.1f}x{sizes[k, 1]:.1f} px at --data.image_size"
-            f" {image_size}; the augmentation drops boxes of {TINY:g} px or less",
-        )
-        for k in np.flatnonzero((sizes <= TINY).any(1) & ~dataset.labels.crowd).tolist()
+    tiny = (sizes <= TINY).any(1) & ~dataset.labels.crowd
+    yield from of_objects(
+        *("warning", "tiny_box", split, dataset, tiny),
+        lambda k: (
+            f"the box is {sizes[k, 0]:.1f}x{sizes[k, 1]:.1f} px at --data.image_size {image_size};"
+            f" the augmentation drops boxes of {TINY:g} px or less"
+        ),
     )
-    yield from of_objects("warning", "tiny_box", split, dataset, problems)
 
 
 def _small_objects(split: str, sizes: np.ndarray, image_size: int) -> Iterator[Finding]:
@@ -102,4 +103,4 @@ def _small_objects(split: str, sizes: np.ndarray, image_size: int) -> Iterator[F
             f" --data.image_size {enough} the median object fills one; --model.network.size p2 has"
             " cells of 4 px"
         )
-        yield Finding("warning", "small_objects", split, "", "", problem)
+        yield Finding("warning", "small_objects", problem, split=split)

@@ -18,7 +18,7 @@ OPTIONS = {
 }
 
 
-def import_hyp(file: str, out: str | None = None) -> None:
+def import_hyp(file: Path, out: Path | None = None) -> None:
     """Make an overlay for `fit --config` of a YOLOv5 file of hyper-parameters, hyp*.yaml.
 
     Every key becomes the option that has its meaning here, or is reported. The file stays as it is,
@@ -32,17 +32,16 @@ def import_hyp(file: str, out: str | None = None) -> None:
         InputError: the file cannot be read, holds something else or an unknown key or a value that
             is no number, or the overlay is there already.
     """
-    source = Path(file)
-    values = read_map(source, "lr0: 0.01, as in a hyp*.yaml of YOLOv5")
+    values = read_map(file, "lr0: 0.01, as in a hyp*.yaml of YOLOv5")
     unknown = [f"'{key}' ({nearest(key, OPTIONS)})" for key in values if key not in OPTIONS]
     if unknown:
-        raise InputError(f"{source}: {', '.join(unknown)}: no hyper-parameter of YOLOv5")
-    target = Path(out) if out else Path(f"{source.stem}_boltbox.yaml")
+        raise InputError(f"{file}: {', '.join(unknown)}: no hyper-parameter of YOLOv5")
+    target = out or Path(f"{file.stem}_boltbox.yaml")
     if target.exists():
         raise InputError(
             f"{target}: already exists and is not overwritten; give another name with --out"
         )
-    numbers = {key: as_number(value, f"{source}: {key}") for key, value in values.items()}
+    numbers = {key: as_number(value, f"{file}: {key}") for key, value in values.items()}
     anchors = round(numbers.pop("anchors", 0))
     options: dict[str, float | str] = {}
     if "lr0" in numbers:
@@ -53,10 +52,10 @@ def import_hyp(file: str, out: str | None = None) -> None:
         option: numbers[key] for key, option in OPTIONS.items() if option and key in numbers
     }
     train = f"{program()} fit --config configs/yolov5.yaml --config {target} --data.dataset FILE"
-    comments = [f"{source.name}, a hyper-parameter file of YOLOv5, as an overlay:", f"  {train}"]
+    comments = [f"{file.name}, a hyper-parameter file of YOLOv5, as an overlay:", f"  {train}"]
     text = overlay_text(options, comments)
     write_atomically(target, text)
-    rank_zero_print(f"{target} holds {source} as options of fit; train with it: {train}")
+    rank_zero_print(f"{target} holds {file} as options of fit; train with it: {train}")
 
 
 def overlay_text(options: Mapping[str, float | str], comments: Sequence[str]) -> str:

@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from jsonargparse.typing import PositiveFloat, PositiveInt
 
@@ -59,8 +59,7 @@ class Evolution:
         return self.population * self.generations
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """How a study searches.
 
     Attributes:
@@ -72,10 +71,10 @@ class Plan:
     """
 
     genes: tuple[Gene, ...]
-    evolve: Evolution = field(default_factory=Evolution)
+    evolve: Evolution
     start: tuple[Mapping[str, float], ...] = ()
     seed: int = 0
-    fixed: Mapping[str, float] = field(default_factory=dict)
+    fixed: Mapping[str, float] = {}
 
 
 def planned(configuration: Mapping[str, Any]) -> tuple[Plan, dict[str, Any], dict[str, Any]]:

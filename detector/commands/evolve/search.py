@@ -1,13 +1,12 @@
 """The command `evolve`: what it prints, logs, and leaves in its folder."""
 
-import csv
 import io
 import statistics
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
-import lightning as L
 import optuna
 import yaml
 from optuna.exceptions import StorageInternalError
@@ -18,11 +17,12 @@ from boltbox.detector.commands.evolve.plan import Evolution, Plan, planned
 from boltbox.detector.commands.evolve.sampler import best, ended, number, seconds
 from boltbox.detector.commands.evolve.space import Gene
 from boltbox.detector.commands.evolve.study import FILE, Study
-from boltbox.detector.commands.evolve.training import Workers, environments
+from boltbox.detector.commands.evolve.training import environments, train_all
 from boltbox.detector.commands.training_process import prepare
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.report.table import number as metric
 from boltbox.detector.system.atomic_file import not_fatal, write_atomically
+from boltbox.detector.system.csv_table import write_table
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.signals import exit_on_signals
@@ -30,18 +30,15 @@ from boltbox.detector.training.module import Detector
 from boltbox.detector.training.trainer import Trainer
 
 METRICS = {  # YOLOv5's columns, in its order, and what they are called here
-    "metrics/precision": "P",
-    "metrics/recall": "R",
-    "metrics/mAP_0.5": "mAP50",
-    "metrics/mAP_0.5:0.95": "mAP50-95",
+    "metrics/precision": "val/P",
+    "metrics/recall": "val/R",
+    "metrics/mAP_0.5": "val/mAP50",
+    "metrics/mAP_0.5:0.95": "val/mAP50-95",
     "val/box_loss": "val/box_loss",
     "val/obj_loss": "val/obj_loss",
     "val/cls_loss": "val/cls_loss",
 }
 DEFAULT = Evolution()
-PICTURES = ("evolve.png", "fitness.png", "importances.png")
-DPI = 110
-OURS = ("generation", "trial", "state", "fitness", "seconds", "reason")
 
 
 def run_evolution(
@@ -61,7 +58,7 @@ def run_evolution(
     study.begin(settings)
     shared = folder / "config.yaml"
     write_atomically(shared, yaml.safe_dump(config, sort_keys=False))
-    on_gpu = isinstance(trainer.accelerator, L.pytorch.accelerators.CUDAAccelerator)
+    on_gpu = trainer.strategy.root_device.type == "cuda"
     variables = environments(plan.evolve.workers, trainer.num_devices if on_gpu else 0)
     fit = [*trainer.train, "--config", str(shared)]
     if len(variables) > 1 and datamodule.cache == "auto":
@@ -95,7 +92,7 @@ def run_evolution(
     )
     try:
         with exit_on_signals():
-            Workers(study, plan, fit, variables, on_end).run()
+            train_all(study, plan, fit, variables, on_end)
         write_outputs(study, plan)
     except StorageInternalError as e:
         raise InputError(f"{folder / FILE}: {e}; --run {folder} continues it") from None
@@ -106,12 +103,13 @@ def write_outputs(study: Study, plan: Plan) -> None:
     """Write all files again; one that cannot be written is reported, and evolution continues.
 
     evolve.csv: a row for each individual that has ended. YOLOv5's columns come first: its seven
-    metrics, then the genes by its names; what reads its file reads this one. Then `OURS`.
+    metrics, then the genes by its names; what reads its file reads this one.
     hyp_evolved.yaml: the best individual's values, an overlay for `fit`; not there while none is
     done. evolve.png, fitness.png, importances.png: see `_pictures`; not there while none is done.
     """
     found = ended(study.individuals())
-    files: dict[str, str | bytes] = {"evolve.csv": _table(plan.genes, found)}
+    write_table(study.folder / "evolve.csv", [_row(plan.genes, trial) for trial in found])
+    files: dict[str, str | bytes] = {}
     if winner := best(found):
         files["hyp_evolved.yaml"] = _evolved(plan, found, winner)
         files |= _pictures(study.optuna)
@@ -120,18 +118,18 @@ def write_outputs(study: Study, plan: Plan) -> None:
             write_atomically(study.folder / name, content)
 
 
-def _table(genes: Sequence[Gene], found: Sequence[FrozenTrial]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*METRICS, *(g.name for g in genes), *OURS])
-    for trial in found:
-        about, values = trial.user_attrs, trial.params
-        metrics = [about.get("metrics", {}).get(name) for name in METRICS.values()]
-        used = [g.used(values[g.name]) if g.name in values else None for g in genes]
-        state = "failed" if trial.value is None else "done"
-        ours = about.get("generation"), number(trial), state, trial.value, round(seconds(trial), 1)
-        writer.writerow([*metrics, *used, *ours, about.get("reason")])
-    return text.getvalue()
+def _row(genes: Sequence[Gene], trial: FrozenTrial) -> dict[str, Any]:
+    about = trial.user_attrs
+    return {
+        **{column: about.get("metrics", {}).get(name) for column, name in METRICS.items()},
+        **{gene.name: trial.params[gene.name] for gene in genes},
+        "generation": about["generation"],
+        "trial": number(trial),
+        "state": "failed" if trial.value is None else "done",
+        "fitness": trial.value,
+        "seconds": round(seconds(trial), 1),
+        "reason": about.get("reason"),
+    }
 
 
 def _evolved(plan: Plan, found: Sequence[FrozenTrial], winner: FrozenTrial) -> str:
@@ -147,7 +145,7 @@ def _evolved(plan: Plan, found: Sequence[FrozenTrial], winner: FrozenTrial) -> s
 
 
 def _pictures(study: optuna.Study) -> dict[str, bytes]:
-    """PICTURES as PNG.
+    """The pictures as PNG.
 
     evolve.png: fitness over the value of each gene, later trials darker. fitness.png: fitness by
     trial, and the best so far. importances.png: how much each gene decides whether an individual is
@@ -161,14 +159,14 @@ def _pictures(study: optuna.Study) -> dict[str, bytes]:
     files = {}
     pyplot.switch_backend("agg")
     with pyplot.rc_context():  # Optuna sets pyplot's style for good
-        axes = (
-            plots.plot_slice(study, target_name="fitness"),
-            plots.plot_optimization_history(study, target_name="fitness"),
-            plots.plot_param_importances(study, evaluator=evaluator),
-        )
-        for name, axis in zip(PICTURES, axes, strict=True):
+        axes = {
+            "evolve.png": plots.plot_slice(study, target_name="fitness"),
+            "fitness.png": plots.plot_optimization_history(study, target_name="fitness"),
+            "importances.png": plots.plot_param_importances(study, evaluator=evaluator),
+        }
+        for name, axis in axes.items():
             figure, file = np.ravel(axis)[0].figure, io.BytesIO()
-            figure.savefig(file, dpi=DPI, format="png", bbox_inches="tight")
+            figure.savefig(file, dpi=110, format="png", bbox_inches="tight")
             pyplot.close(figure)
             files[name] = file.getvalue()
     return files

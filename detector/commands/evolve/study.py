@@ -88,14 +88,13 @@ class Study:
         Raises:
             InputError: it was begun with other options; it names one.
         """
-        begun = self.optuna.user_attrs.get("settings")
-        if begun is None:
-            self.optuna.set_user_attr("settings", settings)
-        for option, (was, now) in differences([begun or settings, settings]).items():
+        begun = self.optuna.user_attrs.get("settings", settings)
+        for option, (was, now) in differences([begun, settings]).items():
             raise InputError(
                 f"{self.folder} was begun with other options: {option} is {was} in it and {now}"
                 " here; give the same, or another --run"
             )
+        self.optuna.set_user_attr("settings", settings)
 
     def individuals(self) -> list[FrozenTrial]:
         """Those that have ended or are being trained now."""

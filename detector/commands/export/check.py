@@ -81,12 +81,12 @@ def check(exported: Exported, decoded: Decoded, images: Sequence[np.ndarray]) ->
 def _matched(got: NMSResult, right: NMSResult, least: float) -> tuple[Tensor, Tensor]:
     """Indices into both of the right detections that were got, each by the one of its class that
     overlaps it most."""
-    if not len(got.scores) or not len(right.scores):
-        return torch.zeros(0, dtype=torch.long), torch.zeros(0, dtype=torch.long)
     # a network that has learned little has boxes without area
     pixel = got.boxes.new_tensor([-1.0, -1.0, 1.0, 1.0])
     overlap = box_iou(got.boxes + pixel, right.boxes + pixel)
     overlap = overlap * (got.classes[:, None] == right.classes[None])
+    # a row of zeros: nothing may have been got
+    overlap = torch.cat((overlap, overlap.new_zeros(1, len(right.scores))))
     best, index = overlap.max(0)
     chosen = (best >= least).nonzero(as_tuple=True)[0]
     return index[chosen], chosen

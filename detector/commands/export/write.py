@@ -15,8 +15,8 @@ from torch import nn
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.transforms.letterbox import letterbox
-from boltbox.detector.inference.exported import INPUT, OUTPUT, Metadata, need
-from boltbox.detector.system.errors import InputError
+from boltbox.detector.inference.exported import INPUT, OUTPUT, Metadata
+from boltbox.detector.system.errors import InputError, need
 
 
 @contextlib.contextmanager
@@ -89,7 +89,7 @@ def onnx_model(graph: nn.Module, metadata: Metadata, opset: int | None) -> Any:
         height, width = (torch.export.Dim(name, min=2, max=4096) for name in ("h", "w"))
         shapes = {INPUT: {0: batch, 2: metadata.stride * height, 3: metadata.stride * width}}
     with torch.no_grad():
-        program = torch.onnx.export(
+        return torch.onnx.export(
             torch.export.export(graph, (images,), dynamic_shapes=shapes),
             (),
             dynamo=True,
@@ -97,9 +97,7 @@ def onnx_model(graph: nn.Module, metadata: Metadata, opset: int | None) -> Any:
             input_names=[INPUT],
             output_names=[OUTPUT],
             verbose=False,
-        )
-    assert program is not None
-    return program.model_proto
+        ).model_proto
 
 
 def _save_onnx(model: Any, metadata: Metadata, path: Path) -> None:
@@ -119,13 +117,11 @@ def _quantised_onnx(plain: Path, metadata: Metadata, calibration: Sequence[str])
     from onnxruntime import quantization
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    class Reader(quantization.CalibrationDataReader):
-        def __init__(self) -> None:
-            self.batches = batches(calibration, metadata)
+    feeds = ({INPUT: batch} for batch in batches(calibration, metadata))
 
+    class Reader(quantization.CalibrationDataReader):
         def get_next(self) -> dict[str, np.ndarray] | None:
-            batch = next(self.batches, None)
-            return None if batch is None else {INPUT: batch}
+            return next(feeds, None)
 
     prepared, done = plain.with_name("prepared.onnx"), plain.with_name("done.onnx")
     quant_pre_process(plain, prepared, skip_symbolic_shape=True)

@@ -41,11 +41,11 @@ class VocXml(PerImageFormat):
         for split, globs in SPLIT_GLOBS.items():
             names = [*globs, "trainval"] if split == "train" else globs
             files = [file for name in names for file in sorted(main.glob(f"{name}.txt"))]
-            places = [(at, name) for name in globs for at in (images, root)]
-            within = [folder for at, name in places for folder in sorted(at.glob(name))]
-            lists |= {split: files[:1]} if files else {}
-            found = next(filter(has_xml, within), None)
-            folders |= {split: [found]} if found else {}
+            within = [at for n in globs for top in (images, root) for at in sorted(top.glob(n))]
+            if files:
+                lists[split] = files[:1]
+            if found := next(filter(has_xml, within), None):
+                folders[split] = [found]
         if lists and any(isdir(root / name) for name in _ANNOTATIONS):
             return lists
         return folders or ({"train": [images]} if has_xml(images) else {})

@@ -87,8 +87,10 @@ def parse_yolo(text: str) -> Iterator[LabelObject]:
             yield LabelObject(f"line {number}", -1, NO_BOX, "not a number")
             continue
         problem = _problem(float(fields[0]), values)
-        polygons = [values[1:].reshape(-1, 2)] if len(values) > 5 and not problem else []
-        box = _around(polygons[0]) if polygons else values[1:]
+        polygons, box = [], values[1:]
+        if len(values) > 5 and not problem:
+            polygons = [box.reshape(-1, 2)]
+            box = xyxy_to_cxcywh(np.concatenate((polygons[0].min(0), polygons[0].max(0))))
         key = (values[0], *box.tolist())
         if not problem and min(box[2:]) < LEAST_SIDE:
             problem = "zero width or height"
@@ -115,8 +117,3 @@ def _problem(number: float, values: np.ndarray) -> str:
     if number != int(number) or number > 2**24:  # from there on float32 leaves integers out
         return f"class {number} is not an integer"
     return ""
-
-
-def _around(points: np.ndarray) -> np.ndarray:
-    """cx, cy, w, h of the box around points (k, 2)."""
-    return xyxy_to_cxcywh(np.concatenate((points.min(0), points.max(0))))

@@ -83,10 +83,12 @@ class Pictures:
         files = [image for image in self.images if isinstance(image, str | Path)]
         of_files = iter(image_sizes(files))
         sizes = [i.shape[:2] if isinstance(i, np.ndarray) else next(of_files) for i in self.images]
-        usable = [i for i, size in enumerate(sizes) if not isinstance(size, str)]
-        for image, size in zip(self.images, sizes, strict=True):
+        usable = []
+        for i, size in enumerate(sizes):
             if isinstance(size, str):
-                self._leave_out(f"{image}: {size}")
+                self._leave_out(f"{self.images[i]}: {size}")
+            else:
+                usable.append(i)
         known = np.array([sizes[i] for i in usable]).reshape(-1, 2)
         batches, self.shapes[usable] = inputs.batches(known, batch_size)
         self.batches = [[usable[i] for i in batch] for batch in batches]

@@ -38,11 +38,9 @@ def tile_starts(length: int, tile: int, overlap: float) -> np.ndarray:
 
 def tile_windows(height: int, width: int, tile: int, overlap: float) -> np.ndarray:
     """(n, 4) int64 windows x1, y1, x2, y2 of equal size that cover an image, row by row."""
-    rows, columns = np.meshgrid(
-        tile_starts(height, tile, overlap), tile_starts(width, tile, overlap), indexing="ij"
-    )
-    low = np.stack((columns.ravel(), rows.ravel()), 1)
-    return np.concatenate((low, low + np.array((min(tile, width), min(tile, height)))), 1)
+    tops, lefts = (tile_starts(side, tile, overlap) for side in (height, width))
+    w, h = min(tile, width), min(tile, height)
+    return np.array([(x, y, x + w, y + h) for y in tops for x in lefts])
 
 
 def merge(

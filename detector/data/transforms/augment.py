@@ -101,7 +101,7 @@ class Augment:
     def options(self) -> dict[str, Any]:
         """The arguments as plain values, as they stand in config.yaml."""
         after = {
-            place: [OwnTransform(t, place, False).description() for t in own]
+            place: [_description(transform) for transform in own]
             for place, own in self.after.items()
         }
         return asdict(replace(self, after={})) | {"after": after}
@@ -217,14 +217,15 @@ class OwnTransform:
     def _name(self) -> str:
         return f"data.augment.after.{self.place}: {_import_path(self.transform)}"
 
-    def description(self) -> str | dict[str, Any]:
-        """As it stands in config.yaml: an import path, or class_path and init_args as far as its
-        attributes tell them."""
-        if inspect.isroutine(self.transform):
-            return _import_path(self.transform)
-        names = inspect.signature(type(self.transform).__init__).parameters  # type: ignore[misc]
-        values = {name: value for name, value in vars(self.transform).items() if name in names}
-        return {"class_path": _import_path(self.transform), "init_args": values}
+
+def _description(transform: object) -> str | dict[str, Any]:
+    """As it stands in config.yaml: an import path, or class_path and init_args as far as its
+    attributes tell them."""
+    if inspect.isroutine(transform):
+        return _import_path(transform)
+    names = inspect.signature(type(transform).__init__).parameters
+    values = {name: value for name, value in vars(transform).items() if name in names}
+    return {"class_path": _import_path(transform), "init_args": values}
 
 
 def _import_path(transform: object) -> str:
@@ -258,9 +259,7 @@ class TrainSamples:
         return len(self.images)
 
     def __getitem__(self, key: Key) -> Sample:
-        rng = np.random.default_rng(
-            np.random.SeedSequence((self.seed, 1, key.epoch, key.index, key.repeat))
-        )
+        rng = np.random.default_rng((self.seed, 1, key.epoch, key.index, key.repeat))
         last = self.last_from is not None and key.epoch >= self.last_from
         steps = self.last_steps if last else self.steps
 

@@ -93,14 +93,8 @@ def _span(low: int, high: int, gain: float, shift: float, n: int) -> tuple[int, 
 
     s1 = min(max(math.floor((low - shift) / gain), 0), n - 1)
     s2 = max(min(math.ceil((high - shift) / gain), n), s1 + 1)
-    s1, d1 = (
-        _roundest(range(s1, max(s1 - SLACK, 0) - 1, -1), gain, shift) if s1 else (0, round(shift))
-    )
-    s2, d2 = (
-        _roundest(range(s2, min(s2 + SLACK, n) + 1), gain, shift)
-        if s2 < n
-        else (n, round(n * gain + shift))
-    )
+    s1, d1 = _roundest(range(s1, max(s1 - SLACK, 0) - 1, -1), gain, shift)
+    s2, d2 = _roundest(range(s2, min(s2 + SLACK, n) + 1), gain, shift)
     return s1, s2, min(d1, low), max(d2, high)
 
 
@@ -183,26 +177,6 @@ class Letterbox:
     def __call__(self, sample: Sample, rng: object = None, partner: object = None) -> Sample:
         height, width = self.shapes[sample.index].tolist()
         return letterbox_sample(sample, (height, width), scaleup=True)
-
-
-def batch_shapes(
-    shapes: np.ndarray, batch: np.ndarray, size: int, stride: int, pad: float
-) -> np.ndarray:
-    """The least rectangle for each batch of images of like aspect ratio.
-
-    Args:
-        shapes: (n, 2) height and width of every image, sorted by height / width.
-        batch: (n,) number of the batch that each belongs to, ascending from 0.
-        size: longer side in pixels; stride: sides become multiples of it; pad: extra, in strides.
-
-    Returns:
-        (batches, 2) int64 height and width in pixels.
-    """
-    ratio = shapes[:, 0] / shapes[:, 1]
-    starts = np.flatnonzero(np.diff(batch, prepend=-1))
-    low, high = np.minimum.reduceat(ratio, starts), np.maximum.reduceat(ratio, starts)
-    unit = np.column_stack((high, 1 / low)).clip(max=1)
-    return np.ceil(unit * size / stride + pad).astype(np.int64) * stride
 
 
 def round_up(size: int, stride: int) -> int:

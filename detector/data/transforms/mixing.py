@@ -6,6 +6,7 @@ import cv2
 import numpy as np
 
 from boltbox.detector.data.sample import Sample
+from boltbox.detector.data.transforms.colour import flip
 from boltbox.detector.data.transforms.letterbox import LazyImage, letterbox_sample
 from boltbox.detector.model.boxes import area_xyxy, clip_xyxy
 
@@ -65,29 +66,19 @@ def copy_paste(sample: Sample, candidates: Sequence[int]) -> Sample:
         sample: its objects with polygons can be copied.
         candidates: numbers of the objects to try, in this order.
     """
-    height, width = sample.size
-    n, classes, polygons = len(sample.boxes), list(sample.classes), list(sample.parts())
-    # the first n are there
-    boxes = np.concatenate((sample.boxes, np.empty((len(candidates), 4), np.float32)))
-    mask = np.zeros((height, width), np.uint8)
+    mirrored, boxes, pasted = flip(sample, 1), sample.boxes, list[int]()
+    mask = np.zeros(sample.size, np.uint8)
     for i in candidates:
-        if not polygons[i]:
-            continue
-        x1, y1, x2, y2 = sample.boxes[i]
-        mirrored = np.array((width - x2, y1, width - x1, y2), np.float32)
-        if (_covered(mirrored, boxes[:n]) < MAX_COVERED).all():
-            boxes[n] = mirrored
-            n += 1
-            classes.append(sample.classes[i])
-            cv2.drawContours(
-                mask, [part.astype(np.int32) for part in polygons[i]], -1, 1, cv2.FILLED
-            )
-            polygons.append(
-                [np.column_stack((width - part[:, 0], part[:, 1])) for part in polygons[i]]
-            )
-    image = np.where(mask[:, ::-1, None] > 0, sample.image[:, ::-1], sample.image)
+        if sample.polygons[i] and (_covered(mirrored.boxes[i], boxes) < MAX_COVERED).all():
+            boxes = np.vstack((boxes, mirrored.boxes[i]))
+            pasted.append(i)
+            outline = [part.astype(np.int32) for part in sample.polygons[i]]
+            cv2.drawContours(mask, outline, -1, 1, cv2.FILLED)
     return sample.replace(
-        image=image, boxes=boxes[:n].copy(), classes=np.array(classes), polygons=polygons
+        image=np.where(mask[:, ::-1, None] > 0, mirrored.image, sample.image),
+        boxes=boxes,
+        classes=np.concatenate((sample.classes, sample.classes[pasted])),
+        polygons=sample.polygons + [mirrored.polygons[i] for i in pasted],
     )
 
 

@@ -84,7 +84,7 @@ def test_a_file_name_that_is_no_text(tmp_path: Path) -> None:
 
 def test_nothing_found_and_nothing_known(tmp_path: Path) -> None:
     read = page(tmp_path, [], {})
-    assert "Nothing was found" in read.text
+    assert "nothing found" in read.text
 
 
 def test_a_page_is_never_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ import cli
 from boltbox.detector.commands.doctor.examine import diagnose as examine
 from boltbox.detector.commands.doctor.examine import open_splits
 from boltbox.detector.commands.doctor.finding import Diagnosis
-from boltbox.detector.commands.doctor.repair import repair
+from boltbox.detector.commands.doctor.repair import check_folder, repair
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.system.errors import InputError
@@ -407,7 +407,7 @@ def test_folders_that_are_refused(tmp_path: Path, place: str, word: str) -> None
     (tmp_path / "link").symlink_to(tmp_path / "source")
     before = tree(tmp_path)
     with pytest.raises(InputError, match=word):
-        repair(*diagnose(tmp_path / "source"), tmp_path / place)
+        check_folder(*diagnose(tmp_path / "source")[:2], tmp_path / place)
     assert tree(tmp_path) == before
 
 

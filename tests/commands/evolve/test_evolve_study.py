@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from boltbox.detector.commands.evolve.sampler import ended, number
 from boltbox.detector.commands.evolve.search import write_outputs
 from boltbox.detector.commands.evolve.space import YOLOV5_GENES
 from boltbox.detector.commands.evolve.study import Outcome, Study
-from boltbox.detector.commands.evolve.training import Workers
+from boltbox.detector.commands.evolve.training import _record, train_all
 
 GENES = (YOLOV5_GENES["scale"], YOLOV5_GENES["lr0"]._replace(log=True), YOLOV5_GENES["anchors"])
 START = {"scale": 0.1, "lr0": 0.05, "anchors": 9}
@@ -46,7 +45,9 @@ def search(folder: Path, plan: Plan = PLAN, stop: int | None = None) -> Study:
     study.begin({})
     while len(ended(study.individuals())) < (stop or plan.evolve.size):
         trial = study.ask(plan)
-        study.tell(trial, Outcome(fitness(trial.params), metrics={"mAP50": 0.625, "P": 0.75}))
+        study.tell(
+            trial, Outcome(fitness(trial.params), metrics={"val/mAP50": 0.625, "val/P": 0.75})
+        )
     return study
 
 
@@ -65,7 +66,7 @@ def test_the_genetic_algorithm_continues_as_if_it_had_not_been_interrupted(tmp_p
 
 def test_the_sampler_of_optuna(tmp_path: Path) -> None:
     """Individuals differ, within the bounds, whole where they should be; the first are given."""
-    individuals = found(search(tmp_path, replace(PLAN, evolve=replace(EVOLUTION, sampler="tpe"))))
+    individuals = found(search(tmp_path, PLAN._replace(evolve=replace(EVOLUTION, sampler="tpe"))))
     assert individuals[0][2] == START
     assert len({tuple(values.values()) for _, _, values, _ in individuals}) >= 11
     for _, _, values, _ in individuals:
@@ -92,11 +93,7 @@ def test_an_individual_of_a_dead_command_is_retried(
     study.tell(again, Outcome(0.5))
     with pytest.raises(study_module.optuna.exceptions.UpdateFinishedTrialError):
         seemed_dead.tell(trial, Outcome(0.1))
-    late = SimpleNamespace(trial=trial, environment={}, poll=lambda: Outcome(0.1))
-    workers = Workers(seemed_dead, PLAN, [], [], lambda ended: pytest.fail("it is another's"))
-    workers.trainings.append(late)  # type: ignore[arg-type]
-    workers._look_at(late)  # type: ignore[arg-type]
-    assert workers.free == [{}]
+    _record(seemed_dead, trial, Outcome(0.1), lambda ended: pytest.fail("it is another's"))
     assert [(number(t), t.value) for t in study.individuals()][5:] == [(5, 0.5)]
 
 
@@ -123,7 +120,7 @@ def rows(folder: Path) -> list[dict[str, str]]:
 
 def test_outputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The table with YOLOv5's columns first, and the best as an overlay that `fit` takes."""
-    plan = replace(PLAN, fixed={"model.loss.obj": 0.7, "early_stop.patience": 12})
+    plan = PLAN._replace(fixed={"model.loss.obj": 0.7, "early_stop.patience": 12})
     study = search(tmp_path, plan, stop=7)
     study.ask(plan)  # one that is being trained
     write_outputs(study, plan)
@@ -193,13 +190,12 @@ if a < 0.1:
 if a < 0.2:
     os.kill(os.getpid(), signal.SIGKILL)
 open(run + "/checkpoints/best.ckpt", "w")
-table = "epoch,val/fitness,val/box_loss\\n0,0.1,3\\n1,%s,2\\n" % a
+table = "epoch,val/P,val/mAP50,val/fitness,val/box_loss\\n0,,,0.1,3\\n1,0.5,%s,%s,2\\n" % (a / 2, a)
 open(run + "/metrics.tmp", "w").write(table)
 os.replace(run + "/metrics.tmp", run + "/metrics.csv")
 if a > 0.7 and not os.path.exists(run + "/checkpoints/saved"):
     time.sleep(600)
-metrics = {"P": 0.5, "R": 0.25, "mAP50": a / 2, "mAP50-95": a / 4, "fitness": a}
-open(run + "/metrics.json", "w").write(json.dumps({"epoch": 1, **metrics}))
+open(run + "/metrics.json", "w").write(json.dumps({"epoch": 1, "fitness": a}))
 """
 
 
@@ -217,7 +213,7 @@ def trained(
     study = Study(folder)
     study.begin({})
     fit, places = [sys.executable, str(folder / "fit.py")], [{"WORKER": "0"}, {"WORKER": "1"}]
-    Workers(study, made, fit, places, on_end).run()
+    train_all(study, made, fit, places, on_end)
     return study
 
 
@@ -228,7 +224,7 @@ def test_a_training_gets_its_values_and_gives_its_metrics(
     individuals = trained(tmp_path, 0.3, 0.5, 0.05, 0.15, 0.4).individuals()
     assert [t.value for t in individuals] == [0.3, 0.5, None, None, 0.4]
     assert individuals[0].user_attrs["metrics"] == {
-        "P": 0.5, "R": 0.25, "mAP50": 0.15, "mAP50-95": 0.075, "fitness": 0.3, "val/box_loss": 2.0
+        "val/P": 0.5, "val/mAP50": 0.15, "val/fitness": 0.3, "val/box_loss": 2.0
     }  # fmt: skip
     assert individuals[2].user_attrs["reason"] == "a is too low"
     assert individuals[3].user_attrs["reason"].startswith("killed by the system")
