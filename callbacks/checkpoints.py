@@ -147,11 +147,14 @@ def best_fitness(trainer: L.Trainer) -> float:
     wait_for_checkpoint(trainer)
     ours = (c for c in trainer.checkpoint_callbacks if isinstance(c, Checkpoints))
     path = Path(next((c.best_model_path for c in ours), ""))
-    return _fitness(path.absolute(), path.stat().st_mtime_ns) if path.is_file() else -1.0
+    if not path.is_file():
+        return -1.0
+    state = path.stat()
+    return _fitness(path.absolute(), state.st_ino, state.st_size, state.st_mtime_ns)
 
 
 @lru_cache(maxsize=1)
-def _fitness(path: Path, changed: int) -> float:
+def _fitness(path: Path, *state: int) -> float:
     """Of a checkpoint, which is read again once another file is in its place."""
     fitness = read_outline(path).get("fitness")
     return fitness if isinstance(fitness, float) else -1.0

@@ -1,6 +1,7 @@
 """Checkpoints that are written beside their place, verified, and moved there; by a thread, if the
 caller does not wait."""
 
+import contextlib
 import filecmp
 import os
 import shutil
@@ -115,9 +116,7 @@ def _save(content: dict[str, Any], targets: list[Path]) -> dict[Path, str]:
                     beside = write_beside(target, partial(shutil.copyfileobj, source))
                 if not filecmp.cmp(written, beside, shallow=False):
                     raise OSError(f"it differs from {written}")
-            if target.name == "last.ckpt" and target.exists():
-                os.replace(target, target.with_name("previous.ckpt"))
-            os.replace(beside, target)
+            _move(beside, target)
             written, problems[target] = target, ""
         # torch's writer turns a full disk into a RuntimeError
         except (OSError, RuntimeError, InputError) as e:
@@ -126,3 +125,18 @@ def _save(content: dict[str, Any], targets: list[Path]) -> dict[Path, str]:
             problem = str(e).partition("\n")[0].removeprefix(f"{beside}: ")
             problems[target] = problem or type(e).__name__
     return problems
+
+
+def _move(beside: Path, target: Path) -> None:
+    """Into place; an older last.ckpt becomes previous.ckpt, unless that fails."""
+    previous = target.with_name("previous.ckpt")
+    is_kept = target.name == "last.ckpt" and target.exists()
+    if is_kept:
+        os.replace(target, previous)
+    try:
+        os.replace(beside, target)
+    except OSError:
+        if is_kept:
+            with contextlib.suppress(OSError):
+                os.replace(previous, target)
+        raise

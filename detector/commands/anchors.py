@@ -11,7 +11,7 @@ from boltbox.callbacks.autoanchor import AutoAnchor
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.report.anchors import anchor_rows, no_anchors
 from boltbox.detector.report.table import aligned
-from boltbox.detector.system.atomic_file import write_json
+from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
 from boltbox.detector.weights.trained import take_anchors
@@ -42,7 +42,7 @@ def anchors(
         datamodule.setup("fit")
         auto = next(c for c in trainer.callbacks if isinstance(c, AutoAnchor))  # type: ignore[attr-defined]
         _, report = auto.examine(model, datamodule)
-        write_json(run / "anchors.json", report)
+        write_atomically(run / "anchors.json", json_.dumps(report, indent=1))
     if json:
         print(json_.dumps(report))
     else:

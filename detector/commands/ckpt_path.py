@@ -16,7 +16,7 @@ from boltbox.detector.inference.exported import Exported, format_of, load_export
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.text_file import parse_yaml, read_text
 from boltbox.detector.weights.torch_file import refused_unless_valid
-from boltbox.detector.weights.trained import DETECTOR, Trained
+from boltbox.detector.weights.trained import DETECTOR, Trained, is_published
 
 MACHINES = ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID")
 GROUPS = ("seed_everything", "data", "model")  # of config.yaml that all commands take over
@@ -72,6 +72,11 @@ def read_ckpt_path(
         exported = load_exported(ckpt_path)
         path, size, model = exported.path, exported.image_size, exported.arguments()
     else:
+        if command == "fit" and is_published(ckpt_path):  # before it is fetched
+            raise InputError(
+                f"ckpt_path {ckpt_path}: published weights hold no training to continue; to start"
+                f" one from them, give --model.start.weights {ckpt_path}"
+            )
         try:
             trained = find_trained(ckpt_path, run)
         except InputError:
@@ -84,8 +89,8 @@ def read_ckpt_path(
         path, size, model = trained.path, trained.image_size, trained.arguments()
         if command == "fit" and not (trained.content or {}).keys() >= PARTS:
             raise InputError(
-                f"ckpt_path {path}: it holds no training to continue, like published weights and"
-                f" what `strip` writes; to start one from it, give --model.start.weights {path}"
+                f"ckpt_path {path}: it holds no training to continue, like what `strip` writes; to"
+                f" start one from it, give --model.start.weights {path}"
             )
     del model["names"]
     content = trained.content if trained else None

@@ -109,12 +109,17 @@ class YOLOv5Assigner(Assigner):
 
             anchor = torch.arange(len(matches), device=row.device)[:, None]  # (A, 1)
             valid = chosen[:, None] & matches  # (5, A, N)
-            parts = torch.broadcast_tensors(
-                image, anchor, row[:, None], column[:, None], cls, valid
+            levels.append(
+                Assignment(
+                    image.expand(valid.shape).flatten(),
+                    anchor.expand(valid.shape).flatten(),
+                    row[:, None].expand(valid.shape).flatten(),
+                    column[:, None].expand(valid.shape).flatten(),
+                    box[:, None].expand(*valid.shape, 4).reshape(-1, 4),
+                    cls.expand(valid.shape).flatten(),
+                    valid.flatten(),
+                )
             )
-            *cell, of_class, counts = (part.flatten() for part in parts)
-            box = box[:, None].expand(*valid.shape, 4).reshape(-1, 4)
-            levels.append(Assignment._make((*cell, box, of_class, counts)))
         return levels
 
 

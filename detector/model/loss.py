@@ -128,7 +128,7 @@ class DetectionLoss(Loss):
         for level, (maps, rows, balance) in enumerate(
             zip(raw, assigned, self.balance.clone(), strict=True)
         ):
-            cell = rows[:4]  # image, anchor, row, column
+            cell = (rows.image, rows.anchor, rows.row, rows.column)
             # (n,)
             valid = (
                 torch.ones_like(rows.cls, dtype=torch.bool) if rows.valid is None else rows.valid

@@ -61,8 +61,8 @@ def find_part(config: PartConfig, base: type[T], option: str) -> type[T]:
     """The class of a choice; nothing is called.
 
     Raises:
-        InputError: there is none where class_path says, or it may not be imported (`may_import`).
-            InputError: it is no subclass of `base`.
+        InputError: there is none where class_path says, it may not be imported (`may_import`), or
+            it is no subclass of `base`.
     """
     path = config.get("class_path")
     if not isinstance(path, str) or not isinstance(config.get("init_args") or {}, Mapping):

@@ -59,7 +59,7 @@ def nms(
             apart = boxes + (groups * 7680.0).unsqueeze(1)
         else:
             # a distance that moves any of these boxes clear of all others; 0 if there is none
-            clear = boxes.max().double() - boxes.min() + 1 if len(boxes) else boxes.sum()
+            clear = boxes.max().double() - boxes.min() + 1 if len(boxes) else 0.0
             apart = boxes.double() + (groups * clear).unsqueeze(1)
         keep = _suppress_best(apart, scores.to(apart.dtype), iou, max_det)
         results.append(NMSResult(boxes[keep], scores[keep], labels[keep]))

@@ -59,9 +59,10 @@ def need(package: str) -> Any:
     """An optional package.
 
     Raises:
-        InputError: it is not installed.
+        InputError: it is not installed, or does not fit another one.
     """
     try:
         return importlib.import_module(package)
-    except ModuleNotFoundError as e:
-        raise InputError(f"{e.name} is not installed; this needs: pip install {package}") from None
+    except ImportError as e:
+        reason = in_one_line(e)
+        raise InputError(f"this needs: pip install --upgrade {package} ({reason})") from None

@@ -194,7 +194,10 @@ class EvaluationModule(L.LightningModule):
         if self.predictor is None:
             # not earlier: with its first batch DDP brings the first process's batch norm statistics
             # to all
-            self.predictor = self.make_predictor(**VALIDATION | self.prediction)
+            fitting = self.trainer.state.fn == "fit"
+            self.predictor = self.make_predictor(
+                **VALIDATION | ({} if fitting else self.prediction)
+            )
         detections, raw = self.predictor(batch)
         losses = {}
         if raw is not None:

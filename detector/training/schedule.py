@@ -1,4 +1,5 @@
-"""Learning rate, momentum and accumulation as pure functions of epoch and iteration."""
+"""Learning rate, length of the warm-up and accumulation as pure functions of the run's length and
+the epoch."""
 
 import math
 from typing import Literal

@@ -1,5 +1,5 @@
-"""What a training starts from: a checkpoint of ours (.ckpt), a file of YOLOX or YOLOv5 (any other
-name), or an image classifier's backbone; and which of it stays as it is."""
+"""What a training starts from: a checkpoint of ours, a file of YOLOX or YOLOv5, or an image
+classifier's backbone; and which of it stays as it is."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """A trained network from a file: a checkpoint of ours (.ckpt) or YOLOv5's published weights (.pt),
-which say what they are. YOLOX's hold no head of ours, and are refused."""
+which say what they are; or the backbone and neck of one of YOLOX."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from boltbox.detector.model.origin import AGPL, Origin, origins_of
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.weights.torch_file import load_torch_file, refused_unless_valid, shapes
-from boltbox.detector.weights.yolov5 import by_our_names, read_yolov5, text_names
+from boltbox.detector.weights.yolov5 import ALLOWED, by_our_names, read_yolov5, text_names
 from boltbox.detector.weights.yolox import LICENCE, options_for, read_yolox
 
 DETECTOR = "a checkpoint of a detector"
@@ -100,8 +100,7 @@ def is_published(path: str | Path) -> bool:
 
 
 def read_trained(path: str | Path) -> Trained:
-    """Read a checkpoint of ours (.ckpt), or a file of YOLOv5 (any other name). Nothing in it is
-    executed.
+    """Read a checkpoint of ours, or a file of YOLOv5. Nothing in it is executed.
 
     Raises:
         InputError: no such file, not a detector, or damaged.
@@ -119,7 +118,10 @@ def read_weights(path: str | Path) -> Trained:
     """The same, or a file of YOLOX: without class names, its head by YOLOX's names."""
     path = Path(path)
     if not is_published(path):
-        return of_checkpoint(path, load_torch_file(path))
+        is_ours = path.suffix == ".ckpt"
+        content = load_torch_file(path, () if is_ours else ALLOWED)
+        if is_ours or "state_dict" in content:
+            return of_checkpoint(path, content)
     tensors = read_yolox(path)
     if tensors is None:
         return _published(path)

@@ -14,6 +14,7 @@ one of 0.1.0 is read in the same way, and its stem then sees images that it was 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -104,9 +105,14 @@ def options_for(given: dict[str, Tensor]) -> dict[str, Any]:
     """The options of the network that these tensors, by our names, are of, as far as they are of a
     size of YOLOX's."""
     backbone = "yolox_depthwise" if any(".dconv." in name for name in given) else "yolox"
-    for size in (*({"size": name} for name in "nsmlx"), TINY):
-        options: dict[str, Any] = {"backbone": backbone, **size}
-        needed = shapes(empty_network(1, options).state_dict()).items()
-        if {row for row in needed if not row[0].startswith(OWN)} <= shapes(given).items():
+    sizes: tuple[dict[str, Any], ...] = (*({"size": name} for name in "nsmlx"), TINY)
+    for size in sizes:
+        options = {"backbone": backbone, **size}
+        if _body(empty_network(1, options).state_dict()) == _body(given):
             return options
     return {"backbone": backbone}
+
+
+def _body(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    """Shapes by name, without the head's."""
+    return {name: shape for name, shape in shapes(tensors).items() if not name.startswith(OWN)}

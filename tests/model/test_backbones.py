@@ -192,7 +192,7 @@ def a_fit(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> C
 
 def test_without_timm(a_fit: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
-    assert "timm is not installed; this needs: pip install timm" in a_fit(*BACKBONE)
+    assert "this needs: pip install --upgrade timm" in a_fit(*BACKBONE)
 
 
 def test_without_a_network(

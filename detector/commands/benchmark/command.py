@@ -14,7 +14,7 @@ from boltbox.detector.commands.command_line import split_options
 from boltbox.detector.commands.training_process import TrainingProcess, prepare
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.report.table import aligned
-from boltbox.detector.system.atomic_file import write_json
+from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.host import host
 from boltbox.detector.system.rank_zero import program, rank_zero_print
@@ -119,7 +119,7 @@ def benchmark(
     ]
     path = Path(trainer.default_root_dir, "benchmark.json")
     content = {"host": host(), "rows": entries, "recommended": rows.index(best)}
-    write_json(path, content)
+    write_atomically(path, json.dumps(content, indent=1))
     if best.error:
         raise InputError(f"no row could be measured; row 1: {best.error}")
     print(f"\n{table(rows)}\n\n{recommendation(rows, best, options)}\nreport: {path}")

@@ -110,5 +110,5 @@ def of_objects(
         i = images[k]
         source, box = dataset.sources[i], tuple(table.boxes[k].tolist())
         place = source.places[k - int(table.starts[i])]
-        about = source.file, split, place, dataset.files[i], box
-        yield Finding(severity, kind, problem(k), *about)
+        image = dataset.files[i]
+        yield Finding(severity, kind, problem(k), source.file, split, place, image, box)

@@ -11,6 +11,7 @@ from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.report.charts import draw_labels
 from boltbox.detector.report.drawing import cut_out
 from boltbox.detector.report.html import Crop, Section, write_page
+from boltbox.detector.system.atomic_file import remove
 from boltbox.detector.system.file_names import common_folder, inside
 
 LISTED = 500  # findings of a kind; all are in doctor.json
@@ -40,6 +41,7 @@ def write_diagnosis(
     sections, values = [Section("Findings", text)], diagnosis.statistics
     if splits := values.get("splits"):
         picture = path.parent / "plots/labels.png"
+        remove(picture)  # of an earlier examination
         draw_labels(datasets, values["image_size"], picture)
         rows = [(split, *(counts[c] for c in SPLIT_COLUMNS)) for split, counts in splits.items()]
         text, table = ["Background: images without objects."], [("split", *SPLIT_COLUMNS), *rows]

@@ -57,8 +57,7 @@ def statistics(
 
 def _classes(split: str, counts: list[int], names: list[str], trained: bool) -> Iterator[Finding]:
     """Classes without objects, and, of the split that is trained on, with few."""
-    pairs = sorted(zip(counts, names, strict=True))
-    missing = [name for count, name in pairs if not count]
+    missing = [name for count, name in zip(counts, names, strict=True) if not count]
     if missing:
         more = f" and {len(missing) - LISTED} more" if len(missing) > LISTED else ""
         problem = (
@@ -68,7 +67,8 @@ def _classes(split: str, counts: list[int], names: list[str], trained: bool) -> 
         yield Finding("warning", "class_without_examples", problem, split=split)
     if not trained:
         return
-    (least, rare), (most, common) = pairs[len(missing)], pairs[-1]
+    pairs = sorted((count, name) for count, name in zip(counts, names, strict=True) if count)
+    (least, rare), (most, common) = pairs[0], pairs[-1]
     if most >= UNEVEN * least:
         severity = "warning" if most >= VERY_UNEVEN * least else "note"
         problem = (
@@ -82,14 +82,15 @@ def _tiny_boxes(
     split: str, dataset: DetectionDataset, sizes: np.ndarray, image_size: int
 ) -> Iterator[Finding]:
     """Boxes that the augmentation drops."""
-    tiny = (sizes <= TINY).any(1) & ~dataset.labels.crowd
-    yield from of_objects(
-        *("warning", "tiny_box", split, dataset, tiny),
-        lambda k: (
+
+    def is_tiny(k: int) -> str:
+        return (
             f"the box is {sizes[k, 0]:.1f}x{sizes[k, 1]:.1f} px at --data.image_size {image_size};"
             f" the augmentation drops boxes of {TINY:g} px or less"
-        ),
-    )
+        )
+
+    tiny = (sizes <= TINY).any(1) & ~dataset.labels.crowd
+    yield from of_objects("warning", "tiny_box", split, dataset, tiny, is_tiny)
 
 
 def _small_objects(split: str, sizes: np.ndarray, image_size: int) -> Iterator[Finding]:

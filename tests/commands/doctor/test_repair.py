@@ -418,6 +418,9 @@ def test_by_the_users_door(here: Path, capsys: pytest.CaptureFixture[str]) -> No
         cli.main(["doctor", *options, "source", "--fix", "fixed", "--run", "one"])
     assert left.value.code == 2
     assert "fixed/repairs.txt" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        cli.main(["doctor", *options, "source", "--fix", "fixed", "--run", "three"])
+    assert "needs a new or an empty folder" in capsys.readouterr().err
     cli.main(["doctor", *options, "fixed", "--run", "two"])
 
 
