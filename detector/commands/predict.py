@@ -149,6 +149,8 @@ def predict(
                 ):
                     assert box is not None
                     files.add(picture, found, box.width, box.height)
+                    if not lines and picture.frame is None:
+                        continue
                     text = str(Detections.of(found, predictor.names))
                     if picture.frame is not None:
                         if picture.path != film:
@@ -156,7 +158,7 @@ def predict(
                             bar.set_description(printable(film), refresh=False)
                             bar.reset(picture.frames)
                         bar.set_postfix_str(text, refresh=False)
-                    elif lines:
+                    else:
                         size = f"{box.width}x{box.height}"
                         rank_zero_print(f"{picture.path}: {size}, {text}, {each:.0f} ms")
                 bar.update(len(rows))

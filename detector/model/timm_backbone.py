@@ -119,7 +119,8 @@ def maps_of(name: str, levels: Sequence[int]) -> Maps:
     Raises:
         InputError: timm is not installed, does not know the name, or the backbone lacks a level.
     """
-    arch, known = name.partition(".")[0], set(need("timm").list_models())
+    timm = need("timm", f"model.network.backbone {PREFIX}{name}")
+    arch, known = name.partition(".")[0], set(timm.list_models())
     # timm takes names of files and of hubs too
     if arch not in known or not re.fullmatch(r"\w+(\.[\w-]+)?", name, re.ASCII):
         raise InputError(

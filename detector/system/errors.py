@@ -55,8 +55,8 @@ def _likeness(word: str, name: str) -> float:
     return max(difflib.SequenceMatcher(None, word, part).ratio() for part in parts)
 
 
-def need(package: str) -> Any:
-    """An optional package.
+def need(package: str, where: str = "this") -> Any:
+    """An optional package. where: the option that asks for it.
 
     Raises:
         InputError: it is not installed, or does not fit another one.
@@ -65,4 +65,4 @@ def need(package: str) -> Any:
         return importlib.import_module(package)
     except ImportError as e:
         reason = in_one_line(e)
-        raise InputError(f"this needs: pip install --upgrade {package} ({reason})") from None
+        raise InputError(f"{where} needs: pip install --upgrade {package} ({reason})") from None

@@ -17,8 +17,14 @@ from boltbox.detector.model.origin import AGPL, Origin, origins_of
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.weights.torch_file import load_torch_file, refused_unless_valid, shapes
-from boltbox.detector.weights.yolov5 import ALLOWED, by_our_names, read_yolov5, text_names
-from boltbox.detector.weights.yolox import LICENCE, options_for, read_yolox
+from boltbox.detector.weights.yolov5 import (
+    ALLOWED,
+    Weights,
+    by_our_names,
+    text_names,
+    yolov5_weights,
+)
+from boltbox.detector.weights.yolox import LICENCE, options_for, yolox_tensors
 
 DETECTOR = "a checkpoint of a detector"
 
@@ -117,14 +123,13 @@ def read_trained(path: str | Path) -> Trained:
 def read_weights(path: str | Path) -> Trained:
     """The same, or a file of YOLOX: without class names, its head by YOLOX's names."""
     path = Path(path)
-    if not is_published(path):
-        is_ours = path.suffix == ".ckpt"
-        content = load_torch_file(path, () if is_ours else ALLOWED)
-        if is_ours or "state_dict" in content:
-            return of_checkpoint(path, content)
-    tensors = read_yolox(path)
+    is_ours = path.suffix == ".ckpt"
+    content = load_torch_file(path, () if is_ours else ALLOWED)
+    if is_ours or ("state_dict" in content and not is_published(path)):
+        return of_checkpoint(path, content)
+    tensors = yolox_tensors(path, content)
     if tensors is None:
-        return _published(path)
+        return _published(path, yolov5_weights(path, content))
     return Trained(path, [], 640, options_for(tensors), tensors, [Origin(path.name, LICENCE)])
 
 
@@ -183,10 +188,9 @@ def take_anchors(network: YOLOv5, path: str | Path) -> None:
     ours.copy_(theirs)
 
 
-def _published(path: Path) -> Trained:
+def _published(path: Path, weights: Weights) -> Trained:
     """The file says its multiples and its anchors; which levels these belong to is found by
     comparing shapes. Its activation is taken to be SiLU."""
-    weights = read_yolov5(path)
     anchors = next((t for n, t in weights.state.items() if n.endswith(".anchors")), Tensor())
     if anchors.ndim != 3 or not 1 <= anchors.shape[1] <= 20:
         raise InputError(f"{path}: these weights hold no anchors, so they are not of a detector")

@@ -16,7 +16,6 @@ from torch import Tensor
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.weights.torch_file import (
     StandIn,
-    load_torch_file,
     plain_tensor,
     refused_unless_valid,
 )
@@ -75,15 +74,16 @@ class Weights:
     multiples: dict[str, float] = field(default_factory=dict)
 
 
-def read_yolov5(path: str | Path) -> Weights:
+def yolov5_weights(path: str | Path, content: dict[str, Any]) -> Weights:
     """The averaged weights of a YOLOv5 checkpoint, or its plain ones, as published (full or
     stripped).
 
+    Args:
+        content: of the file, with stand-ins for ALLOWED.
+
     Raises:
-        InputError: no such file, not a YOLOv5 detection checkpoint, or one that holds something
-            outside ALLOWED.
+        InputError: not a YOLOv5 detection checkpoint.
     """
-    content = load_torch_file(path, ALLOWED)
     with refused_unless_valid(path, "a YOLOv5 checkpoint"):
         model = content.get("ema") or content["model"]
         return Weights(dict(_tensors(model)), _names(model.state), _multiples(model.state))

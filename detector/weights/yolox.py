@@ -21,13 +21,7 @@ from typing import Any
 from torch import Tensor
 
 from boltbox.detector.model.network_options import empty_network
-from boltbox.detector.weights.torch_file import (
-    load_torch_file,
-    plain_tensor,
-    refused_unless_valid,
-    shapes,
-)
-from boltbox.detector.weights.yolov5 import ALLOWED
+from boltbox.detector.weights.torch_file import plain_tensor, refused_unless_valid, shapes
 
 LICENCE = "Apache-2.0, if published by YOLOX"  # a file does not say who trained it
 
@@ -58,17 +52,19 @@ OWN = ("head.", "anchors")  # tensors that start fresh
 STEM = "backbone.backbone.stem.conv.conv.weight"
 
 
-def read_yolox(path: str | Path) -> dict[str, Tensor] | None:
+def yolox_tensors(path: str | Path, content: dict[str, Any]) -> dict[str, Tensor] | None:
     """The tensors of a YOLOX file by the names of our network, floats in float32; the head's by
     those of YOLOX.
+
+    Args:
+        content: of the file.
 
     Returns:
         None: it is none.
 
     Raises:
-        InputError: it cannot be read, something in it is no tensor, or the stem is of another kind.
+        InputError: something in it is no tensor, or the stem is of another kind.
     """
-    content = load_torch_file(path, ALLOWED)
     model = content.get("model")
     if not isinstance(model, dict) or STEM not in model:
         return None

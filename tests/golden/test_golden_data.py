@@ -10,6 +10,7 @@ import torch
 from golden.cases import ALL, Case, close, each
 from made_datasets import parsed, read_yolo
 from made_labels import labels_of, table_of
+from weight_files import read_yolov5
 
 from boltbox.detector.data.cache.images import ResizedImages
 from boltbox.detector.data.images import image_sizes
@@ -22,7 +23,7 @@ from boltbox.detector.data.sampler import (
     rectangular_batches,
 )
 from boltbox.detector.data.transforms.augment import Augment, TrainSamples
-from boltbox.detector.weights.yolov5 import by_our_names, key_map, read_yolov5
+from boltbox.detector.weights.yolov5 import by_our_names, key_map
 
 
 @each("valset")

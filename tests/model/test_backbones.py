@@ -192,7 +192,9 @@ def a_fit(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> C
 
 def test_without_timm(a_fit: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
-    assert "this needs: pip install --upgrade timm" in a_fit(*BACKBONE)
+    told = a_fit(*BACKBONE)
+    assert "model.network.backbone timm/" in told
+    assert "needs: pip install --upgrade timm (" in told
 
 
 def test_without_a_network(

@@ -19,11 +19,12 @@ from made_networks import small, yolov5_converter  # noqa: F401
 from made_payloads import Call
 from shared import published_file  # noqa: F401
 from torch import nn
+from weight_files import read_yolov5
 
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.weights.start import load_weights
 from boltbox.detector.weights.torch_file import StandIn, load_torch_file
-from boltbox.detector.weights.yolov5 import ALLOWED, read_yolov5
+from boltbox.detector.weights.yolov5 import ALLOWED
 
 
 def zipped(data: bytes) -> bytes:

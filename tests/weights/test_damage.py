@@ -19,6 +19,7 @@ from made_networks import small, yolov5_converter  # noqa: F401
 from small_fit import SMALL, small_fit
 from test_yolox_weights import write, yolox
 from torch import Tensor
+from weight_files import read_yolov5, read_yolox
 
 import cli
 from boltbox.detector.system.errors import InputError
@@ -26,8 +27,6 @@ from boltbox.detector.training.module import Detector
 from boltbox.detector.weights.timm import read_tensors
 from boltbox.detector.weights.torch_file import load_torch_file
 from boltbox.detector.weights.trained import read_trained
-from boltbox.detector.weights.yolov5 import read_yolov5
-from boltbox.detector.weights.yolox import read_yolox
 
 NAMES = ["disc", "ring", "star", "triangle", "cross"]
 SAVED = {"state_dict": {"a.weight": torch.zeros(3)}}

@@ -9,12 +9,13 @@ import torch
 from made_networks import same, small, yolov5_converter  # noqa: F401
 from made_options import made_detector
 from shared import published_file  # noqa: F401
+from weight_files import read_yolov5
 
 from boltbox.detector.checkpoint.writer import AtomicCheckpointIO
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.weights.start import load_weights
-from boltbox.detector.weights.yolov5 import by_our_names, key_map, read_yolov5
+from boltbox.detector.weights.yolov5 import by_our_names, key_map
 
 
 def test_published_weights(published: Path) -> None:

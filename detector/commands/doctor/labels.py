@@ -105,9 +105,8 @@ def of_objects(
 ) -> Iterator[Finding]:
     """Findings about the objects of a split where `chosen` (N,) is true. problem: the sentence on
     object k."""
-    table, images = dataset.labels, dataset.labels.image_of.tolist()
-    for k in np.flatnonzero(chosen).tolist():
-        i = images[k]
+    table, objects = dataset.labels, np.flatnonzero(chosen)
+    for k, i in zip(objects.tolist(), table.image_of[objects].tolist(), strict=True):
         source, box = dataset.sources[i], tuple(table.boxes[k].tolist())
         place = source.places[k - int(table.starts[i])]
         image = dataset.files[i]

@@ -59,13 +59,13 @@ class Training:
         file = self.run / "metrics.json"
         if code or not file.is_file():
             return Outcome(None, reason=self.process.reason(code))
-        best = json.loads(file.read_text())
+        epoch = json.loads(file.read_text())
         rows = {row["epoch"]: row for row in read_table(self.run / "metrics.csv")}
-        row = rows.get(str(best["epoch"]), {})
+        row = rows.get(str(epoch["epoch"]), {})
         metrics = {k: float(v) for k, v in row.items() if k.startswith("val/") and v}
-        if math.isfinite(best["fitness"]):
-            return Outcome(best["fitness"], metrics)
-        return Outcome(None, reason=f"its fitness is {best['fitness']}")
+        if math.isfinite(epoch["fitness"]):
+            return Outcome(epoch["fitness"], metrics)
+        return Outcome(None, reason=f"its fitness is {epoch['fitness']}")
 
 
 def train_all(

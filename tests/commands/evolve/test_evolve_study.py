@@ -23,7 +23,7 @@ from boltbox.detector.commands.evolve.sampler import ended, number
 from boltbox.detector.commands.evolve.search import write_outputs
 from boltbox.detector.commands.evolve.space import YOLOV5_GENES
 from boltbox.detector.commands.evolve.study import Outcome, Study
-from boltbox.detector.commands.evolve.training import _record, train_all
+from boltbox.detector.commands.evolve.training import train_all
 
 GENES = (YOLOV5_GENES["scale"], YOLOV5_GENES["lr0"]._replace(log=True), YOLOV5_GENES["anchors"])
 START = {"scale": 0.1, "lr0": 0.05, "anchors": 9}
@@ -93,7 +93,6 @@ def test_an_individual_of_a_dead_command_is_retried(
     study.tell(again, Outcome(0.5))
     with pytest.raises(study_module.optuna.exceptions.UpdateFinishedTrialError):
         seemed_dead.tell(trial, Outcome(0.1))
-    _record(seemed_dead, trial, Outcome(0.1), lambda ended: pytest.fail("it is another's"))
     assert [(number(t), t.value) for t in study.individuals()][5:] == [(5, 0.5)]
 
 
@@ -203,6 +202,7 @@ def trained(
     folder: Path,
     *scales: float,
     on_end: Callable[[FrozenTrial], None] = lambda trial: None,
+    places: int = 2,
     **options: Any,
 ) -> Study:
     """One generation of individuals with these values, by a script in place of `fit`."""
@@ -212,9 +212,26 @@ def trained(
     made = Plan(GENES, Evolution(population=len(scales), generations=1, **options), start)
     study = Study(folder)
     study.begin({})
-    fit, places = [sys.executable, str(folder / "fit.py")], [{"WORKER": "0"}, {"WORKER": "1"}]
-    train_all(study, made, fit, places, on_end)
+    workers = [{"WORKER": str(k)} for k in range(places)]
+    train_all(study, made, [sys.executable, str(folder / "fit.py")], workers, on_end)
     return study
+
+
+def test_an_individual_that_is_another_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one has reported its end already; the worker trains the next."""
+    tell, reported = Study.tell, list[int]()
+
+    def told_before(study: Study, trial: Any, outcome: Outcome) -> None:
+        tell(study, trial, outcome)
+        if trial.number == 0:
+            tell(study, trial, outcome)
+
+    monkeypatch.setattr(Study, "tell", told_before)
+    study = trained(tmp_path, 0.3, 0.5, 0.4, on_end=lambda t: reported.append(t.number), places=1)
+    assert [t.value for t in study.individuals()] == [0.3, 0.5, 0.4]
+    assert reported == [1, 2]
 
 
 def test_a_training_gets_its_values_and_gives_its_metrics(
