@@ -1,6 +1,7 @@
 """The code of docs/deploy.md, as it stands there, gives what boltbox gives."""
 
 import importlib
+import math
 import re
 from pathlib import Path
 
@@ -51,7 +52,7 @@ def test_the_page(page: Path, photo: Path) -> None:
     assert (height, width) == (320, 320)
     images = np.full((1, 3, height, width), 114 / 255, np.float32)
     gain = min(height / shape[0], width / shape[1])
-    h, w = round(shape[0] * gain), round(shape[1] * gain)
+    h, w = (math.ceil(side * gain - 1e-6) for side in shape)
     top, left = (height - h) // 2, (width - w) // 2
     small = cv2.resize(image, (w, h), interpolation=cv2.INTER_AREA)[..., ::-1] / np.float32(255)
     images[0, :, top : top + h, left : left + w] = small.transpose(2, 0, 1)
