@@ -19,6 +19,7 @@ from boltbox.detector.data.formats.format import Format, Split, find_tail, has_l
 from boltbox.detector.data.formats.metadata_jsonl import MetadataJsonl
 from boltbox.detector.data.formats.voc_xml import VocXml, has_xml
 from boltbox.detector.data.formats.yolo_txt import YoloText
+from boltbox.detector.data.images import SUFFIXES, read_lines
 from boltbox.detector.data.layouts import DESCRIPTIONS, Content, conversion, describe
 from boltbox.detector.data.read_split import SplitReader
 from boltbox.detector.model.parts import find_part
@@ -181,9 +182,9 @@ class DatasetFile:
                 raise InputError(f"{self.source}: {split} refers to {path}, which does not exist")
         share = None if split == "test" else self.share
         form = format_class(self.format)(
-            Split(split, paths, self.root, self.images, self.keep_difficult)
+            Split(split, paths, self.root, self.images, self.keep_difficult, share)
         )
-        dataset = SplitReader(form, self.names, strict, single_class, share).read()
+        dataset = SplitReader(form, self.names, strict, single_class).read()
         if strict and not len(dataset.labels.boxes):
             lost = f", first left out: {dataset.faults[0]}" if dataset.faults else ""
             raise InputError(
@@ -258,8 +259,9 @@ def _guess_format(root: Path, splits: dict[str, list[Path]]) -> str:
     by_suffix = {".json": "coco", ".jsonl": "metadata"}
     if first.suffix in by_suffix:
         return by_suffix[first.suffix]
-    # COCO's json files lie in annotations/ too
+    # a list of VOC has no paths of images, and COCO's json files lie in annotations/ too
     listed = first.suffix == ".txt" and any(root.glob("[Aa]nnotations/*.xml"))
+    listed = listed and Path(*read_lines(first)[:1]).suffix.lower() not in SUFFIXES
     if has_xml(first) if isdir(first) else listed:
         return "voc"
     dota = isdir(first) and has_labels(first, DotaText) and not has_labels(first, YoloText)

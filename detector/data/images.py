@@ -46,7 +46,7 @@ def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
     """
     try:
         # OpenCV, which reads more formats, would believe any header
-        with Image.open(path) as file:
+        with _opened(path) as file:
             kind, bands, image = file.format, file.getbands(), None
         if kind != "TIFF" or "A" not in bands:  # OpenCV multiplies a TIFF's colours by its alpha
             # None for what OpenCV refuses: other formats, more pixels than it likes, names that are
@@ -56,7 +56,7 @@ def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
                 flags = shrink // 2 * 16 if kind in ("JPEG", "MPO") else 0  # IMREAD_REDUCED_*
                 image = cv2.imread(str(path), flags | cv2.IMREAD_COLOR_RGB)
         if image is None:  # formats and variants that OpenCV refuses
-            with Image.open(path) as file:
+            with _opened(path) as file:
                 image = rgb(file)
         return image
     except UNREADABLE as e:
@@ -64,6 +64,14 @@ def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
             f"{path}: this image cannot be decoded ({e or 'not enough memory'}); remove or"
             " repair it"
         ) from None
+
+
+def _opened(path: str | Path) -> Image.Image:
+    """Pillow's image, of which EXIF alone says the orientation: OpenCV reads no XMP."""
+    file = Image.open(path)
+    for key in ("xmp", "XML:com.adobe.xmp"):
+        file.info.pop(key, None)
+    return file
 
 
 def rgb(file: Image.Image) -> np.ndarray:
@@ -80,7 +88,7 @@ def image_size(path: str | Path) -> tuple[int, int]:
     Raises:
         UNREADABLE: the header cannot be read, or promises too many pixels.
     """
-    with Image.open(path) as file:
+    with _opened(path) as file:
         width, height = file.size
         try:
             exif = (

@@ -36,7 +36,7 @@ from boltbox.detector.data.label_table import LabelSource, LabelTable, starts
 from boltbox.detector.model.boxes import area_xyxy
 from boltbox.detector.system.errors import InputError
 
-VERSION = 7  # raise it with any change to what is read from a file
+VERSION = 8  # raise it with any change to what is read from a file
 # A file system's clock ticks this seldom, in nanoseconds: of two changes within a tick the second
 # may leave the time as it was.
 _TICK = 20_000_000
@@ -65,14 +65,13 @@ class SplitReader:
 
     form: its format · names: class names in order · strict: an object whose class has no name is an
     error; else it is dropped · single_class: every object is of class 0, named `item` unless there
-    is just one name · share: see `part_of`.
+    is just one name.
     """
 
     form: Format
     names: list[str]
     strict: bool = True
     single_class: bool = False
-    share: float | None = None
 
     def __post_init__(self) -> None:
         self.files: list[str] = []
@@ -100,13 +99,13 @@ class SplitReader:
             ) from None
         before = states(given)
         entries = self.form.find()
-        if not self.share or split.name == "train":  # else they are reported twice
+        if not split.share or split.name == "train":  # else they are reported twice
             self.faults += self.form.faults
-        if self.share:
-            entries = part_of(entries, self.share, split)
+        if split.share:
+            entries = part_of(entries, split.share, split)
         images, files = [e.image for e in entries], [e.file for e in entries]
         now = states([*images, *dict.fromkeys(files)])
-        stamp = digest([VERSION, self.names, self.share, given, before, images, files, now])
+        stamp = digest([VERSION, self.names, given, before, images, files, now])
         kind = type(self.form).__qualname__
         place = digest([os.getcwd(), repr(split), kind, self.strict, self.single_class])[:24]
         path = cache_folder() / "labels" / f"{split.name}-{place}.npz"

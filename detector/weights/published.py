@@ -8,6 +8,7 @@ import sys
 from os.path import isfile
 from pathlib import Path
 from typing import NamedTuple
+from zipfile import is_zipfile
 
 import torch
 
@@ -65,6 +66,9 @@ def local_file(path: str | Path) -> Path:
             file.parent.mkdir(parents=True, exist_ok=True)
             shown = sys.stderr.isatty()
             torch.hub.download_url_to_file(address, str(file), sha256 or None, progress=shown)
+            if not is_zipfile(file):  # the end of a zip file is its table of contents
+                file.unlink()
+                raise OSError("the file is incomplete")
         except (OSError, RuntimeError) as e:  # no network; another checksum
             raise InputError(
                 f"{name}: no such file here, and it could not be fetched from {address} ({e});"

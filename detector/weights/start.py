@@ -153,6 +153,8 @@ def copy_weights(
     if anchors is not None and "anchors" in given:
         same_kind &= given["anchors"].shape[1] == anchors.shape[1]
     whole, pairs = same_kind and head == own_head, same_names(weights.names, names)
+    if len(weights.names) == 1 < network.num_classes:
+        pairs = {}  # the row of a single class is not trained
     of_classes = [name for name in head if head[name] != own_head.get(name)]
     moved = any(here != there for here, there in pairs.items())
     if whole and reuse_head and moved and type(network.head) is AnchorHead:
@@ -168,7 +170,7 @@ def copy_weights(
     )
     kept = whole or (in_rows and reuse_head)
     if kept and not whole:
-        rows = pairs if network.num_classes > 1 else {}  # of a single class they are not trained
+        rows = pairs if network.num_classes > 1 else {}
         given = given | {
             name: _with_rows(fresh[name], given[name], network, rows) for name in of_classes
         }

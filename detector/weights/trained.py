@@ -115,7 +115,7 @@ def read_trained(path: str | Path) -> Trained:
     if not trained.names:
         raise InputError(
             f"{path}: YOLOX's weights are no whole detector: train one from them with fit"
-            f" --model.start.weights {path} --model.network.backbone yolox, and use its checkpoint"
+            f" --model.start.weights {path} {as_typed(trained.options)}, and use its checkpoint"
         )
     return trained
 

@@ -24,6 +24,7 @@ from made_datasets import (
     save,
 )
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from boltbox.detector.data.images import find_images, image_size, image_sizes, read_image, rgb
 from boltbox.detector.system.errors import InputError
@@ -105,6 +106,19 @@ def turned(path: Path, orientation: int, stored: np.ndarray = STORED) -> Path:
     exif[0x0112] = orientation
     Image.fromarray(stored).save(path, exif=exif, **SUFFIXES[path.suffix[1:]])
     return path
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "webp", "png"])
+def test_orientation_of_xmp_is_not_followed(tmp_path: Path, suffix: str) -> None:
+    """By neither: boxes in pixels would be scaled by swapped sides."""
+    path, info = tmp_path / f"a.{suffix}", PngInfo()
+    xmp = '<x:xmpmeta><rdf:Description tiff:Orientation="6"/></x:xmpmeta>'
+    info.add_itxt("XML:com.adobe.xmp", xmp)
+    how = {"pnginfo": info} if suffix == "png" else {"xmp": xmp.encode()}
+    Image.fromarray(STORED).save(path, **how, **SUFFIXES[suffix])
+    with Image.open(path) as file:
+        assert file.getexif()[0x0112] == 6
+    assert image_size(path) == read_image(path).shape[:2] == STORED.shape[:2]
 
 
 @pytest.mark.parametrize("orientation", SHOWN)

@@ -171,6 +171,32 @@ def fiftyone_coco(root: Path) -> Path:
     return root
 
 
+def fiftyone_coco_splits(root: Path) -> Path:
+    """COCODetectionDataset, a folder for each split."""
+    for split, names in (("train", TRAIN), ("validation", VAL)):
+        _coco(root / split / "labels.json", names, {"cat": 1, "dog": 2})
+        for name in names:
+            _picture(root / split / "data" / f"{name}.png")
+    return root
+
+
+def coco_of_one_file(root: Path) -> Path:
+    """The images in a folder that is named as the split."""
+    _coco(root / "boxes.json", PICTURES, {"cat": 1, "dog": 2})
+    for name in PICTURES:
+        _picture(root / "images/train" / f"{name}.png")
+    return _write(root / "data.yaml", "train: boxes.json\n")
+
+
+def voc_made_yolo(root: Path) -> Path:
+    """YOLO text that was made from xml files, which are still there, and a list of images."""
+    _pairs(root / "images", root / "labels", PICTURES)
+    for name in PICTURES:
+        _write(root / "Annotations" / f"{name}.xml", "<annotation></annotation>")
+    _write(root / "train.txt", "".join(f"./images/{name}.png\n" for name in PICTURES))
+    return _write(root / "data.yaml", "train: train.txt\nnames: [cat, dog]\n")
+
+
 def labelimg(root: Path) -> Path:
     """LabelImg, YOLO: text files and classes.txt beside the images."""
     _pairs(root, root, PICTURES)

@@ -12,6 +12,7 @@ import torch
 from shared import published_file, shared  # noqa: F401 - a fixture
 
 import cli
+from boltbox.detector.system.errors import InputError
 from boltbox.detector.weights import published as module
 from boltbox.detector.weights.published import Publication, local_file
 
@@ -77,6 +78,18 @@ def test_another_file_is_refused(
     assert left.value.code == 2
     assert NAME in capsys.readouterr().err
     assert not list(Path(torch.hub.get_dir()).rglob("*.pt*"))
+
+
+def test_a_part_of_a_file_is_fetched_again(
+    published: Path, server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of those whose checksum is not known."""
+    content = published.read_bytes()
+    offer(server, monkeypatch, content[:-1000])
+    with pytest.raises(InputError, match=r"could not be fetched .*incomplete"):
+        local_file(NAME)
+    offer(server, monkeypatch, content)
+    assert local_file(NAME).read_bytes() == content
 
 
 def test_without_a_network(

@@ -255,3 +255,8 @@ def test_classes_in_another_order_keep_their_rows(published: Path, tmp_path: Pat
     assert known == [0, 2]
     single = YOLOv5(1)
     assert "but for" not in load_weights(single, published, ["person"], reuse_head=True).line
+    torch.save(checkpoint(["a"], network=small(1, seed=3)), tmp_path / "a.ckpt")
+    taken = load_weights(small(2), tmp_path / "a.ckpt", ["a", "b"], reuse_head=True)
+    assert taken.head
+    assert taken.classes == []
+    assert taken.line.endswith("its classes start fresh")

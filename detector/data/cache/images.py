@@ -28,7 +28,7 @@ from boltbox.detector.system.rank_zero import rank_zero_print
 if TYPE_CHECKING:  # `predict` does without it
     import lightning as L
 
-VERSION = 3  # raise it with any change to how images are decoded or resized
+VERSION = 4  # raise it with any change to how images are decoded or resized
 _KEY = 64  # bytes
 _CGROUPS = Path("/sys/fs/cgroup")
 

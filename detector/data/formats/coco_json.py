@@ -52,8 +52,10 @@ class CocoJson(Format):
         split, root = self.split, self.split.root
         # instances_train2017.json
         beside, stem = source.parent, source.stem.removeprefix("instances_")
-        guesses = (stem, f"images/{stem}", f"images/{split.name}", split.name, "images", "data", "")
-        folders = [*split.folders, *(root / guess for guess in guesses), beside]
+        name_of = "train" if split.share else split.name  # a val split that is a part of train
+        guesses = (stem, f"images/{stem}", f"images/{name_of}", name_of, "images", "data", "")
+        folders = [*split.folders, *(root / guess for guess in guesses)]
+        folders += [beside, beside / "images", beside / "data"]
         places = [str(folder / name) for folder in folders]
         return next(filter(isfile, places), places[0])
 

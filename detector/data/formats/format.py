@@ -40,7 +40,8 @@ class Split:
 
     name: train, val or test · paths: what the data set's file gives for it, resolved · root: the
     data set's folder · folders: further folders of images (the key `images`) · keep_difficult:
-    objects marked difficult are used.
+    objects marked difficult are used · share: of the images of train that is val, where both have
+    the same paths.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Split:
     root: Path
     folders: Sequence[Path] = ()
     keep_difficult: bool = False
+    share: float | None = None
 
 
 class Entry(NamedTuple):
