@@ -213,9 +213,11 @@ class DetectorCLI(LightningCLI):
         elif not run and self.continues and self.checkpoint:
             run = self.checkpoint.parent.parent
         run = run or new_run(command)
-        if command != "evolve" and is_first_process():  # several may work on one study
-            self.held.enter_context(locked(run))
-            if command == "fit" and not self.continues:
+        joins = command == "evolve" and (run / "study.db").exists()  # several may work on one study
+        if is_first_process():
+            if command != "evolve":
+                self.held.enter_context(locked(run))
+            if command in ("fit", "evolve") and not self.continues and not joins:
                 refuse_another(run)
         return run
 

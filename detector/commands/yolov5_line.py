@@ -29,12 +29,15 @@ def as_options(words: Sequence[str]) -> list[str]:
     (['train', '--data=d.yaml'], ['val', '--half'])
     >>> as_options(["predict", "photos", "--conf", "0.5"])
     ['predict', '--source=photos', '--conf', '0.5']
+    >>> as_options(["compare", "lr=0.1", "lr=0.2"])
+    ['compare', 'lr=0.1', 'lr=0.2']
     """
     command, *rest = words or [""]
     if command == "detect" and rest and rest[0] in (*COMMAND_WORDS, "predict", "export"):
         command, *rest = rest
     command = command.removesuffix(".py")
-    if not any(word.startswith("-") for word in rest):  # a value may have a = too
+    # a value, and the name of a run, may have a = too
+    if command not in ("compare", "report") and not any(word.startswith("-") for word in rest):
         rest = [re.sub(r"^(\w+=)", r"--\1", word) for word in rest]
     if rest and command in SUBJECTS and not rest[0].startswith("-") and "=" not in rest[0]:
         rest[0] = f"--{SUBJECTS[command]}={rest[0]}"

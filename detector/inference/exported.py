@@ -140,8 +140,8 @@ class Exported:
         """float (B, 3, H, W) in 0..1 on any device -> (B, R, 5 + C) as `decode` gives it.
 
         What a file with suppression inside found is given as rows that a second, equal suppression
-        leaves as they are: the objectness is 1, and the detection's class has its score. Rows of
-        zeros fill up to the image with the most.
+        leaves as they are: the objectness is its score, and its class has 1. Rows of zeros fill up
+        to the image with the most.
         """
         takes, (height, width) = self.metadata, images.shape[2:]
         if not takes.dynamic and (height, width) != takes.image_size:
@@ -159,8 +159,8 @@ class Exported:
         if not self.metadata.nms:
             return output[:b]
         image, boxes, scores, classes = output.split((1, 4, 1, 1), 1)
-        of_class = one_hot(classes.long().squeeze(1), len(self.names)) * scores
-        rows = torch.cat((xyxy_to_cxcywh(boxes), torch.ones_like(scores), of_class), 1)
+        of_class = one_hot(classes.long().squeeze(1), len(self.names))
+        rows = torch.cat((xyxy_to_cxcywh(boxes), scores, of_class), 1)
         return [rows[image[:, 0] == i] for i in range(b)]
 
 

@@ -90,12 +90,11 @@ class PredictionFiles:
         self.pictures, self.detections = self.pictures + 1, self.detections + len(rows)
 
     def _add_results(self, image: str, rows: np.ndarray) -> None:
-        """COCO's results format; bbox is x, y, width, height in pixels. An image whose name is a
-        number has that as its id: 139 for val/000000000139."""
-        ids, stem = category_ids(self.names), Path(image).name
+        """COCO's results format; bbox is x, y, width, height in pixels."""
+        ids = category_ids(self.names)
         self.results += [
             {
-                "image_id": int(stem) if re.fullmatch("[0-9]+", stem) else image,
+                "image_id": image,
                 "category_id": ids[int(number)],
                 "bbox": [round(v, 3) for v in (x1, y1, x2 - x1, y2 - y1)],
                 "score": round(score, 5),
@@ -131,9 +130,14 @@ class PredictionFiles:
         self._video = None
 
     def close(self) -> None:
-        """Finish the video that is being written, and predictions.json."""
+        """Finish the video that is being written, and predictions.json. An image whose name is a
+        number has that as its id there, 139 for val/000000000139, if no two have the same."""
         self.close_video()
+        names = {result["image_id"] for result in self.results}
+        numbers = {n: int(s) for n in names if re.fullmatch("[0-9]+", s := Path(n).name)}
         if self.json:
+            for result in self.results if len({*numbers.values()}) == len(numbers) else ():
+                result["image_id"] = numbers.get(result["image_id"], result["image_id"])
             write_atomically(self.folder / "predictions.json", json.dumps(self.results))
 
 

@@ -65,5 +65,12 @@ class Trainer(L.Trainer):
     typed: list[str]
     train: list[str]
     configuration: dict[str, Any]
+
+    @property
+    def named_gpus(self) -> list[int]:
+        """Those that `--trainer.devices 2,3` names; empty where it is a number of GPUs."""
+        devices = self.configuration["trainer"]["devices"]
+        return self.device_ids if isinstance(devices, list) or "," in str(devices) else []
+
     validate = _with_thresholds(L.Trainer.validate)
     test = _with_thresholds(L.Trainer.test)

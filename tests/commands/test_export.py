@@ -31,6 +31,7 @@ from boltbox.detector.inference.exported import (
     Suppression,
     load_exported,
 )
+from boltbox.detector.inference.members import in_classes
 from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.model.postprocess import nms
 from boltbox.detector.system.errors import InputError
@@ -201,6 +202,13 @@ def test_suppression_in_the_file(checkpoint: Path, tmp_path: Path, format: str) 
     again = nms(exported(seen), 0.05, 0.4, 15, multi_label=False)
     for ours, theirs in zip(again, wanted, strict=True):
         torch.testing.assert_close(ours.boxes, theirs.boxes, rtol=0, atol=1e-3)
+    # a single class stays the score's in an ensemble that knows more
+    file = dataclasses.replace(
+        exported, metadata=dataclasses.replace(exported.metadata, names=["a"])
+    )
+    file = dataclasses.replace(file, run=lambda _: torch.tensor([[0.0, 0, 0, 9, 9, 0.25, 0]]))
+    rows = in_classes(file, ["a"], ["b", "a"])(seen[:1])
+    assert (rows[..., 4:5] * rows[..., 5:]).tolist() == [[[0, 0.25]]]
 
 
 @pytest.fixture

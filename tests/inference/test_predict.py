@@ -58,6 +58,16 @@ def labels(run: Path) -> list[str]:
     )
 
 
+def test_image_ids_of_two_folders(checkpoint: Path, pictures: Path, here: Path) -> None:
+    """Images of one number keep their whole names, and so do all others."""
+    for folder in ("a", "b"):
+        (here / "photos" / folder).mkdir(parents=True)
+        shutil.copy(sorted(pictures.iterdir())[0], here / "photos" / folder / "000001.png")
+    run = predict(checkpoint, "photos", "--json", "true", "--images", "false")
+    ids = {found["image_id"] for found in json.loads((run / "predictions.json").read_text())}
+    assert ids == {"a/000001", "b/000001"}
+
+
 def test_labels_to_train_on(
     checkpoint: Path, pictures: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -84,12 +84,12 @@ def benchmark(
         raise InputError("benchmark takes trainer.strategy by its name, like ddp")
     prepare(trainer, datamodule, "benchmark")
     on_gpu = trainer.strategy.root_device.type == "cuda"
-    several = trainer.num_devices
-    if several == 1:
+    several, named = trainer.num_devices, trainer.named_gpus
+    if several == 1 and not named:
         several = torch.cuda.device_count() if on_gpu else 2
     plain = {
         "trainer.precision": PRECISIONS[0],
-        "trainer.devices": 1,
+        "trainer.devices": f"{named[0]}," if named else 1,
         "trainer.strategy": "auto",
         "data.workers": datamodule.workers,
         "data.cache": datamodule.cache,
@@ -103,7 +103,8 @@ def benchmark(
         changes.append({"model.compile": "true"})
     if several > 1:
         strategy = "ddp" if strategy == "auto" else strategy
-        changes.append({"trainer.devices": several, "trainer.strategy": strategy})
+        devices = ",".join(map(str, named)) or several
+        changes.append({"trainer.devices": devices, "trainer.strategy": strategy})
 
     def train(setting: Setting) -> Row:
         line = [*trainer.train, *options, *words(setting), *BARE.split()]

@@ -43,7 +43,8 @@ def run_doctor(
     with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
         file.prepare()
         size = round_up(datamodule.image_size, model.network.max_stride)
-        datasets, unusable = open_splits(file)
+        datasets, unusable = open_splits(file, datamodule.single_class)
+        file.names = next(iter(datasets.values())).names
         if fix:
             check_folder(file, datasets, fix)
         diagnosis = diagnose(file, datasets, size)

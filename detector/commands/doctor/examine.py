@@ -17,9 +17,11 @@ from boltbox.detector.system.rank_zero import program
 KINDS = 5  # that `brief` names
 
 
-def open_splits(file: DatasetFile) -> tuple[dict[str, DetectionDataset], list[Finding]]:
+def open_splits(
+    file: DatasetFile, single_class: bool = False
+) -> tuple[dict[str, DetectionDataset], list[Finding]]:
     """The splits that can be opened, train first, and a finding for each of the others. Objects of
-    classes without a name are left out, and reported.
+    classes without a name are left out, and reported, unless every object is of a single class.
 
     Raises:
         InputError: none of the splits can be opened.
@@ -27,7 +29,7 @@ def open_splits(file: DatasetFile) -> tuple[dict[str, DetectionDataset], list[Fi
     datasets, unusable = {}, []
     for split in file.splits:
         try:
-            datasets[split] = file.open(split, strict=False)
+            datasets[split] = file.open(split, strict=False, single_class=single_class)
         except InputError as e:
             unusable.append(Finding("fault", "unusable_split", str(e), file.source, split))
     if not datasets:

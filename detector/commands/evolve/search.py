@@ -55,11 +55,13 @@ def run_evolution(
     prepare(trainer, datamodule, "evolve")
     folder = Path(trainer.default_root_dir)
     study = Study(folder)
-    study.begin(settings)
     shared = folder / "config.yaml"
-    write_atomically(shared, yaml.safe_dump(config, sort_keys=False))
-    on_gpu = trainer.strategy.root_device.type == "cuda"
-    variables = environments(plan.evolve.workers, trainer.num_devices if on_gpu else 0)
+    config["trainer"]["devices"] = trainer.num_devices  # of those that a worker gets
+    with study.alone():
+        study.begin(settings)
+        write_atomically(shared, yaml.safe_dump(config, sort_keys=False))
+    devices = trainer.num_devices if trainer.strategy.root_device.type == "cuda" else 0
+    variables = environments(plan.evolve.workers, devices, trainer.named_gpus)
     fit = [*trainer.train, "--config", str(shared)]
     if len(variables) > 1 and datamodule.cache == "auto":
         fit += ["--data.cache", "none"]  # each would take its quarter of the same memory
@@ -82,7 +84,8 @@ def run_evolution(
             f"trial {number(trial)}: fitness {metric(trial.value)} {trial.user_attrs['reason']};"
             f" best {metric(values['best'])}; {left} left, ETA {timedelta(seconds=round(eta))}"
         )
-        write_outputs(study, plan)
+        with study.alone():
+            write_outputs(study, plan)
 
     done = len(ended(study.individuals()))
     rank_zero_print(
@@ -93,7 +96,8 @@ def run_evolution(
     try:
         with exit_on_signals():
             train_all(study, plan, fit, variables, on_end)
-        write_outputs(study, plan)
+        with study.alone():
+            write_outputs(study, plan)
     except StorageInternalError as e:
         raise InputError(f"{folder / FILE}: {e}; --run {folder} continues it") from None
     rank_zero_print(f"study: {folder}")

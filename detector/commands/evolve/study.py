@@ -5,8 +5,11 @@ no heartbeat any more: Optuna lets it fail and puts it in the queue again, as a 
 the same values, which keeps the number of the first.
 """
 
+import contextlib
+import fcntl
+import os
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -95,6 +98,17 @@ class Study:
                 " here; give the same, or another --run"
             )
         self.optuna.set_user_attr("settings", settings)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """For one command at a time. Where the file system has no locks, it is used without."""
+        folder = os.open(self.folder, os.O_RDONLY)
+        try:
+            with contextlib.suppress(OSError):
+                fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
 
     def individuals(self) -> list[FrozenTrial]:
         """Those that have ended or are being trained now."""

@@ -141,19 +141,23 @@ def _record(
     on_end(study.frozen(trial))
 
 
-def environments(workers: int | None, devices: int) -> list[Mapping[str, str]]:
+def environments(
+    workers: int | None, devices: int, named: Sequence[int] = ()
+) -> list[Mapping[str, str]]:
     """Environment variables for each worker: GPUs of its own, or its share of the processor's
     threads.
 
     Args:
         workers: of them; default: as many as there are GPUs for.
         devices: GPUs of a training; 0: it runs on the processor.
+        named: the only GPUs to use, by their numbers among those that are visible.
     """
     if not devices:
         count = workers or 1
         return [{"OMP_NUM_THREADS": str(max(len(os.sched_getaffinity(0)) // count, 1))}] * count
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     gpus = visible.split(",") if visible else [str(k) for k in range(torch.cuda.device_count())]
+    gpus = [gpus[k] for k in named] or gpus
     groups = [gpus[k : k + devices] for k in range(0, len(gpus) - devices + 1, devices)]
     chosen = [groups[k % len(groups)] for k in range(workers or len(groups))]
     return [{"CUDA_VISIBLE_DEVICES": ",".join(group)} for group in chosen]

@@ -32,6 +32,19 @@ def findings_of(source: Path, folder: Path, *options: str) -> list[dict[str, str
     return json.loads((folder / "doctor.json").read_text())["findings"]
 
 
+def test_a_single_class(tmp_path: Path) -> None:
+    """The doctor reads the labels as training does, and so does the copy that it repairs."""
+    Image.new("RGB", (60, 40)).save(tmp_path / "a.png")
+    lay_out(tmp_path, {"a.txt": "7 .5 .5 .5 .5\n", "data.yaml": "train: .\nnames: [cat, dog]\n"})
+    assert doctor("--data.dataset", str(tmp_path), "--run", str(tmp_path / "../x")) == 2
+    copy = tmp_path.with_name("copy")
+    line = f"--data.dataset {tmp_path} --data.single_class true --fix {copy} --run {tmp_path}/../y"
+    assert doctor(*line.split()) == 0
+    file = DatasetFile.read(str(copy))
+    assert file.names == ["item"]
+    assert len(file.open("train").labels.boxes) == 1
+
+
 WORDS = {  # of FAULTS.tsv -> kind
     "zero width": "zero_size_box",
     "empty label file": "no_objects",

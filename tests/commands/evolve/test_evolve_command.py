@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from forked import forks
+from made_datasets import lay_out
 from optuna.trial import TrialState
 
 import cli
@@ -223,6 +224,7 @@ def test_kill_9_of_a_training_and_of_the_command(
         (["--evolve.hours", "0"], "evolve.hours"),
         (["--evolve.space", "space.yaml"], "mosiac: no such option; did you mean 'mosaic'?"),
         (["--run", "broken"], "broken/study.db cannot be read"),
+        (["--run", "trained"], "trained already holds a run"),
         (["--evolve.generation", "3"], "did you mean 'evolve.generations'?"),
         (["--trainer.num_nodes", "2"], "trainer.num_nodes"),
     ],
@@ -232,12 +234,14 @@ def test_refused(
 ) -> None:
     Path("space.yaml").write_text("mosiac: {low: 0, high: 1}\n")
     Path("broken").mkdir()
+    lay_out(here, {"trained/config.yaml": "model: {}\n", "trained/metrics.csv": "epoch\n"})
     Path("broken/study.db").write_text("Monday: rain\nTuesday: sun\n")
     with pytest.raises(SystemExit) as e:
         cli.main(["evolve", "--data.dataset", str(small_data), *TINY, *options])
     assert e.value.code == 2
     assert told in capsys.readouterr().err
     assert Path("broken/study.db").read_text() == "Monday: rain\nTuesday: sun\n"
+    assert Path("trained/config.yaml").read_text() == "model: {}\n"
     assert not Path("runs").exists()
 
 
@@ -292,4 +296,5 @@ def test_gpus_are_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3,5,7,8")
     assert [e["CUDA_VISIBLE_DEVICES"] for e in environments(None, 2)] == ["2,3", "5,7"]
     assert [e["CUDA_VISIBLE_DEVICES"] for e in environments(3, 1)] == ["2", "3", "5"]
+    assert [e["CUDA_VISIBLE_DEVICES"] for e in environments(None, 1, [1, 3])] == ["3", "7"]
     assert [list(e) for e in environments(3, 0)] == [["OMP_NUM_THREADS"]] * 3
