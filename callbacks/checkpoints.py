@@ -61,15 +61,25 @@ class Checkpoints(ModelCheckpoint):
     def on_train_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """Lightning's own handlers were in place until here: after a SIGTERM it would leave with
         exit code 0."""
-        self._saved = time.monotonic()
+        self._saved, self._interval = time.monotonic(), trainer.val_check_batch
         self.signal.install()
         if trainer.received_sigterm:
             raise SystemExit(143)
 
-    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
-        """Never after the last batch of an epoch: Lightning would skip its validation when it
-        resumes there."""
+    def on_train_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
+        """An epoch is trained to its end, whatever asks to stop within it (max_time, early stopping
+        of several validations an epoch): the checkpoint after it continues with the next one."""
+        trainer.fit_loop.min_epochs = max(trainer.min_epochs or 0, trainer.current_epoch + 1)
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, out: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Never where a validation follows: Lightning would skip it when it resumes there. One
+        follows at the end of an epoch too where trainer.val_check_interval leaves a remainder: what
+        is saved there is what was validated."""
         if trainer.is_last_batch:
+            trainer.val_check_batch = batch_idx + 1
+        if trainer.is_last_batch or (self._interval and (batch_idx + 1) % self._interval == 0):
             return
         late = self.every_minutes and time.monotonic() - self._saved > 60 * self.every_minutes
         if not _anyone(trainer, bool(late or self.signal.received)):
@@ -88,6 +98,7 @@ class Checkpoints(ModelCheckpoint):
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """Lightning calls this after all other callbacks, so their state is that of the finished
         epoch."""
+        trainer.val_check_batch = self._interval
         epoch, fitness, names = trainer.current_epoch, pl_module.fitness, ["last.ckpt"]
         if self.save_period > 0 and (epoch + 1) % self.save_period == 0:
             names.insert(0, f"epoch{epoch}.ckpt")

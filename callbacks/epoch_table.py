@@ -85,7 +85,8 @@ class EpochTable(L.Callback):
         epoch = row["epoch"] + 1
         cells = {"epoch": f"{epoch}/{epochs}"}
         for name in losses:
-            cells[name.removesuffix("_loss")] = f"{float(row[f'train/{name}']):.4f}"[:6]
+            value = row.get(f"train/{name}", "nan")  # of an epoch that max_steps cuts
+            cells[name.removesuffix("_loss")] = f"{float(value):.4f}"[:6]
         for name in METRICS:
             value = row.get(f"val/{name}")
             cells[name] = "-" if value is None else f"{float(value):.3f}"

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from boltbox.detector.checkpoint.reader import newest_valid
+from boltbox.detector.checkpoint.writer import wait_for_checkpoint
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.distributed.process_group import gather
 from boltbox.detector.system.atomic_file import remove, write_json
@@ -127,7 +128,9 @@ class Guard(L.Callback):
             message = self._report(trainer, kind, done, parameters=concerned[0][1])
             if error is RollBack:
                 write_json(_record(trainer), self.state_dict())
-        # all processes wait for it: one that exits may kill the one that writes
+        # all processes wait for it: one that exits may kill the one that writes, and all find the
+        # checkpoint that is being written
+        wait_for_checkpoint(trainer)
         raise error(trainer.strategy.broadcast(message))
 
     def on_exception(

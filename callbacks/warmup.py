@@ -26,9 +26,9 @@ class Warmup(L.Callback):
         warmup_bias_lr: Learning rate of the biases at the start; the others start from 0. Default:
             SGD 0.1, else 0.
 
-    The warm-up takes at least 100 iterations (Muon: 0), but no more than a third of the run. With
-    model.literal the minimum holds for short runs and warmup_epochs 0 too, and gradients of a
-    window that is open at the end of an epoch are discarded.
+    The warm-up takes at least 100 iterations (Muon: 0), as far as these are no more than a third of
+    the run. With model.literal the minimum holds for short runs and warmup_epochs 0 too, and
+    gradients of a window that is open at the end of an epoch are discarded.
     """
 
     def __init__(
@@ -63,7 +63,9 @@ class Warmup(L.Callback):
             self.warmup_epochs, batches, trainer.max_epochs or 1, least, pl_module.literal
         )
         accumulate = accumulation(self.nominal, pl_module.batch_size)
-        if iteration <= last and last > 0:
+        # in YOLOv5 its last rates stay to the end of the epoch
+        until = iteration - batch_idx if pl_module.literal else iteration
+        if until <= last and last > 0:
 
             def line(start: float, end: float) -> float:
                 """From iteration 0 to the last, both included."""

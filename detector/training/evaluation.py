@@ -225,7 +225,10 @@ class EvaluationModule(L.LightningModule):
     def predict_step(self, batch: Any, batch_idx: int) -> list[Detections]:
         """The objects in each image of data of one's own: (images, targets), or images alone."""
         assert self.predictor is not None
-        rows, _ = self.predictor(self._own_batch(batch) if isinstance(batch, Tensor) else batch)
+        if isinstance(batch, Tensor):
+            batch = self._own_batch(batch)
+            batch = batch._replace(images=batch.images.to(self.device))
+        rows, _ = self.predictor(batch)
         return [Detections.of(own, self.names) for own in rows]
 
     def on_predict_end(self) -> None:

@@ -32,6 +32,17 @@ PLAIN = (
     "ddp_find_unused_parameters_true",
     "single_device",
 )
+ONLY: dict[str, tuple[Any, str]] = {  # of a fit: the value that works, and why
+    "accumulate_grad_batches": (
+        1,
+        "the recipe sets it batch by batch; give model.optim.nominal_batch_size, the images a step",
+    ),
+    "overfit_batches": (
+        0.0,
+        "each epoch draws its batches anew; give a data.yaml whose train has few images",
+    ),
+    "max_steps": (-1, "schedule and warm-up go by epochs; give trainer.max_epochs"),
+}
 FULL_PRECISION = (None, 32, "32", "32-true")
 
 
@@ -142,6 +153,18 @@ def check_combinations(options: Any) -> None:
         raise InputError(
             f"trainer.precision {trainer.precision}: most steps of a training are smaller than the"
             " digits of such weights; give 16-mixed or bf16-mixed"
+        )
+    if str(trainer.precision) in ("64", "64-true"):
+        raise InputError(f"trainer.precision {trainer.precision}: images are float32; give 32-true")
+    for name, (works, why) in ONLY.items():
+        if trainer[name] != works:
+            raise InputError(f"trainer.{name} {trainer[name]}: {why}")
+    every, interval = trainer.check_val_every_n_epoch, trainer.val_check_interval
+    if every is None or not isinstance(interval, int | float | None):
+        raise InputError(
+            f"trainer.val_check_interval {interval}, trainer.check_val_every_n_epoch {every}: each"
+            " epoch that is validated is so at its end too; give a share of an epoch, like 0.5, or"
+            " a number of its batches, and a number of epochs"
         )
     if strategy == "fsdp2" and trainer.precision not in (*FULL_PRECISION, "bf16", "bf16-mixed"):
         raise InputError(

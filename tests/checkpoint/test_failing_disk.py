@@ -263,14 +263,20 @@ def test_killed_between_the_best_and_its_figures(
     assert [row["epoch"] for row in rows(run)] == [*"012345"]
 
 
+@pytest.mark.parametrize(("batches", "interval"), [(2, 1), (3, 2)])
 def test_of_several_validations_an_epoch_the_last_counts(
-    small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    batches: int,
+    interval: int,
+    small_data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Files and figures are of the same weights, also where the network was better before."""
+    """Files and figures are of the same weights, also where the network was better before; the last
+    is at the end of the epoch."""
     chosen = iter([0.9, 0.3, 0.8, 0.2])
     monkeypatch.setattr(Epochs, "fitness", staticmethod(lambda epoch: next(chosen)))
-    twice = ["--trainer.limit_train_batches", "2", "--trainer.val_check_interval", "1"]
-    train(small_data, tmp_path, 2, *twice)
+    twice = f"--trainer.limit_train_batches {batches} --trainer.val_check_interval {interval}"
+    train(small_data, tmp_path, 2, *twice.split())
     best = torch.load(tmp_path / "checkpoints/best.ckpt", weights_only=True)
     figures = json.loads((tmp_path / "metrics.json").read_text())
     assert (best["epoch"], best["fitness"]) == (0, pytest.approx(0.3))

@@ -1,11 +1,14 @@
 """A run that is interrupted and resumed is the run that never was. benchmarks/resume_fuzz.py is the
 long version."""
 
+import csv
 import os
 import shutil
 import signal
 from pathlib import Path
+from typing import Any
 
+import lightning as L
 import pytest
 import torch
 import wandb
@@ -64,6 +67,38 @@ def test_told_to_stop(small_data: Path, tmp_path: Path, reference: Path) -> None
     assert start(resumed, "validation:0:SIGTERM") == 143
     assert start(resumed) == 0
     assert not difference(run, reference)
+
+
+class Stop(L.Callback):
+    """Asks to stop after the first batch, as Lightning's Timer does for trainer.max_time."""
+
+    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+        trainer.should_stop = True
+
+
+def test_an_epoch_is_trained_to_its_end(small_data: Path, tmp_path: Path) -> None:
+    for run in ("whole", "part"):
+        line = small_fit(small_data, tmp_path / run, "--trainer.max_epochs", "2")
+        cli.main([*line, *(["--trainer.callbacks", "test_resume.Stop"] if run == "part" else [])])
+    with open(tmp_path / "part/metrics.csv", newline="") as file:
+        assert [row["epoch"] for row in csv.DictReader(file)] == ["0"]
+    cli.main([*line, "--ckpt_path", "last", "--trust_parts", "true"])
+    whole, part = (
+        torch.load(tmp_path / run / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
+        for run in ("whole", "part")
+    )
+    assert all(torch.equal(value, part[name]) for name, value in whole.items())
+
+
+def test_told_to_stop_before_a_validation(small_data: Path, tmp_path: Path) -> None:
+    """A checkpoint there would be resumed without it; so it comes after the next batch, which is the
+    last one here."""
+    run, twice = tmp_path / "run", ["--trainer.val_check_interval", "2"]
+    line = command(small_data, run, workers=0, ranks=1, more=[*SHORT, *twice])
+    assert start(line, "batch:1:SIGTERM") == 143
+    saved = torch.load(run / "checkpoints/last.ckpt", weights_only=True)["loops"]["fit_loop"]
+    assert saved["epoch_loop.batch_progress"]["total"]["processed"] == 1
+    assert start([*line, "--ckpt_path", "last"], "batch:0:SIGTERM") == 143
 
 
 def test_told_to_stop_before_the_first_batch(small_data: Path, tmp_path: Path) -> None:

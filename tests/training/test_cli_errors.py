@@ -39,6 +39,18 @@ ERRORS = {
         ["--trainer.callbacks+=EarlyStopping"],
         "trainer.callbacks: the following arguments are required: monitor",
     ),
+    "steps": (["--trainer.max_steps", "3"], "max_steps 3: schedule and warm-up go by epochs"),
+    "accumulation": (["--trainer.accumulate_grad_batches", "4"], "model.optim.nominal_batch_size"),
+    "the same batches": (["--trainer.overfit_batches", "2"], "a data.yaml whose train has few"),
+    "validations by the clock": (
+        ["--trainer.val_check_interval", "00:00:10:00"],
+        "give a share of an epoch, like 0.5",
+    ),
+    "validations by batches of all epochs": (
+        ["--trainer.check_val_every_n_epoch", "null"],
+        "give a share of an epoch, like 0.5",
+    ),
+    "double precision": (["--trainer.precision", "64-true"], "images are float32; give 32-true"),
     "no such size": (["--model.network.size", "xx"], "model.network.size 'xx' is not known"),
     "no such weights": (
         ["--model.start.weights", "nowhere.pt"],

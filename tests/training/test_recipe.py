@@ -58,6 +58,26 @@ class BiasRates(L.Callback):
         assert trainer.optimizers[0].param_groups[0]["name"] == "bias"
 
 
+class Resumed(L.Callback):
+    """Prepares the epoch in each batch, as a run does that is resumed there."""
+
+    def on_train_batch_start(self, trainer: L.Trainer, pl_module: Any, *_: Any) -> None:
+        pl_module._prepare_epoch()
+
+
+def test_rates_after_the_warmup_of_yolov5() -> None:
+    """Within its last epoch they are the same after a resume."""
+    used = []
+    for first in ([], [Resumed()]):
+        module, rates = small_detector(levels=[5], literal=True), BiasRates()
+        spawn(1, max_epochs=3, callbacks=[*first, Warmup(warmup_epochs=2), rates]).fit(
+            module, DataLoader((batches() * 45)[:45], batch_size=None)
+        )  # type: ignore[arg-type]
+        used.append(rates.used)
+    assert len(set(used[0][90:])) > 10
+    assert used[1] == used[0]
+
+
 def test_after_a_roll_back_every_rate_is_lower() -> None:
     """The starting rate of the biases too, which is the highest of all."""
     used = []
