@@ -77,9 +77,14 @@ class Checkpoints(ModelCheckpoint):
         """Never where a validation follows: Lightning would skip it when it resumes there. One
         follows at the end of an epoch too where trainer.val_check_interval leaves a remainder: what
         is saved there is what was validated."""
+        interval = trainer.val_check_batch
         if trainer.is_last_batch:
-            trainer.val_check_batch = batch_idx + 1
-        if trainer.is_last_batch or (self._interval and (batch_idx + 1) % self._interval == 0):
+            self._interval = interval
+            if trainer.check_val_every_n_epoch is not None:
+                trainer.val_check_batch = batch_idx + 1
+            return
+        validates = trainer.fit_loop.epoch_loop._should_check_val_epoch()
+        if validates and interval and (batch_idx + 1) % interval == 0:
             return
         late = self.every_minutes and time.monotonic() - self._saved > 60 * self.every_minutes
         if not _anyone(trainer, bool(late or self.signal.received)):

@@ -85,7 +85,7 @@ class EpochTable(L.Callback):
         epoch = row["epoch"] + 1
         cells = {"epoch": f"{epoch}/{epochs}"}
         for name in losses:
-            value = row.get(f"train/{name}", "nan")  # of an epoch that max_steps cuts
+            value = row.get(f"train/{name}", "nan")  # of an epoch that is cut
             cells[name.removesuffix("_loss")] = f"{float(value):.4f}"[:6]
         for name in METRICS:
             value = row.get(f"val/{name}")

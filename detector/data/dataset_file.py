@@ -261,7 +261,8 @@ def _guess_format(root: Path, splits: dict[str, list[Path]]) -> str:
         return by_suffix[first.suffix]
     # a list of VOC has no paths of images, and COCO's json files lie in annotations/ too
     listed = first.suffix == ".txt" and any(root.glob("[Aa]nnotations/*.xml"))
-    listed = listed and Path(*read_lines(first)[:1]).suffix.lower() not in SUFFIXES
+    if listed and isfile(first):
+        listed = Path(*read_lines(first)[:1]).suffix.lower() not in SUFFIXES
     if has_xml(first) if isdir(first) else listed:
         return "voc"
     dota = isdir(first) and has_labels(first, DotaText) and not has_labels(first, YoloText)

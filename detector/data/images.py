@@ -46,7 +46,7 @@ def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
     """
     try:
         # OpenCV, which reads more formats, would believe any header
-        with _opened(path) as file:
+        with open_image(path) as file:
             kind, bands, image = file.format, file.getbands(), None
         if kind != "TIFF" or "A" not in bands:  # OpenCV multiplies a TIFF's colours by its alpha
             # None for what OpenCV refuses: other formats, more pixels than it likes, names that are
@@ -56,7 +56,7 @@ def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
                 flags = shrink // 2 * 16 if kind in ("JPEG", "MPO") else 0  # IMREAD_REDUCED_*
                 image = cv2.imread(str(path), flags | cv2.IMREAD_COLOR_RGB)
         if image is None:  # formats and variants that OpenCV refuses
-            with _opened(path) as file:
+            with open_image(path) as file:
                 image = rgb(file)
         return image
     except UNREADABLE as e:
@@ -66,7 +66,7 @@ def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
         ) from None
 
 
-def _opened(path: str | Path) -> Image.Image:
+def open_image(path: str | Path) -> Image.Image:
     """Pillow's image, of which EXIF alone says the orientation: OpenCV reads no XMP."""
     file = Image.open(path)
     for key in ("xmp", "XML:com.adobe.xmp"):
@@ -88,7 +88,7 @@ def image_size(path: str | Path) -> tuple[int, int]:
     Raises:
         UNREADABLE: the header cannot be read, or promises too many pixels.
     """
-    with _opened(path) as file:
+    with open_image(path) as file:
         width, height = file.size
         try:
             exif = (

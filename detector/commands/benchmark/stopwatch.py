@@ -59,7 +59,8 @@ class Stopwatch(L.Callback):
         self._before = end
         if self.seconds < math.inf:  # all processes stop after the same step
             late = self.measured["seconds"] >= self.seconds
-            trainer.should_stop |= bool(trainer.strategy.reduce_boolean_decision(late, all=False))
+            if trainer.strategy.reduce_boolean_decision(late, all=False):
+                trainer.should_stop, trainer.fit_loop.min_epochs = True, 0  # within the epoch
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if not trainer.is_global_zero:

@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 from PIL import ExifTags, Image
 
-from boltbox.detector.data.images import UNREADABLE, read_image
+from boltbox.detector.data.images import UNREADABLE, open_image, read_image
 from boltbox.detector.system.errors import InputError
 
 LARGE = 25_000_000  # pixels; above what a photo camera gives
@@ -45,7 +45,7 @@ def look_at(path: str) -> ImageFile:
     said = ""
     with standard_error() as written:
         try:
-            with Image.open(path) as file:
+            with open_image(path) as file:
                 side = min(file.size)
                 remarks += _header_remarks(file)
             data = Path(path).read_bytes()
