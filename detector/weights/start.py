@@ -170,7 +170,7 @@ def copy_weights(
     )
     kept = whole or (in_rows and reuse_head)
     if kept and not whole:
-        rows = pairs if network.num_classes > 1 else {}
+        rows = pairs if network.num_classes > 1 else {}  # nor is it here
         given = given | {
             name: _with_rows(fresh[name], given[name], network, rows) for name in of_classes
         }
