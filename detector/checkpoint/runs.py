@@ -18,6 +18,7 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import is_first_process, rank_zero_print
 
 ROOT = Path("runs")
+IN_USE = " is in use by "  # of the error for a run folder that another process has locked
 _made: list[Path] = []  # folders that this process has made, each after those that it is in
 
 
@@ -129,8 +130,7 @@ def locked(run: Path) -> Iterator[None]:
         holder = os.pread(descriptor, 300, 0).decode(errors="replace") or "another process"
         os.close(descriptor)
         raise InputError(
-            f"run {run} is in use by {holder}: wait until it has ended, or give another folder"
-            " with --run"
+            f"run {run}{IN_USE}{holder}: wait until it has ended, or give another folder with --run"
         ) from None
     except OSError:  # there are no locks here
         pass

@@ -24,8 +24,7 @@ def number(trial: FrozenTrial) -> int:
 def individuals(study: optuna.Study) -> list[FrozenTrial]:
     """The last trial of each that has ended or is being trained now, by number."""
     last = {number(t): t for t in study.get_trials(deepcopy=False)}
-    # A command that is killed before its first heartbeat leaves a trial that runs for ever, without
-    # a generation.
+    # a trial has no generation before it has its values
     begun = [t for t in last.values() if "generation" in t.user_attrs]
     return sorted((t for t in begun if t.state != TrialState.WAITING), key=number)
 

@@ -62,7 +62,7 @@ class Study:
         warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
         warnings.filterwarnings("ignore", message="Heartbeat of storage")  # see `heartbeat`
         folder.mkdir(parents=True, exist_ok=True)
-        self._retry = RetryHeartbeatStaleTrialCallback()
+        self._retry, self._seen = RetryHeartbeatStaleTrialCallback(), set[int]()
         url = URL.create("sqlite", database=str((folder / FILE).resolve()))
         try:
             self._storage = RDBStorage(
@@ -135,6 +135,11 @@ class Study:
         for trial in trials:
             self._storage.record_heartbeat(trial._trial_id)
         fail_stale_trials(self.optuna)
+        # without a first heartbeat a trial is never stale, and its command may have been killed
+        running = self.optuna.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        for unseen in {trial._trial_id for trial in running} - self._seen:
+            self._storage.record_heartbeat(unseen)
+            self._seen.add(unseen)
 
     def frozen(self, trial: Trial) -> FrozenTrial:
         """What the storage knows of it."""

@@ -14,6 +14,7 @@ import torch
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, Trial
 
+from boltbox.detector.checkpoint.runs import IN_USE
 from boltbox.detector.commands.evolve.plan import Plan
 from boltbox.detector.commands.evolve.sampler import best, ended
 from boltbox.detector.commands.evolve.study import HEARTBEAT_INTERVAL, Outcome, Study
@@ -56,9 +57,12 @@ class Training:
             self.restarts -= 1
             self.start()
             return None
-        file = self.run / "metrics.json"
+        file, reason = self.run / "metrics.json", self.process.reason(code)
+        if code and IN_USE in reason:  # by a training whose command stood still and seemed dead
+            self.start()
+            return None
         if code or not file.is_file():
-            return Outcome(None, reason=self.process.reason(code))
+            return Outcome(None, reason=reason)
         epoch = json.loads(file.read_text())
         rows = {row["epoch"]: row for row in read_table(self.run / "metrics.csv")}
         row = rows.get(str(epoch["epoch"]), {})

@@ -96,6 +96,23 @@ def test_an_individual_of_a_dead_command_is_retried(
     assert [(number(t), t.value) for t in study.individuals()][5:] == [(5, 0.5)]
 
 
+def test_an_individual_of_a_command_that_died_before_its_first_heartbeat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study_module, "GRACE_PERIOD", 1)
+    killed, study = Study(tmp_path), Study(tmp_path)
+    monkeypatch.setattr(killed, "heartbeat", lambda trials: [][0])
+    for _ in range(2):  # a new individual and a retried one
+        with pytest.raises(IndexError):
+            killed.ask(PLAN)
+        study.heartbeat([])
+        time.sleep(2.1)
+        study.heartbeat([])
+    trial = study.ask(PLAN)
+    assert (trial.params, number(study.frozen(trial))) == (START, 0)
+    assert study.ask(PLAN).params != START
+
+
 def test_failed_individuals_rank_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of them fail; the others' values are those that live on."""
     monkeypatch.setattr(search_module, "_pictures", lambda study: {})
@@ -183,6 +200,10 @@ run, a = options["--run"], float(options["--data.augment.scale"])
 os.makedirs(run + "/checkpoints", exist_ok=True)
 open(run + "/options.json", "w").write(json.dumps([options, os.environ.get("BOLTBOX_RUN"), os.environ["WORKER"]]))
 signal.signal(signal.SIGTERM, lambda *_: (open(run + "/checkpoints/saved", "w"), sys.exit(143)))
+if os.path.exists(run + "/in_use"):
+    os.remove(run + "/in_use")
+    print("error: run %s is in use by process 1" % run, file=sys.stderr)
+    sys.exit(2)
 if a < 0.1:
     print("error: a is too low", file=sys.stderr)
     sys.exit(2)
@@ -259,6 +280,13 @@ def test_a_training_gets_its_values_and_gives_its_metrics(
     assert (run, worker in "01") == (None, True)
     kept = [p.parent.parent.name for p in tmp_path.glob("trials/*/checkpoints/best.ckpt")]
     assert kept == ["0001"], "the best one's checkpoint alone"
+
+
+def test_a_run_that_another_command_still_trains(tmp_path: Path) -> None:
+    """That command stood still and seemed dead; its training ends first."""
+    (tmp_path / "trials/0000").mkdir(parents=True)
+    (tmp_path / "trials/0000/in_use").touch()
+    assert [t.value for t in trained(tmp_path, 0.3).individuals()] == [0.3]
 
 
 def test_a_command_that_is_stopped(tmp_path: Path) -> None:
