@@ -67,9 +67,8 @@ class Dashboard(L.Callback):
     def on_validation_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
         result, names = pl_module.result, pl_module.names
         epoch, epochs = trainer.current_epoch, trainer.max_epochs or 1
-        is_due = epoch % max(epochs // 20, 1) == 0 or epoch + 1 == epochs
         fits = trainer.state.fn == "fit" and not trainer.sanity_checking
-        if result is None or not (self._loggers and fits and is_due):
+        if result is None or not (self._loggers and fits and is_due(epoch, epochs)):
             return
         time = Time(epoch, max(trainer.global_step - 1, 0))
         content = result.to_json(names)
@@ -125,3 +124,8 @@ class Dashboard(L.Callback):
                     f"warning: {type(logger).__name__} failed ({type(e).__name__}: {e}); training"
                     " continues without its tables and images"
                 )
+
+
+def is_due(epoch: int, epochs: int) -> bool:
+    """Whether tables, curves and images of an epoch that was validated are shown."""
+    return (epoch + 1) % max(epochs // 20, 1) == 0 or epoch + 1 == epochs

@@ -27,12 +27,12 @@ class EarlyStop(EarlyStopping):
         )
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if self.stopped_epoch:
+        if self.wait_count >= self.patience:
             rank_zero_print(
                 f"early stop: no better one in {self.patience} validations (early_stop.patience)"
             )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """A resumed run keeps the count, but not the patience of the checkpoint: the option given
-        now counts; nor that it was stopped."""
-        super().load_state_dict({**state_dict, "patience": self.patience, "stopped_epoch": 0})
+        now counts."""
+        super().load_state_dict({**state_dict, "patience": self.patience})

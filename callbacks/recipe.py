@@ -18,6 +18,7 @@ from boltbox.detector.training.trainer_options import (
     DEFAULT,
     TRAINER_OPTIONS,
     as_list,
+    check_recipe,
     usable_precision,
 )
 
@@ -39,7 +40,11 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
 
     Returns:
         Keyword arguments of `L.Trainer`, for one Trainer only: callbacks have a state.
+
+    Raises:
+        InputError: an option that does not go together with the recipe.
     """
+    check_recipe(options)
     folder = run or options.get("default_root_dir") or new_run("fit")
     given = as_list(options.get("callbacks"))
     chosen = [

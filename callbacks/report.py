@@ -30,7 +30,7 @@ class Report(L.Callback):
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """As for test."""
         run = Path(trainer.default_root_dir)
-        if not self.enabled or not trainer.is_global_zero or not (run / "metrics.json").is_file():
+        if not self.enabled or not trainer.is_global_zero:
             return
         started = time.perf_counter()
         try:

@@ -13,7 +13,7 @@ import yaml
 from lightning.pytorch.loggers import WandbLogger
 
 from boltbox.callbacks.configuration import configuration
-from boltbox.detector.checkpoint.runs import locked, results_folder
+from boltbox.detector.checkpoint.runs import locked, new_run
 from boltbox.detector.distributed.process_group import gather
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.configuration import differences, flatten
@@ -37,9 +37,9 @@ class RunFolder(L.Callback):
     """Makes the Trainer's default_root_dir and writes there config.yaml, changed.yaml,
     machine.json, and dropped.txt if labels or images were left out; checkpoints have `run`:
     configuration, working folder, library versions, the id of W&B's run. In a script it locks the
-    folder (`locked`), as a command does before, and what is not a fit gets a folder of its own if a
-    training lies there. The processes of a command's fit must have the same options and continue
-    the same checkpoint: machines may not share a file system.
+    folder (`locked`), as a command does before, and what is not a fit gets a new folder. The
+    processes of a command's fit must have the same options and continue the same checkpoint:
+    machines may not share a file system.
 
     Args:
         config: text of config.yaml of a command; default: the options that module, data and Trainer
@@ -75,7 +75,7 @@ class RunFolder(L.Callback):
             folder = Path(trainer.default_root_dir)
             if stage != "fit":
                 self._undo.callback(_move, trainer, str(folder))
-                folder = results_folder(stage.value, folder)  # type: ignore[attr-defined]
+                folder = new_run(stage.value)  # type: ignore[attr-defined]
                 _move(trainer, str(folder))
             self._undo.enter_context(locked(folder))
         # processes that torchrun or Slurm has started do not know the number of the first one's run

@@ -30,7 +30,7 @@ OPTION_NAMES: dict[str, list[str]] = json.loads(
 )
 SHARED = "with a Trainer"  # names of OPTION_NAMES that all such commands have
 DATA_SET = "(a data set is given as --data.dataset FILE)"
-WITH_FOLDER = ("CSVLogger", "TensorBoardLogger", "WandbLogger")
+WITH_FOLDER = ("CSVLogger", "TensorBoardLogger")
 DATA_CLASS = re.compile(r"\w+(\.\w+)*\.[A-Z]\w*")  # an import path, and no file of YOLOv5's
 OWN_DATA = ("fit", "validate", "test")  # commands that take a data module of the user's own
 WITHOUT_VALUE = ("--help", "-h", "--print_config")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -36,14 +37,7 @@ def compare(runs: list[str], run: Path | None = None) -> None:
     found = {inside(str(r.path), folder): r for r in files}
     changed = differences([r.config for r in found.values()])
     options = [["option", *found], *([name, *map(str, row)] for name, row in changed.items())]
-    evaluated = {
-        (
-            *map(r.metrics.get, ("images", "objects", "split")),
-            (r.config.get("data") or {}).get("dataset"),
-        )
-        for r in found.values()
-        if r.metrics
-    }
+    evaluated = {_evaluated(r) for r in found.values() if r.metrics}
     warning = "warning: not evaluated on the same images; these metrics are not comparable"
     notes = ["The best run first.", *([warning] if len(evaluated) > 1 else [])]
     sections = [
@@ -64,6 +58,13 @@ def compare(runs: list[str], run: Path | None = None) -> None:
         sections.append(Section("Curves", pictures=[picture]))
     write_page(page, f"Comparison: {', '.join(found)}", sections)
     rank_zero_print(f"page: {page}")
+
+
+def _evaluated(run: RunFiles) -> tuple[object, ...]:
+    """What the metrics of a run are of."""
+    data = run.config.get("data") or {}
+    images = map(run.metrics.get, ("images", "objects", "split"))
+    return *images, os.path.abspath(str(data.get("dataset"))), data.get("single_class")
 
 
 def _metrics(runs: Mapping[str, RunFiles]) -> list[list[str]]:

@@ -38,7 +38,7 @@ from boltbox.detector.distributed.process_group import (
     processes_and_machines,
 )
 from boltbox.detector.inference.members import check_names
-from boltbox.detector.loggers.placement import place_loggers, wandb_offline_without_key
+from boltbox.detector.loggers.placement import place_loggers
 from boltbox.detector.model.parts import find_part
 from boltbox.detector.system.configuration import differences, flatten
 from boltbox.detector.system.errors import InputError
@@ -90,7 +90,6 @@ class DetectorCLI(LightningCLI):
         self.given_run = Path(run) if run and run != "null" else None
         quiet_lightning()
         die_with_parent()
-        wandb_offline_without_key()
         data: type[L.LightningDataModule] = DetectionData
         if self.line.data_class:
             trust([package_of(self.line.data_class)])

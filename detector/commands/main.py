@@ -1,5 +1,6 @@
 """The table of commands, and the program: from the words of the command line to one of them."""
 
+import contextlib
 import os
 import re
 import sys
@@ -70,6 +71,8 @@ def main(args: Sequence[str] | None = None) -> None:
             after what the user can put right: InputError, Lightning's MisconfigurationException,
             errors of the system (a wrong path, a full disk).
     """
+    with contextlib.suppress(AttributeError):  # something else in place of a text file
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     words = list(sys.argv[1:] if args is None else args)
     if words and words[0] in ("-h", "--help"):
         print(f"usage: {program()} COMMAND [options]\n")

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import wandb
+
 from boltbox.detector.training.trainer_options import as_list
 
 
@@ -12,7 +14,8 @@ def place_loggers(loggers: Any, run: Path, checkpoint: Mapping[str, Any]) -> Non
     """Fill in options of trainer.logger, before the loggers are made.
 
     Loggers without a folder of their own write into the run's. In a training that continues, W&B
-    continues in the same run, and TensorBoard drops what was logged after the checkpoint.
+    continues in the same run, and TensorBoard drops what was logged after the checkpoint. Without
+    an API key W&B would ask for one on the terminal: it writes offline files instead.
 
     Args:
         loggers: trainer.logger as parsed: a bool, None, or one or several loggers with class_path
@@ -24,8 +27,8 @@ def place_loggers(loggers: Any, run: Path, checkpoint: Mapping[str, Any]) -> Non
         if isinstance(logger, bool):
             continue
         arguments, name = logger.init_args, logger.class_path.rpartition(".")[2]
-        if "save_dir" in arguments:
-            arguments.save_dir = arguments.save_dir or str(run)
+        if arguments.get("save_dir", run) in (None, "", "."):
+            arguments.save_dir = str(run)
         if checkpoint and name == "TensorBoardLogger" and arguments.purge_step is None:
             arguments.purge_step = checkpoint["global_step"]
         if name == "WandbLogger":
@@ -33,9 +36,5 @@ def place_loggers(loggers: Any, run: Path, checkpoint: Mapping[str, Any]) -> Non
             # a parent's, which takes a killed run for one that is still active
             os.environ.pop("WANDB_SERVICE", None)
             arguments.id = arguments.id or checkpoint.get("run", {}).get("wandb")
-
-
-def wandb_offline_without_key() -> None:
-    """Without an API key W&B would ask for one on the terminal: it writes offline files instead."""
-    if not (os.environ.get("WANDB_API_KEY") or Path("~/.netrc").expanduser().exists()):
-        os.environ.setdefault("WANDB_MODE", "offline")
+            if not wandb.login(verify=False, prompt=False):
+                os.environ.setdefault("WANDB_MODE", "offline")

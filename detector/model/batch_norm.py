@@ -24,7 +24,7 @@ class BatchNorm2d(nn.BatchNorm2d):
     """torch's, but for training on float32 maps in channels-last memory on a CPU. (N, C, H, W) ->
     the same."""
 
-    momentum: float
+    momentum: float | None
     running_mean: Tensor
     running_var: Tensor
     num_batches_tracked: Tensor
@@ -37,10 +37,9 @@ class BatchNorm2d(nn.BatchNorm2d):
         with torch.no_grad():
             count = x.numel() // x.shape[1]
             self.num_batches_tracked += 1
-            self.running_mean.lerp_(mean.to(self.running_mean), self.momentum)
-            self.running_var.lerp_(
-                (variance * count / (count - 1)).to(self.running_var), self.momentum
-            )
+            share = 1 / self.num_batches_tracked if self.momentum is None else self.momentum
+            self.running_mean.lerp_(mean.to(self.running_mean), share)
+            self.running_var.lerp_((variance * count / (count - 1)).to(self.running_var), share)
         return _Normalise.apply(x, self.weight, self.bias, mean, variance, self.eps)
 
 

@@ -105,7 +105,7 @@ def iou_cxcywh(pred: Tensor, target: Tensor, kind: Literal["iou", "ciou"] = "cio
     hull_w, hull_h = px2.maximum(tx2) - px1.minimum(tx1), py2.maximum(ty2) - py1.minimum(ty1)
     centre_distance = (tx1 + tx2 - px1 - px2) ** 2 / 4 + (ty1 + ty2 - py1 - py2) ** 2 / 4
     distance_penalty = centre_distance / (hull_w**2 + hull_h**2 + EPS)
-    v = 4 / math.pi**2 * (torch.atan(tw / th) - torch.atan(pw / ph)) ** 2
+    v = 4 / math.pi**2 * (torch.atan(tw / th) - torch.atan(pw / ph.clamp(EPS))) ** 2
     with torch.no_grad():
         alpha = v / (v - iou + 1 + EPS)
     return iou - distance_penalty - alpha * v

@@ -84,7 +84,8 @@ def find_part(config: PartConfig, base: type[T], option: str) -> type[T]:
             f"{message}: importing {module} fails ({type(e).__name__}: {e}); {advice}"
         ) from e
     if found is None:
-        raise InputError(f"{message}: {module} has no class {name}")
+        hint = "; define it in a file of its own, not in a script" if module == "__main__" else ""
+        raise InputError(f"{message}: {module} has no class {name}{hint}")
     return _check_subclass(found, base, option)
 
 

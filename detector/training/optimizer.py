@@ -211,7 +211,16 @@ class OptimOptions:
 
     def take_over(self, optimizer: Optimizer, network: nn.Module, batch_size: int) -> None:
         """Give an optimizer that a checkpoint has restored these options: Lightning restores the
-        checkpoint's with its state."""
+        checkpoint's with its state.
+
+        Raises:
+            InputError: its groups are not those of `build`.
+        """
+        if any("lr_share" not in group for group in optimizer.param_groups):
+            raise InputError(
+                "configure_optimizers of a Detector: warm-up and schedule set the rates by groups"
+                " of parameters; give the class instead, OptimOptions(optimizer=MyOptimizer)"
+            )
         fresh = self.build(network, batch_size).param_groups
         for group, own in zip(optimizer.param_groups, fresh, strict=True):
             group |= {name: own[name] for name in OF_A_GROUP if name in own}

@@ -2,6 +2,7 @@
 together, which is checked before any data is read."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -149,16 +150,7 @@ def check_combinations(options: Any) -> None:
         obstacle = "needs GPUs: torch cannot do it on a CPU"
     if trainer.sync_batchnorm and obstacle:
         raise InputError(f"trainer.sync_batchnorm {obstacle}; leave it out")
-    if trainer.precision in ("16-true", "bf16-true"):
-        raise InputError(
-            f"trainer.precision {trainer.precision}: most steps of a training are smaller than the"
-            " digits of such weights; give 16-mixed or bf16-mixed"
-        )
-    if str(trainer.precision) in ("64", "64-true"):
-        raise InputError(f"trainer.precision {trainer.precision}: images are float32; give 32-true")
-    for name, (works, why) in ONLY.items():
-        if trainer[name] != works:
-            raise InputError(f"trainer.{name} {trainer[name]}: {why}")
+    check_recipe(trainer)
     every, interval = trainer.check_val_every_n_epoch, trainer.val_check_interval
     if every is None or not isinstance(interval, int | float | None):
         raise InputError(
@@ -172,6 +164,22 @@ def check_combinations(options: Any) -> None:
             " only: losses cannot be scaled where gradients are shared out, and averages do not"
             " move in half precision"
         )
+
+
+def check_recipe(trainer: Mapping[str, Any]) -> None:
+    """Raises InputError where one of these options of the Trainer does not go together with the
+    recipe."""
+    precision = str(trainer.get("precision"))
+    if precision in ("16-true", "bf16-true"):
+        raise InputError(
+            f"trainer.precision {precision}: most steps of a training are smaller than the digits"
+            " of such weights; give 16-mixed or bf16-mixed"
+        )
+    if precision in ("64", "64-true"):
+        raise InputError(f"trainer.precision {precision}: images are float32; give 32-true")
+    for name, (works, why) in ONLY.items():
+        if trainer.get(name, works) != works:
+            raise InputError(f"trainer.{name} {trainer[name]}: {why}")
 
 
 def strategy_name(strategy: Any) -> str:

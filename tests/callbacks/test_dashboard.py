@@ -2,6 +2,7 @@
 no network."""
 
 import json
+import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import wandb
+from jsonargparse import Namespace
 from lightning.pytorch.loggers import CometLogger, TensorBoardLogger
 from lightning.pytorch.loggers.logger import DummyLogger
 from lightning_utilities.core.imports import RequirementCache
@@ -25,10 +27,12 @@ from tensorboard.util.tensor_util import make_ndarray
 from wandb_files import read_history, read_records
 
 import cli
+from boltbox.callbacks.dashboard import is_due
 from boltbox.detector.evaluation.class_metrics import class_metrics
 from boltbox.detector.evaluation.confusion import mistaken_classes
 from boltbox.detector.evaluation.metrics import Result
 from boltbox.detector.loggers.media import Time, show_image, show_precision_recall
+from boltbox.detector.loggers.placement import place_loggers
 from boltbox.detector.report.charts import draw_confidence
 
 BY_STEP = ("lr/bias", "lr/norm", "lr/weight", "momentum", "accumulate")
@@ -36,7 +40,7 @@ LOGGERS = """
 trainer:
   logger:
   - class_path: lightning.pytorch.loggers.WandbLogger
-    init_args: {save_dir: "", project: test, tags: [a, b], notes: a note}
+    init_args: {project: test, tags: [a, b], notes: a note}
   - class_path: lightning.pytorch.loggers.TensorBoardLogger
     init_args: {save_dir: "", name: "", version: tensorboard}
 """
@@ -379,6 +383,26 @@ def test_mistaken_classes_by_frequency() -> None:
     cells = np.array([[0, 0], [0, 2], [1, 0], [2, 0], [0, 1]])  # predicted, true
     pairs = cells.repeat([5, 2, 3, 1, 4], 0)
     assert mistaken_classes(pairs, 2) == [[1, 0, 4], [0, 1, 3]]
+
+
+@pytest.mark.parametrize(("epochs", "every"), [(100, 1), (100, 5), (40, 2), (300, 5), (7, 1)])
+def test_tables_come_some_20_times(epochs: int, every: int) -> None:
+    validated = [epoch for epoch in range(epochs) if (epoch + 1) % every == 0]
+    shown = sum(is_due(epoch, epochs) for epoch in validated)
+    assert min(len(validated), 20) <= shown < 40
+
+
+def test_wandb_without_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A .netrc for something else is no key, and nobody is asked for one."""
+    (tmp_path / ".netrc").write_text("machine git.example login me password secret")
+    monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
+    monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path))
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_IDENTITY_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    arguments = Namespace(save_dir=".", name=None, id=None)
+    place_loggers(Namespace(class_path="WandbLogger", init_args=arguments), tmp_path, {})
+    assert os.environ.pop("WANDB_MODE") == "offline"
+    assert arguments.save_dir == str(tmp_path)
 
 
 def test_a_logger_that_fails_is_printed_once(

@@ -167,10 +167,11 @@ def test_an_early_stop_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture)
     )
     capsys.readouterr()
     early.on_train_end(trainer, L.LightningModule())
-    early.stopped_epoch = 3
+    early.wait_count = 5  # also in the first epoch
     early.on_train_end(trainer, L.LightningModule())
     [line] = capsys.readouterr().out.splitlines()
     assert line.startswith("early stop: no better one in 5 validations")
-    early.load_state_dict(early.state_dict())  # a resume with more patience
-    early.on_train_end(trainer, L.LightningModule())
+    resumed = boltbox.callbacks.EarlyStop(patience=9)
+    resumed.load_state_dict(early.state_dict())
+    resumed.on_train_end(trainer, L.LightningModule())
     assert not capsys.readouterr().out

@@ -1,8 +1,10 @@
 """Names out of files, with the control characters that clear a terminal or rename its window:
 shown, not sent."""
 
+import io
 import re
 import shutil
+import sys
 from pathlib import Path
 from shlex import split
 
@@ -39,6 +41,17 @@ def shown(capsys: pytest.CaptureFixture[str]) -> str:
     assert not RAW.search(told.out.replace("\r", ""))
     assert not RAW.search(told.err.replace("\r", ""))
     return told.out + told.err
+
+
+def test_a_terminal_that_lacks_a_character(
+    steered: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steered.write_text(steered.read_text().replace("class", "\u732b"))
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "latin-1", write_through=True))
+    with pytest.raises(SystemExit):  # the faults of the data set
+        cli.main(["doctor", "--data.dataset", str(steered)])
+    assert b"\\u732b" in written.getvalue()
 
 
 def test_a_training_a_validation_and_its_report(

@@ -98,6 +98,17 @@ def test_elsewhere_it_is_torchs(case: str) -> None:
     assert all(torch.equal(a, b) for a, b in zip(ours.buffers(), theirs.buffers(), strict=True))
 
 
+def test_the_cumulative_average() -> None:
+    """Momentum None, as stochastic weight averaging sets it."""
+    generator = torch.Generator().manual_seed(2)
+    ours, theirs = (learned(kind(6, momentum=None)) for kind in (BatchNorm2d, nn.BatchNorm2d))
+    for _ in range(3):
+        x = torch.randn(4, 6, 10, 8, generator=generator).contiguous(memory_format=CHANNELS_LAST)
+        torch.testing.assert_close(ours(x), theirs(x))
+    for a, b in zip(ours.buffers(), theirs.buffers(), strict=True):
+        torch.testing.assert_close(a, b)
+
+
 def test_one_value_a_channel() -> None:
     with pytest.raises(ValueError, match="more than 1 value per channel"):
         BatchNorm2d(3)(torch.ones(1, 3, 1, 1).contiguous(memory_format=CHANNELS_LAST))

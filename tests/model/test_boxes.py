@@ -77,3 +77,14 @@ def test_pairwise_iou_against_a_loop(seed: int) -> None:
             assert ours[i, j] == pytest.approx(shared / whole, abs=1e-5)
     centred = (torch.from_numpy(xyxy_to_cxcywh(x)) for x in (a[:3], b))
     np.testing.assert_allclose(iou_cxcywh(*centred, kind="iou"), np.diag(ours), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("sides", [(0.0, 0.0), (3.0, 0.0), (0.0, 3.0), (1e-30, 1e-40)])
+def test_ciou_of_a_box_without_area_is_finite(sides: tuple[float, float]) -> None:
+    """A network may predict sides that underflow."""
+    pred = torch.tensor([[1.0, 2.0, *sides]], requires_grad=True)
+    value = iou_cxcywh(pred, torch.tensor([[1.0, 2.0, 3.0, 4.0]]), kind="ciou")
+    value.sum().backward()
+    assert pred.grad is not None
+    assert value.isfinite().all()
+    assert pred.grad.isfinite().all()

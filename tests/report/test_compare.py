@@ -71,6 +71,14 @@ def test_two_runs(here: Path, capsys: pytest.CaptureFixture) -> None:
     assert image.std() > 10
     cli.main(["compare", "runs/fit-1", "runs/fit-2"])
     assert (here / "runs/compare-2/compare.html").is_file(), "the next number"
+    data = {"dataset": str(here / "demo")}
+    make_run(here / "same", 0.01, 0.1, 0, data=data)
+    make_run(here / "other", 0.01, 0.1, 0, data={**data, "single_class": True})
+    capsys.readouterr()
+    cli.main(["compare", "runs/fit-1", "same"])
+    assert "warning" not in capsys.readouterr().out
+    cli.main(["compare", "runs/fit-1", "other"])
+    assert "warning: not evaluated on the same images" in capsys.readouterr().out
 
 
 def test_what_cannot_be_compared_is_said(here: Path, capsys: pytest.CaptureFixture) -> None:

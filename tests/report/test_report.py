@@ -13,6 +13,7 @@ import cv2
 import numpy as np
 import pytest
 import yaml
+from small_fit import small_fit
 
 import boltbox.callbacks.report
 import cli
@@ -244,6 +245,12 @@ def test_validate_has_a_report_and_never_fails_for_it(
     told = "warning: no report (RuntimeError: a flaw of ours); try again with: python cli.py report two"
     assert told in capsys.readouterr().out
     assert json.loads((here / "two/metrics.json").read_text())["command"] == "validate"
+
+
+def test_a_fit_without_validation_has_a_report(small_data: Path, here: Path) -> None:
+    given = "--trainer.max_epochs 1 --trainer.limit_val_batches 0 --report.enabled true"
+    cli.main([*small_fit(small_data, here / "run"), *given.split()])
+    assert (here / "run/report.html").is_file()
 
 
 def test_nobody_looked(tmp_path: Path) -> None:

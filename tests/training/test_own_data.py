@@ -123,7 +123,7 @@ def test_own_loaders(here: Path, capsys: pytest.CaptureFixture) -> None:
     whole = {"limit_train_batches": 1.0, "limit_val_batches": 1.0, "max_epochs": 2}
     for run, steps in (("whole", -1), ("part", 3)):
         L.seed_everything(0)
-        detector, trainer = made(), L.Trainer(**options(run=run, max_steps=steps, **whole))
+        detector, trainer = made(), L.Trainer(**options(run=run, **whole) | {"max_steps": steps})
         trainer.fit(detector, loader(shuffle=True), loader())
     assert (detector.batch_size, detector.image_size) == (4, 64)
     told = capsys.readouterr().out

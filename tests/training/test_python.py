@@ -30,6 +30,7 @@ from boltbox.callbacks import (
 from boltbox.callbacks.configuration import CALLBACKS as WITH_OPTIONS
 from boltbox.callbacks.guard import fit
 from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.optimizer import RATES
@@ -189,7 +190,8 @@ def test_a_script_resumes(small_data: Path, here: Path, capsys: pytest.CaptureFi
     data = DetectionData(str(small_data), **SMALL)
     for run in ("whole", "part"):
         L.seed_everything(0)
-        trainer = L.Trainer(**options(run=run, max_epochs=2, max_steps=-1 if run == "whole" else 1))
+        steps = {"max_steps": -1 if run == "whole" else 1}
+        trainer = L.Trainer(**options(run=run, max_epochs=2) | steps)
         trainer.fit(small_detector(data), data)
     told = capsys.readouterr().out
     best: Any = trainer.checkpoint_callback
@@ -207,6 +209,45 @@ def test_a_script_resumes(small_data: Path, here: Path, capsys: pytest.CaptureFi
         for run in ("whole", "part")
     )
     assert all(torch.equal(value, part[name]) for name, value in whole.items())
+
+
+def test_a_baseline_before_the_fit(small_data: Path, here: Path) -> None:
+    """Validation has a folder of its own, whichever comes first."""
+    data = DetectionData(str(small_data), **SMALL)
+    detector, trainer = small_detector(data), L.Trainer(**options(run="run", max_epochs=1))
+    for _ in range(2):
+        trainer.validate(detector, data, verbose=False)
+    assert not (here / "run").exists()
+    trainer.fit(detector, data)
+    found = sorted(str(path.parent) for path in Path().rglob("metrics.json"))
+    assert found == ["run", "runs/validate-1", "runs/validate-2"]
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"max_steps": 3}, "trainer.max_steps 3: schedule and warm-up go by epochs"),
+        ({"accumulate_grad_batches": 4}, "model.optim.nominal_batch_size"),
+        ({"overfit_batches": 1}, "give a data.yaml whose train has few images"),
+        ({"precision": "64-true"}, "images are float32"),
+        ({"precision": "16-true"}, "most steps of a training are smaller"),
+    ],
+)
+def test_what_the_recipe_refuses(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        recipe(**given)
+
+
+class OwnGroups(Detector):
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+def test_an_optimizer_by_a_method_of_ones_own(small_data: Path, here: Path) -> None:
+    data = DetectionData(str(small_data), **SMALL)
+    detector = OwnGroups(data.names, NetworkOptions(width_multiple=0.125, levels=[5]))
+    with pytest.raises(InputError, match=r"give the class instead, OptimOptions\(optimizer="):
+        L.Trainer(**options(max_epochs=1)).fit(detector, data)
 
 
 def test_a_script_rolls_back(small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
