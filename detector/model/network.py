@@ -7,7 +7,7 @@ and the head.
 import copy
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from torch import Tensor, nn
 
@@ -68,8 +68,6 @@ BACKBONES = {  # bottlenecks of each stage
 class YOLOv5(nn.Module):
     """YOLOv5's neck, its backbone or another, and its head or another: image (B, 3, H, W) in 0..1,
     sides multiples of `max_stride` -> the head's raw prediction, a tensor a level.
-
-    In a state_dict the head's anchors are `anchors`, not `head.anchors`.
 
     Args:
         num_classes: number of classes C.
@@ -146,8 +144,6 @@ class YOLOv5(nn.Module):
                 if isinstance(module, Conv) and not isinstance(module.act, nn.Identity):
                     module.act = ACTIVATIONS[activation]()
         self.origins: list[Origin] = []  # of the weights; whoever loads some says which
-        self.register_state_dict_post_hook(_anchors_go_up)
-        self.register_load_state_dict_pre_hook(_anchors_come_down)
 
     def forward(self, images: Tensor) -> list[Tensor]:
         return self.head(self.neck(self.backbone(images)))
@@ -223,15 +219,3 @@ def _scaled_repeats(repeats: int, depth: float) -> int:
     (3, 1)
     """
     return max(round(repeats * depth), 1)
-
-
-def _anchors_go_up(
-    module: nn.Module, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any]
-) -> None:
-    if f"{prefix}head.anchors" in state_dict:
-        state_dict[f"{prefix}anchors"] = state_dict.pop(f"{prefix}head.anchors")
-
-
-def _anchors_come_down(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
-    if f"{prefix}anchors" in state_dict:
-        state_dict[f"{prefix}head.anchors"] = state_dict.pop(f"{prefix}anchors")

@@ -21,6 +21,8 @@ from boltbox.detector.weights.timm import load_backbone
 from boltbox.detector.weights.torch_file import refused_unless_valid, shapes
 from boltbox.detector.weights.trained import DETECTOR, Trained, as_typed, read_weights
 
+ANCHORS = "head.anchors"  # a head for other classes may take them
+
 
 class Taken(NamedTuple):
     """What a network has taken from weights. line: says it · head: whether boxes and objectness are
@@ -146,12 +148,16 @@ def copy_weights(
     """
     given, fresh, anchors = weights.tensors, network.state_dict(), network.anchors
     head, own_head = (
-        {name: shape for name, shape in shapes(tensors).items() if name.startswith("head.")}
+        {
+            name: shape
+            for name, shape in shapes(tensors).items()
+            if name.startswith("head.") and name != ANCHORS
+        }
         for tensors in (given, fresh)
     )
     same_kind = head.keys() == own_head.keys()
-    if anchors is not None and "anchors" in given:
-        same_kind &= given["anchors"].shape[1] == anchors.shape[1]
+    if anchors is not None and ANCHORS in given:
+        same_kind &= given[ANCHORS].shape[1] == anchors.shape[1]
     whole, pairs = same_kind and head == own_head, same_names(weights.names, names)
     if len(weights.names) == 1 < network.num_classes:
         pairs = {}  # the row of a single class is not trained
@@ -159,7 +165,7 @@ def copy_weights(
     moved = any(here != there for here, there in pairs.items())
     if whole and reuse_head and moved and type(network.head) is AnchorHead:
         whole, of_classes = False, [*head]  # as many classes, in another order
-    left_out = set() if same_kind and not keep_anchors else {"anchors"}
+    left_out = set() if same_kind and not keep_anchors else {ANCHORS}
     note = (
         "; not the anchors, which model.network.anchors gives" if keep_anchors and same_kind else ""
     )

@@ -177,7 +177,7 @@ def take_anchors(network: YOLOv5, path: str | Path) -> None:
     Raises:
         InputError: as `read_trained`, or it has other levels or another number of anchors.
     """
-    theirs, ours = read_trained(path).tensors.get("anchors"), network.anchors
+    theirs, ours = read_trained(path).tensors.get("head.anchors"), network.anchors
     if theirs is None or ours is None:
         return
     if theirs.shape != ours.shape:

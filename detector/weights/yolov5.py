@@ -117,16 +117,11 @@ def key_map(network: YOLOv5) -> dict[str, str]:
     """YOLOv5's name of every tensor of this network -> its name here.
 
     `model.<layer>.` becomes the module of `network.layer_names()`; within a layer the names are the
-    same, but for the head: `m.<level>` is `convs.<level>` here, and its `anchors` belong to the
-    network.
+    same, but for the head: `m.<level>` is `convs.<level>` here.
     """
     layers = {name: i for i, name in network.layer_names().items()}
-    head = layers["head"]
     names = {}
     for ours in network.state_dict():
-        if ours == "anchors":
-            names[f"model.{head}.anchors"] = ours
-            continue
         layer = next(name for name in layers if ours.startswith(name + "."))
         rest = ours.removeprefix(layer + ".")
         names[

@@ -48,7 +48,6 @@ PARTS = {
 }
 # of a network like YOLOX-Tiny
 TINY: dict[str, Any] = {"depth_multiple": 0.33, "width_multiple": 0.375}
-OWN = ("head.", "anchors")  # tensors that start fresh
 STEM = "backbone.backbone.stem.conv.conv.weight"
 
 
@@ -111,4 +110,4 @@ def options_for(given: dict[str, Tensor]) -> dict[str, Any]:
 
 def _body(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
     """Shapes by name, without the head's."""
-    return {name: shape for name, shape in shapes(tensors).items() if not name.startswith(OWN)}
+    return {name: shape for name, shape in shapes(tensors).items() if not name.startswith("head.")}
