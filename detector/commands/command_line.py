@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Collection, Mapping, Sequence
 from os.path import isfile
 from pathlib import Path
@@ -166,10 +165,7 @@ class CommandLine:
         if unknown or command != self.command:
             line = translated(split_options(self.typed), command, known, unknown)
             what = [f"--{name}" for name in unknown] or [self.command]
-            raise InputError(
-                f"{', '.join(what)}: not a word of boltbox; here this line is:"
-                f" {program()} {shlex.join(line)}"
-            )
+            raise InputError(f"{', '.join(what)}: not a word of boltbox; {line}")
 
 
 def is_known(name: str, known: Collection[str]) -> bool:

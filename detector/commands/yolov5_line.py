@@ -1,11 +1,13 @@
 """Lines of YOLOv5 and Ultralytics in boltbox's words."""
 
 import re
+import shlex
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from boltbox.detector.system.errors import InputError, nearest
+from boltbox.detector.system.rank_zero import program
 from boltbox.detector.system.text_file import load_yaml
 
 TABLE: dict[str, Any] = load_yaml(
@@ -18,6 +20,8 @@ SUBJECTS = {"predict": "source", "detect": "source"} | dict.fromkeys(
     ("fit", "train", "validate", "val", "test", "anchors", "doctor", "benchmark", "evolve"),
     "data.dataset",
 )
+FORMATS = ("onnx", "openvino")  # of an export
+LEFT_OUT = {*TABLE["left out"]}
 KEYS = {key: hint for hint, keys in TABLE["files"].items() for key in keys}  # of YOLOv5's files
 
 
@@ -46,8 +50,8 @@ def as_options(words: Sequence[str]) -> list[str]:
 
 def translated(
     parts: Sequence[Sequence[str]], command: str, known: Collection[str], unknown: Collection[str]
-) -> list[str]:
-    """A line in boltbox's words, from the command on.
+) -> str:
+    """A line in boltbox's words, after what it lacks and what has to be done first.
 
     Args:
         parts: its options, see `split_options`.
@@ -59,17 +63,33 @@ def translated(
     """
     own = TABLE.get(command, {})
     table = {**YOLOV5_OPTIONS, **own}
+    typed = {option.lstrip("-"): given[0] for option, *given in parts if given and given[0]}
+    run = str(Path(typed.get("project", ""), typed.get("name", "exp")))
     words: list[str] = []
+    left_out: list[str] = []
+    remarks: list[str] = []
     for option, *given in parts:
         name = option.lstrip("-")
         if name not in unknown:
             words += _option(option, given)
             continue
         word, values = name.replace("_", "-"), [value for value in given if value]
+        if word == "project" and "name" in typed:
+            continue
+        if word in ("project", "name"):
+            values = [run]
+        if word == "include":
+            made = next((value for value in values if value in FORMATS), "")
+            if others := " ".join(value for value in values if value != made):
+                left_out.append(f"--include {others} (one format at a time: {', '.join(FORMATS)})")
+            values = given = [made]
         whole = " ".join([word, *(Path(value).name for value in values)])
         ours = (own if word in own else table).get(whole)
         if ours is not None:  # with its value, as a file of YOLOv5's own or a device
             values = []
+        elif LEFT_OUT & {word, whole} and word not in table:
+            left_out.append(" ".join([option, *given]))
+            continue
         else:
             leaf = name.rpartition(".")[2].replace("-", "_")
             same = [each for each in known if each.rpartition(".")[2] == leaf]
@@ -79,11 +99,17 @@ def translated(
         if ours.startswith("/"):  # another command
             command, _, ours = ours[1:].partition(" ")
         ours, *usual = ours.split() or [""]
-        if ours and given != [""]:
+        if word == "hyp" and values:  # a file of the user's own
+            remarks.append(f"first {program()} import-hyp {shlex.join(values)}")
+            overlay = f"{Path(values[0]).stem}_boltbox.yaml"
+            words += ["--config", "configs/yolov5.yaml", "--config", overlay]
+        elif ours and given != [""]:
             # yolov5s.yaml is a size
             values = [re.sub(r"^(?:.*/)?yolov5(\w+)\.yaml$", r"\1", value) for value in values]
             words += _option(f"--{ours}", values or usual)
-    return [command, *words]
+    if left_out:
+        remarks.append(f"left out: {', '.join(left_out)}")
+    return "; ".join([*remarks, f"here this line is: {program()} {shlex.join([command, *words])}"])
 
 
 def _option(name: str, values: Sequence[str]) -> list[str]:

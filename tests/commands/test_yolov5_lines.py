@@ -70,8 +70,16 @@ LINES = [
     ),
     (
         "train --data d.yaml --project runs/train --name exp --exist-ok",
-        "fit --data.dataset d.yaml --run exp",
+        "fit --data.dataset d.yaml --run runs/train/exp",
     ),
+    ("train --data d.yaml --project my/runs", "fit --data.dataset d.yaml --run my/runs/exp"),
+    ("train --data d.yaml --name n", "fit --data.dataset d.yaml --run n"),
+    ("val --weights a.pt --name n --project p", "validate --ckpt_path a.pt --run p/n"),
+    (
+        "train --data d.yaml --hyp data/yolov5_hyp.yaml",
+        "fit --data.dataset d.yaml --config configs/yolov5.yaml --config yolov5_hyp_boltbox.yaml",
+    ),
+    ("train data=d.yaml plots=False", "fit --data.dataset d.yaml --pictures.enabled false"),
     (
         "train --data d.yaml --noautoanchor --noplots --noval --nosave --quad",
         "fit --data.dataset d.yaml --autoanchor.enabled false --pictures.enabled false"
@@ -136,6 +144,8 @@ LINES = [
         "export.py --weights best.pt --include openvino --dynamic --simplify --opset 18",
         "export --ckpt_path best.pt --format openvino --dynamic --opset 18",
     ),
+    ("export --weights best.pt --include engine openvino onnx", "export --ckpt_path best.pt --format openvino"),
+    ("export --weights best.pt --include engine", "export --ckpt_path best.pt"),
     ("export --weights best.pt --include onnx --imgsz 320 640", "export --ckpt_path best.pt --format onnx --image_size [320,640]"),
     # with a word after the command
     ("fit pets --epochs 3", "fit --data.dataset pets --trainer.max_epochs 3"),
@@ -176,6 +186,36 @@ def test_a_line(line: str, ours: str, capsys: pytest.CaptureFixture[str]) -> Non
     shared = OPTIONS[SHARED] if COMMANDS[told[0]].needs_trainer else []
     known = {f"--{name}" for name in [*OPTIONS[told[0]], *shared]}
     assert {word for word in told if word.startswith("--")} <= known
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("train --quad --exist-ok --img 9", "left out: --quad, --exist-ok; here"),
+        ("train --entity me --nosave", "left out: --entity me, --nosave; here"),
+        ("val --weights a.pt --save-json --exist-ok", "left out: --save-json; here"),
+        ("val --weights a.pt --task train", "left out: --task train; here"),
+        ("val model=a.pt split=train", "left out: --split train; here"),
+        ("predict model=a.pt view_img=True", "left out: --view_img True; here"),
+        (
+            "export --include onnx engine",
+            "left out: --include engine (one format at a time: onnx, openvino); here",
+        ),
+        ("export --include openvino onnx", "left out: --include onnx (one format"),
+        (
+            "train --hyp my/hyp.yaml --quad",
+            "first python cli.py import-hyp my/hyp.yaml; left out: --quad; here",
+        ),
+        # nothing is lost
+        ("export --include onnx --simplify --inplace", "here"),
+        ("predict --weights a.pt --exist-ok --save-json", "here"),
+        ("val --weights a.pt --task val", "here"),
+    ],
+)  # fmt: skip
+def test_what_a_line_lacks(line: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(line.split())
+    assert f": not a word of boltbox; {says}" in capsys.readouterr().err
 
 
 def test_a_value_with_an_equals_sign_is_no_option(
