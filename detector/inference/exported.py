@@ -17,7 +17,6 @@ from torch.nn.functional import one_hot, pad
 from torch.nn.utils.rnn import pad_sequence
 
 from boltbox.detector.model.boxes import xyxy_to_cxcywh
-from boltbox.detector.model.network_options import empty_network
 from boltbox.detector.model.origin import Origin
 from boltbox.detector.system.errors import InputError, in_one_line, need
 
@@ -29,7 +28,6 @@ Run = Callable[[Tensor], Tensor]  # images of the size and batch that the file t
 # LAYOUT is raised when a file's output or these fields change their meaning
 PROGRAM, LAYOUT = "boltbox", 1
 Precision = Literal["float32", "float16", "int8"]
-MODEL_OPTIONS = ("size", "depth_multiple", "width_multiple", "levels", "activation", "backbone")
 
 
 class Suppression(NamedTuple):
@@ -47,9 +45,9 @@ class Metadata:
     """names: class names · stride: of height and width, in pixels · image_size: (height, width) in
     pixels; of a dynamic file that of the training · batch: images a call, unless dynamic ·
     dynamic: any batch, any height and width that are multiples of the stride · nms: None, or the
-    suppression inside · precision: of the weights · model: the options of the network
-    (MODEL_OPTIONS) · origins: source and licence of what its weights started from · thresholds: of
-    each class the confidence of the best F1 in its training's validation."""
+    suppression inside · precision: of the weights · strides: of the levels that the rows are
+    ordered by, none if they are not · origins: source and licence of what its weights started from
+    · thresholds: of each class the confidence of the best F1 in its training's validation."""
 
     names: list[str]
     stride: int
@@ -58,7 +56,7 @@ class Metadata:
     dynamic: bool
     nms: Suppression | None
     precision: Precision
-    model: dict[str, Any]
+    strides: list[int]
     origins: list[Origin] = field(default_factory=list)
     thresholds: list[float] | None = None
 
@@ -84,10 +82,10 @@ class Metadata:
         height, width = values["image_size"]
         values["image_size"] = height, width
         values["nms"] = values["nms"] and Suppression(**values["nms"])
-        values["model"] = {k: v for k, v in values["model"].items() if k in MODEL_OPTIONS}
         values["origins"] = [Origin(**entry) for entry in values["origins"]]
         metadata = cls(**values)
-        if min(metadata.batch, metadata.stride, height, width, len(metadata.names)) < 1:
+        sizes = metadata.batch, metadata.stride, height, width, len(metadata.names)
+        if min(*sizes, *metadata.strides) < 1:
             raise ValueError("a size below 1")
         return metadata
 
@@ -123,18 +121,16 @@ class Exported:
         return self.metadata.thresholds
 
     def arguments(self) -> dict[str, Any]:
-        """Arguments of a Detector for its classes, whose network has no weights of the file."""
-        network = {k: v for k, v in self.metadata.model.items() if k != "backbone"}
-        return {"names": self.names, "network": network}
+        """Arguments of a Detector for its classes, whose network is none of the file's."""
+        return {"names": self.names}
 
     def takes(self) -> str:
         height, width = self.metadata.image_size
         return f"{self.path} takes images of {height}x{width} px"
 
-    def rows_per_level(self, height: int, width: int) -> list[int] | None:
-        """See `Head.rows_per_level`; of a head of one's own nothing is known but its levels."""
-        network = empty_network(len(self.names), self.metadata.model)
-        return network.head.rows_per_level(height, width)
+    def rows_per_level(self, height: int, width: int) -> list[int]:
+        """As `Head.rows_per_level` of a head with a box a cell: the shares of the levels."""
+        return [(height // stride) * (width // stride) for stride in self.metadata.strides]
 
     def __call__(self, images: Tensor) -> Tensor:
         """float (B, 3, H, W) in 0..1 on any device -> (B, R, 5 + C) as `decode` gives it.

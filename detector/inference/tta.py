@@ -39,7 +39,7 @@ def augmented(
                 boxes = torch.cat((images.shape[3] - boxes[..., :1], boxes[..., 1:]), -1)
             rows = torch.cat((boxes, rows[..., 4:]), -1)
             shares = rows_per_level(*seen.shape[2:])
-            # an exported file may have another number of anchors than the network here
+            # an exported file's are those of a head with one box a cell
             if shares and rows.shape[1] % sum(shares) == 0:
                 times = rows.shape[1] // sum(shares)
                 first = shares[0] * times if k == 2 else 0

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import wandb
-
 from boltbox.detector.training.trainer_options import as_list
 
 
@@ -36,5 +34,7 @@ def place_loggers(loggers: Any, run: Path, checkpoint: Mapping[str, Any]) -> Non
             # a parent's, which takes a killed run for one that is still active
             os.environ.pop("WANDB_SERVICE", None)
             arguments.id = arguments.id or checkpoint.get("run", {}).get("wandb")
+            import wandb
+
             if not wandb.login(verify=False, prompt=False):
                 os.environ.setdefault("WANDB_MODE", "offline")

@@ -251,11 +251,11 @@ def test_new_anchors_travel(
             assert re.search(f"^{when}, {name} ", told, re.M)
     state = load(here / "run/checkpoints/last.ckpt")["state_dict"]
     report = json.loads((here / "run/anchors.json").read_text())
-    assert state["network.anchors"].shape == (3, 2, 2)
+    assert state["network.head.anchors"].shape == (3, 2, 2)
     assert state["network.head.convs.0.bias"].shape == (2 * 7,)
     assert report["changed"] is True
-    stored = (state["network.anchors"] * torch.tensor(STRIDES).view(3, 1, 1)).flatten(1)
-    assert torch.equal(state["ema.anchors"], state["network.anchors"])
+    stored = (state["network.head.anchors"] * torch.tensor(STRIDES).view(3, 1, 1)).flatten(1)
+    assert torch.equal(state["ema.head.anchors"], state["network.head.anchors"])
     assert stored.tolist() == pytest.approx(np.array(report["after"]["anchors"]), abs=0.006)
     assert not np.allclose(stored, np.array(report["before"]["anchors"]))
     before, after = (
@@ -269,8 +269,8 @@ def test_new_anchors_travel(
     cli.main(["fit", "--run", "run", "--ckpt_path", "last", "--trainer.max_epochs", "2"])
     assert "anchors: those of the checkpoint" in capsys.readouterr().out
     resumed = load(here / "run/checkpoints/last.ckpt")["state_dict"]
-    assert torch.equal(resumed["network.anchors"], state["network.anchors"])
-    assert torch.equal(resumed["ema.anchors"], state["network.anchors"])
+    assert torch.equal(resumed["network.head.anchors"], state["network.head.anchors"])
+    assert torch.equal(resumed["ema.head.anchors"], state["network.head.anchors"])
     cli.main(["validate", "--ckpt_path", "run/checkpoints/last.ckpt", *QUICK[:10]])
 
 
@@ -289,7 +289,7 @@ def test_the_command_trains_nothing_and_its_line_can_be_pasted(
     fit(flat_data, "--config", "pasted.yaml")
     assert "anchors of model.network.anchors are kept" in capsys.readouterr().out
     state = load(here / "run/checkpoints/last.ckpt")["state_dict"]
-    assert state["network.anchors"].flatten(1)[0].tolist() == pytest.approx(
+    assert state["network.head.anchors"].flatten(1)[0].tolist() == pytest.approx(
         [v / 8 for v in report["after"]["anchors"][0]]
     )
     cli.main(["anchors", *options, "--ckpt_path", "run/checkpoints/last.ckpt", "--json"])

@@ -69,14 +69,14 @@ CRAFTED: dict[str, Craft] = {  # the command that meets it, and what
     "predict: names that cannot be written": lambda c: c["hyper_parameters"].update(
         names=["\ud800", *"bcde"]
     ),
-    "predict: a tensor less": lambda c: c["state_dict"].pop("ema.anchors"),
+    "predict: a tensor less": lambda c: c["state_dict"].pop("ema.head.anchors"),
     "predict: a huge network": lambda c: c["hyper_parameters"]["network"].update(
         depth_multiple=1e9
     ),
     "ensemble: levels": lambda c: c["hyper_parameters"]["network"].update(levels="345"),
     "export: a word": lambda c: c["hyper_parameters"]["network"].update(depth_multiple="much"),
     "anchors: anchors": lambda c: [
-        c["state_dict"].update({f"{p}.anchors": torch.zeros(2)}) for p in ("ema", "network")
+        c["state_dict"].update({f"{p}.head.anchors": torch.zeros(2)}) for p in ("ema", "network")
     ],
     "python: options": lambda c: c["hyper_parameters"]["network"].update(size=3),
 }

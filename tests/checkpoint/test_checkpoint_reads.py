@@ -92,5 +92,5 @@ def test_a_resume_reads_its_checkpoint_four_times_and_keeps_nothing_of_it(
     assert read[last.with_name("best.ckpt")] / size < 0.5, (
         "only looked at: how much was trained, and how good it is"
     )
-    assert ["network.anchors" in tensors for tensors in loaded] == [True] * 2
+    assert ["network.head.anchors" in tensors for tensors in loaded] == [True] * 2
     assert not kept

@@ -263,7 +263,7 @@ def test_a_fit_from_our_checkpoint_on_data_with_other_classes(
     start = torch.load(checkpoint, weights_only=True)["state_dict"]
     ended = torch.load("out/checkpoints/last.ckpt", weights_only=True)
     assert ended["hyper_parameters"]["names"] == names
-    assert torch.equal(ended["state_dict"]["network.anchors"], start["network.anchors"])
+    assert torch.equal(ended["state_dict"]["network.head.anchors"], start["network.head.anchors"])
     assert ended["state_dict"]["network.head.convs.0.bias"].shape == (3 * 11,)
 
     torch.manual_seed(0)
@@ -277,7 +277,7 @@ def test_a_fit_from_our_checkpoint_on_data_with_other_classes(
     ).network.state_dict()
     assert "not the head, which is for other classes or of another kind" in capsys.readouterr().out
     for name, tensor in network.items():
-        wanted = fresh[name] if name.startswith("head.") else start[f"ema.{name}"]
+        wanted = fresh[name] if name.startswith("head.convs.") else start[f"ema.{name}"]
         assert torch.equal(tensor, wanted), name
     anchors = [[10.0, 20.0] * 2, [30.0, 40.0] * 2, [64.0, 96.0] * 2]
     capsys.readouterr()

@@ -165,7 +165,7 @@ def test_custom_anchors_are_pixels() -> None:
     # divided by 8, 16, 32
     assert network.anchors.tolist() == [[[1.25, 2.5]], [[1.875, 2.5]], [[2, 3]]]
     assert network.head.anchors_px.flatten(1).tolist() == anchors
-    assert "anchors" in network.state_dict()
+    assert "head.anchors" in network.state_dict()
     raw = network.eval()(torch.zeros(1, 3, 32, 32))
     assert [r.shape[1] for r in raw] == [1, 1, 1]
     decoded = network.decode([torch.zeros_like(r) for r in raw])

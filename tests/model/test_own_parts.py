@@ -134,7 +134,7 @@ def test_they_train_and_resume_to_the_bit(trained: Path) -> None:
         "init_args": {"top": 2, "side": 4.0},
     }
     assert any(name.startswith("network.head.branches.0.") for name in content["state_dict"])
-    assert "network.anchors" not in content["state_dict"]
+    assert "network.head.anchors" not in content["state_dict"]
     # one line a start
     assert (trained.parent / "log").read_text().count("anchors: FreeHead has none") == 3
 
@@ -206,6 +206,12 @@ def test_a_class_that_is_missing(
         told = capsys.readouterr().err
         assert re.search(r"model\.(network\.head|loss\.assigner)\b.*my_parts", told)
         assert "PYTHONPATH" in told
+
+
+def test_a_class_of_another_script() -> None:
+    hint = "__main__ has no class Head; define it in a file of its own"
+    with pytest.raises(InputError, match=hint):
+        find_part({"class_path": "__main__.Head"}, Head, "model.network.head")
 
 
 def test_a_checkpoint_calls_nothing_else(

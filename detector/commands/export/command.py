@@ -15,7 +15,6 @@ from boltbox.detector.data.images import read_image
 from boltbox.detector.data.transforms.letterbox import round_up
 from boltbox.detector.inference.exported import (
     ENDINGS,
-    MODEL_OPTIONS,
     Metadata,
     Precision,
     Suppression,
@@ -104,7 +103,8 @@ def export(
     trained = find_trained(ckpt_path, home)
     if trained is None:
         raise InputError("ckpt_path auto is for fit; give `last`, `best` or a file")
-    stride = max(trained.network.max_stride, 32)
+    network = trained.network
+    stride = max(network.max_stride, 32)
     precision: Precision = "int8" if int8 else "float16" if half else "float32"
     metadata = Metadata(
         trained.names,
@@ -114,7 +114,7 @@ def export(
         dynamic,
         Suppression(conf, iou, max_det, agnostic) if nms else None,
         precision,
-        {key: value for key, value in trained.options.items() if key in MODEL_OPTIONS},
+        network.strides if network.head.rows_per_level(stride, stride) else [],
         trained.origins,
         trained.thresholds,
     )
@@ -123,8 +123,8 @@ def export(
     target = Path(out) if out else usual
     _refuse_others(target, format)
 
-    decoded = Decoded(trained.network)
-    in_file = Decoded(trained.network, half=True) if half and format == "onnx" else decoded
+    decoded = Decoded(network)
+    in_file = Decoded(network, half=True) if half and format == "onnx" else decoded
     graph = Suppressed(in_file, metadata.nms) if metadata.nms else in_file
     images = [read_image(file) for file in files[:COMPARED]]
     images = images or [draw_image(np.random.default_rng(i))[0][..., ::-1].copy() for i in range(4)]
