@@ -19,6 +19,7 @@ from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.configuration import differences, flatten
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.host import host, versions
+from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.text_file import load_yaml
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.recipe import data_of
@@ -77,6 +78,8 @@ class RunFolder(L.Callback):
                 self._undo.callback(_move, trainer, str(folder))
                 folder = new_run(stage.value)  # type: ignore[attr-defined]
                 _move(trainer, str(folder))
+                if stage != "predict":  # which writes nothing
+                    rank_zero_print(f"{stage.value}: the results go to {folder}")  # type: ignore[attr-defined]
             self._undo.enter_context(locked(folder))
         # processes that torchrun or Slurm has started do not know the number of the first one's run
         if trainer.world_size > 1:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from glob import escape, glob
 from os.path import exists, isdir, isfile
 from pathlib import Path
+from typing import IO
 
 import cv2
 import numpy as np
@@ -66,7 +67,7 @@ def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
         ) from None
 
 
-def open_image(path: str | Path) -> Image.Image:
+def open_image(path: str | Path | IO[bytes]) -> Image.Image:
     """Pillow's image, of which EXIF alone says the orientation: OpenCV reads no XMP."""
     file = Image.open(path)
     for key in ("xmp", "XML:com.adobe.xmp"):

@@ -220,6 +220,11 @@ def _openvino(runtime: Any, path: Path) -> tuple[dict[str, str], Run]:
     info = model.get_rt_info("boltbox").astype(dict)
     # float32 even where the processor computes in bfloat16: its 8 bits are too few for confidences
     options = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": torch.get_num_threads()}
-    request = core.compile_model(model, "CPU", options).create_infer_request()
+    compiled = core.compile_model(model, "CPU", options)
     strings = {key: value.astype(str) for key, value in info.items()}
-    return strings, lambda images: torch.from_numpy(request.infer([images.numpy()])[0].copy())
+
+    def run(images: Tensor) -> Tensor:
+        request = compiled.create_infer_request()  # one a call: threads may share the file
+        return torch.from_numpy(request.infer([images.numpy()])[0].copy())
+
+    return strings, run

@@ -81,9 +81,19 @@ def grid(images: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def encoded(image: np.ndarray, quality: int = 92) -> bytes:
-    """(H, W, 3) uint8 RGB as a JPEG."""
+    """(H, W, 3) uint8 RGB as a JPEG.
+
+    Raises:
+        InputError: it is too large for one.
+    """
     options = [cv2.IMWRITE_JPEG_QUALITY, quality]
-    return cv2.imencode(".jpg", image[..., ::-1], options)[1].tobytes()
+    done, data = cv2.imencode(".jpg", image[..., ::-1], options)
+    if not done:
+        raise InputError(
+            f"no JPEG has {image.shape[1]} x {image.shape[0]} pixels (at most 65,500 a side): use"
+            " --images false"
+        )
+    return data.tobytes()
 
 
 def cut_out(

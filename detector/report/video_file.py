@@ -29,6 +29,7 @@ class VideoFile:
         self._beside = path.with_name(f".{path.name}.tmp.mp4")
         self._beside.unlink(missing_ok=True)  # a link would be followed
         code = cv2.VideoWriter.fourcc(*"mp4v")
+        fps = round(fps, 1) if fps > 65 else fps  # MPEG-4 counts in at most 65535ths of a second
         self._writer = cv2.VideoWriter(str(self._beside), code, fps, self._size)
         if not self._writer.isOpened():
             raise InputError(

@@ -45,6 +45,9 @@ def test_the_page(page: Path, photo: Path) -> None:
     assert rows[:, 5].astype(int).tolist() == found.class_id.tolist()
     np.testing.assert_allclose(rows[:, 4], found.confidence, atol=0.02)
     np.testing.assert_allclose(rows[:, :4], found.xyxy, atol=2)
+    odd = cv2.resize(image, (481, 640))
+    boxes = Predictor.load("plain.onnx", conf=0.25, iou=0.45).predict(odd[..., ::-1].copy()).xyxy
+    np.testing.assert_allclose(detector(odd)[:, :4], boxes, atol=1.01)
 
     # a file without suppression, and the page's own
     plain = module.OnnxDetector("plain.onnx")

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from shlex import split
 from typing import Any
@@ -176,6 +177,27 @@ def test_each_format_says_what_pytorch_says(
     if not told.dynamic:
         with pytest.raises(InputError, match="takes images of 64x"):
             exported(images(1, 128, 128))
+
+
+@pytest.mark.parametrize("format", ENDINGS)
+def test_threads_share_a_file(checkpoint: Path, tmp_path: Path, format: str) -> None:
+    exported = load_exported(export(checkpoint, tmp_path / f"n{ENDINGS[format]}", format))
+    seen = images(8, 64, 64).split(1)
+    alone = [exported(image) for image in seen]
+    with ThreadPoolExecutor(4) as pool:
+        for k, rows in enumerate(pool.map(exported, seen * 20)):
+            assert torch.equal(rows, alone[k % 8])
+
+
+def test_files_beside_an_export_stay(checkpoint: Path, tmp_path: Path) -> None:
+    path = export(checkpoint, tmp_path / "n_openvino", "openvino")
+    line = f"export --ckpt_path {checkpoint} --format openvino --out {path}".split()
+    cli.main(line)
+    (path / "mine.txt").write_text("mine")
+    with pytest.raises(SystemExit):
+        cli.main(line)
+    assert (path / "mine.txt").read_text() == "mine"
+    assert load_exported(path).names
 
 
 @pytest.mark.parametrize("format", ENDINGS)

@@ -27,6 +27,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from boltbox.detector.data.images import find_images, image_size, image_sizes, read_image, rgb
+from boltbox.detector.data.inputs.sources import _path_or_pixels
 from boltbox.detector.system.errors import InputError
 
 
@@ -119,6 +120,7 @@ def test_orientation_of_xmp_is_not_followed(tmp_path: Path, suffix: str) -> None
     with Image.open(path) as file:
         assert file.getexif()[0x0112] == 6
     assert image_size(path) == read_image(path).shape[:2] == STORED.shape[:2]
+    assert _path_or_pixels(path.read_bytes()).shape == STORED.shape  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("orientation", SHOWN)

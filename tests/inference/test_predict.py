@@ -221,6 +221,15 @@ def test_a_video_file_is_there_whole_or_not_at_all(here: Path) -> None:
     assert all(np.abs(f.astype(int) - (200, 100, 50)).max() < 12 for f in frames), "RGB stays RGB"
 
 
+@pytest.mark.parametrize("fps", [29.97, 119.8765, 200 / 3, 239.6831])
+def test_a_video_of_any_rate(here: Path, fps: float) -> None:
+    file = VideoFile(here / "film.mp4", fps, (64, 64))
+    for _ in range(4):
+        file.write(np.zeros((64, 64, 3), np.uint8))
+    file.close()
+    assert Video("film.mp4").fps == pytest.approx(fps, rel=1e-3)
+
+
 @pytest.fixture
 def no_nohup() -> Iterator[None]:
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -320,6 +329,8 @@ def test_a_stream_gives_its_newest_frame(here: Path, monkeypatch: pytest.MonkeyP
     assert 2 <= len(numbers) < 150
     assert numbers[-1] == 299
     assert [n for n, _ in Video("rtsp://camera", step=100)] == [0, 100, 200]
+    rates = [Video("rtsp://camera", step=5, newest=newest).fps for newest in (True, False)]
+    assert rates[0] == 5 * rates[1], "a step leaves nothing out of the newest frames"
 
 
 ERRORS = {

@@ -164,6 +164,8 @@ def _refuse_others(target: Path, format: str) -> None:
             raise InputError(
                 f"{target} exists and is no export: remove it, or give another --out ({e})"
             ) from None
+        if others := [file for file in target.glob("*") if file.stem != "model"]:
+            raise InputError(f"{others[0]} is no part of an export: move it, or give another --out")
 
 
 def _place(made: Path, target: Path) -> None:

@@ -20,6 +20,7 @@ from boltbox.detector.data.images import (
     UNREADABLE,
     find_images,
     image_sizes,
+    open_image,
     read_image,
     read_lines,
     rgb,
@@ -113,7 +114,7 @@ def _path_or_pixels(image: object) -> str | Path | np.ndarray:
     if isinstance(image, str | Path):
         return image
     try:
-        file = PIL.open(BytesIO(image)) if isinstance(image, bytes) else image
+        file = open_image(BytesIO(image)) if isinstance(image, bytes) else image
         if isinstance(file, PIL.Image):
             return rgb(file)
     except UNREADABLE:

@@ -72,6 +72,7 @@ def merge(
     exact, seen, cut = exact[order], seen[order], cut[order]
     groups = exact[:, 5] * (not agnostic)
     alive, kept = np.ones(len(exact), bool), []
+    left, top, right, bottom = exact[:, :4].T.copy()
     for i in range(len(exact)):
         if not alive[i]:
             continue
@@ -79,7 +80,9 @@ def merge(
         members, waiting = [i], [i]
         while waiting:
             k = waiting.pop()
-            others = np.flatnonzero(alive & (groups == groups[i]))
+            x1, y1, x2, y2 = exact[k, :4]
+            beside = (left >= x2) | (right <= x1) | (top >= y2) | (bottom <= y1)
+            others = np.flatnonzero(alive & (groups == groups[i]) & ~beside)
             overlap = agreement(exact[k, :4], seen[k], exact[others, :4], seen[others])
             same = others[overlap > iou]
             alive[same] = False

@@ -60,9 +60,9 @@ class Video:
                 " damaged, cut short, in use, out of reach, or a codec is missing)"
             )
         fps = self._capture.get(cv2.CAP_PROP_FPS)
-        self.fps = (fps if 0 < fps <= 1000 else USUAL_FPS) / step
         self.frames = max(int(self._capture.get(cv2.CAP_PROP_FRAME_COUNT)), 0)
         self.newest = newest and not self.frames  # an address may be that of a file, which can wait
+        self.fps = (fps if 0 < fps <= 1000 else USUAL_FPS) / (1 if self.newest else step)
 
     def __iter__(self) -> Iterator[tuple[int, np.ndarray]]:
         """(number from 0, (H, W, 3) uint8 RGB) of each frame; the file is closed afterwards.
