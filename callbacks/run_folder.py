@@ -76,10 +76,11 @@ class RunFolder(L.Callback):
             folder = Path(trainer.default_root_dir)
             if stage != "fit":
                 self._undo.callback(_move, trainer, str(folder))
-                folder = new_run(stage.value)  # type: ignore[attr-defined]
+                command: str = stage.value  # type: ignore[attr-defined]
+                folder = new_run(command)
                 _move(trainer, str(folder))
-                if stage != "predict":  # which writes nothing
-                    rank_zero_print(f"{stage.value}: the results go to {folder}")  # type: ignore[attr-defined]
+                if command != "predict":  # which writes nothing
+                    rank_zero_print(f"{command}: the results go to {folder}")
             self._undo.enter_context(locked(folder))
         # processes that torchrun or Slurm has started do not know the number of the first one's run
         if trainer.world_size > 1:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from boltbox.detector.checkpoint.runs import new_run
+from boltbox.detector.checkpoint.runs import new_run, path_from, start_of
 from boltbox.detector.report.charts import draw_panels, loss_names, points
 from boltbox.detector.report.folder import RunFiles
 from boltbox.detector.report.html import Section, write_page
@@ -64,7 +64,8 @@ def _evaluated(run: RunFiles) -> tuple[object, ...]:
     """What the metrics of a run are of."""
     data = run.config.get("data") or {}
     images = map(run.metrics.get, ("images", "objects", "split"))
-    return *images, os.path.abspath(str(data.get("dataset"))), data.get("single_class")
+    dataset = path_from(start_of(run.path), str(data.get("dataset")))
+    return *images, os.path.abspath(dataset), data.get("single_class")
 
 
 def _metrics(runs: Mapping[str, RunFiles]) -> list[list[str]]:

@@ -19,9 +19,7 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.weights.timm import load_backbone
 from boltbox.detector.weights.torch_file import refused_unless_valid, shapes
-from boltbox.detector.weights.trained import DETECTOR, Trained, as_typed, read_weights
-
-ANCHORS = "head.anchors"  # a head for other classes may take them
+from boltbox.detector.weights.trained import ANCHORS, DETECTOR, Trained, as_typed, read_weights
 
 
 class Taken(NamedTuple):

@@ -26,6 +26,7 @@ from boltbox.detector.weights.yolov5 import (
 )
 from boltbox.detector.weights.yolox import LICENCE, options_for, yolox_tensors
 
+ANCHORS = "head.anchors"  # which a head for other classes may take
 DETECTOR = "a checkpoint of a detector"
 
 
@@ -177,7 +178,7 @@ def take_anchors(network: YOLOv5, path: str | Path) -> None:
     Raises:
         InputError: as `read_trained`, or it has other levels or another number of anchors.
     """
-    theirs, ours = read_trained(path).tensors.get("head.anchors"), network.anchors
+    theirs, ours = read_trained(path).tensors.get(ANCHORS), network.anchors
     if theirs is None or ours is None:
         return
     if theirs.shape != ours.shape:

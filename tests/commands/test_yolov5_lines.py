@@ -12,6 +12,8 @@ from option_names import FILE
 import cli
 from boltbox.detector.commands.command_line import SHARED
 from boltbox.detector.commands.main import COMMANDS
+from boltbox.detector.commands.yolov5_line import FORMATS
+from boltbox.detector.inference.exported import ENDINGS
 
 # test_help.py holds them to the parsers
 OPTIONS = json.loads(FILE.read_text())
@@ -225,3 +227,7 @@ def test_a_value_with_an_equals_sign_is_no_option(
     with pytest.raises(SystemExit):
         cli.main(["validate", "--ckpt_path", "epoch=3-step=10.ckpt"])
     assert "ckpt_path epoch=3-step=10.ckpt: no such file" in capsys.readouterr().err
+
+
+def test_formats_are_those_of_export() -> None:
+    assert set(FORMATS) == set(ENDINGS)

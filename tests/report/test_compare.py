@@ -77,6 +77,14 @@ def test_two_runs(here: Path, capsys: pytest.CaptureFixture) -> None:
     capsys.readouterr()
     cli.main(["compare", "runs/fit-1", "same"])
     assert "warning" not in capsys.readouterr().out
+    make_run(here / "away", 0.01, 0.1, 0, data={"dataset": "own.yaml"})
+    make_run(here / "home", 0.01, 0.1, 0, data={"dataset": "own.yaml"})
+    (here / "elsewhere").mkdir()
+    (here / "elsewhere/own.yaml").touch()
+    place = {"folder": str(here / "elsewhere"), "run": str(here / "away")}
+    (here / "away/machine.json").write_text(json.dumps(place))
+    cli.main(["compare", "home", "away"])
+    assert "warning: not evaluated on the same images" in capsys.readouterr().out
     cli.main(["compare", "runs/fit-1", "other"])
     assert "warning: not evaluated on the same images" in capsys.readouterr().out
 

@@ -19,9 +19,10 @@ import cli
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.report import charts
 from boltbox.detector.report.charts import draw_labels, picture, short
-from boltbox.detector.report.drawing import draw_boxes
+from boltbox.detector.report.drawing import draw_boxes, encoded
 from boltbox.detector.report.folder import RunFiles
 from boltbox.detector.report.table import class_table
+from boltbox.detector.system.errors import InputError
 
 NAMES = ["$\\frac{1}{$", "_<u>&amp;</u>$", "猫🐈‍⬛\\textbf{x", "**a** | `b` $x$"]
 TAGS = {"u", "i", "script"}  # that the names would make
@@ -151,3 +152,8 @@ def test_the_users_own_figures_keep_their_mathematics(tmp_path: Path) -> None:
     with picture(tmp_path / "ours.png", 2, 2) as drawn:
         drawn.text(0.1, 0.5, "$\\frac{$")
     assert Text(0, 0, "$x$").get_parse_math()
+
+
+def test_an_image_that_no_jpeg_holds() -> None:
+    with pytest.raises(InputError, match="no JPEG has 70000 x 2 pixels"):
+        encoded(np.zeros((2, 70_000, 3), np.uint8))
