@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
+from boltbox.detector.system.atomic_file import sync_folder
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import is_first_process, rank_zero_print
 
@@ -66,6 +67,8 @@ def make_run(run: Path, exist_ok: bool = True) -> None:
     run = Path(os.path.abspath(run))
     missing = [folder for folder in (run, *run.parents) if not folder.exists()]
     run.mkdir(parents=True, exist_ok=exist_ok)
+    for folder in missing:
+        sync_folder(folder.parent)
     _made.extend(reversed(missing))
 
 

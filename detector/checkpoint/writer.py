@@ -17,7 +17,7 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
 
-from boltbox.detector.system.atomic_file import remove, write_beside
+from boltbox.detector.system.atomic_file import remove, sync_folder, write_beside
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.weights.torch_file import load_torch_file
@@ -128,7 +128,7 @@ def _save(content: dict[str, Any], targets: list[Path]) -> dict[Path, str]:
 
 
 def _move(beside: Path, target: Path) -> None:
-    """Into place; an older last.ckpt becomes previous.ckpt, unless that fails."""
+    """Into place, on the disk; an older last.ckpt becomes previous.ckpt, unless that fails."""
     previous = target.with_name("previous.ckpt")
     is_kept = target.name == "last.ckpt" and target.exists()
     if is_kept:
@@ -140,3 +140,4 @@ def _move(beside: Path, target: Path) -> None:
             with contextlib.suppress(OSError):
                 os.replace(previous, target)
         raise
+    sync_folder(target.parent)

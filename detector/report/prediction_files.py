@@ -4,10 +4,10 @@ CSV."""
 import csv
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from boltbox.detector.data.sample import Picture
 from boltbox.detector.model.boxes import xyxy_to_cxcywhn
 from boltbox.detector.report.drawing import draw_boxes, encoded
 from boltbox.detector.report.video_file import VideoFile
-from boltbox.detector.system.atomic_file import write_atomically
+from boltbox.detector.system.atomic_file import sync_files, write_atomically
 
 CSV_COLUMNS = ("image", "frame", "class", "name", "confidence", "x1", "y1", "x2", "y2")
 # COCO's 80 classes have the ids 1 to 90; these ten stand for nothing in its boxes.
@@ -45,6 +45,7 @@ class PredictionFiles:
     detections: int = 0
     results: list[dict[str, Any]] = field(default_factory=list)
     _video: VideoFile | None = None
+    _written: list[Path] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.csv:
@@ -78,7 +79,7 @@ class PredictionFiles:
             table = np.column_stack((rows[:, 5], boxes, rows[:, 4]))[:, :columns]
             style = "%d" + " %.6g" * (columns - 1)
             path = self.folder / f"labels/{name}.txt"
-            write_atomically(path, lambda file: np.savetxt(file, table, style), sync=False)
+            self._write(path, lambda file: np.savetxt(file, table, style))
         if self.json:
             self._add_results(name, rows)
         if self.csv:
@@ -108,20 +109,23 @@ class PredictionFiles:
         for number, row in enumerate(rows) if self.crops else ():
             kind = folder_name(self.names[int(row[5])])
             crop = encoded(crop_of(pixels, row[:4]))
-            write_atomically(
-                self.folder / "crops" / kind / f"{name}_{number:03d}.jpg", crop, sync=False
-            )
+            self._write(self.folder / "crops" / kind / f"{name}_{number:03d}.jpg", crop)
         if not self.images:
             return
         drawn = draw_boxes(pixels, rows, self.names, *self.style)
         if picture.frame is None:
-            write_atomically(self.folder / f"images/{name}.jpg", encoded(drawn), sync=False)
+            self._write(self.folder / f"images/{name}.jpg", encoded(drawn))
             return
         path = self.folder / f"videos/{picture.name}.mp4"
         if self._video is None or self._video.path != path:
             self.close_video()
             self._video = VideoFile(path, picture.fps, (drawn.shape[0], drawn.shape[1]))
         self._video.write(drawn)
+
+    def _write(self, path: Path, content: bytes | Callable[[BinaryIO], object]) -> None:
+        """Whole, but not yet flushed to the disk."""
+        write_atomically(path, content, sync=False)
+        self._written.append(path)
 
     def close_video(self) -> None:
         """Finish the video that is being written; the next frame begins another."""
@@ -130,9 +134,13 @@ class PredictionFiles:
         self._video = None
 
     def close(self) -> None:
-        """Finish the video that is being written, and predictions.json. An image whose name is a
-        number has that as its id there, 139 for val/000000000139, if no two have the same."""
+        """Finish the video that is being written, and predictions.json, and flush all files to the
+        disk. An image whose name is a number has that as its id there, 139 for val/000000000139, if
+        no two have the same."""
         self.close_video()
+        if self.csv:
+            self._written.append(self.folder / "predictions.csv")
+        sync_files(self._written)
         names = {result["image_id"] for result in self.results}
         numbers = {n: int(s) for n in names if re.fullmatch("[0-9]+", s := Path(n).name)}
         if self.json:

@@ -6,6 +6,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from boltbox.detector.system.atomic_file import make_folder, sync_files, sync_folder
 from boltbox.detector.system.errors import InputError
 
 
@@ -25,7 +26,7 @@ class VideoFile:
         height, width = size
         # the encoder takes even sides only
         self.path, self._size = path, (width + width % 2, height + height % 2)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         self._beside = path.with_name(f".{path.name}.tmp.mp4")
         self._beside.unlink(missing_ok=True)  # a link would be followed
         code = cv2.VideoWriter.fourcc(*"mp4v")
@@ -47,4 +48,6 @@ class VideoFile:
         """May be called twice."""
         self._writer.release()
         if self._beside.exists():
+            sync_files([self._beside])
             os.replace(self._beside, self.path)
+            sync_folder(self.path.parent)

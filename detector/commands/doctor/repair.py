@@ -20,7 +20,7 @@ from boltbox.detector.commands.doctor.labels import PAST_FRAME
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.model.boxes import clip_xyxy
-from boltbox.detector.system.atomic_file import write_atomically
+from boltbox.detector.system.atomic_file import make_folder, sync_files, write_atomically
 from boltbox.detector.system.errors import InputError
 
 # of copies across splits, the one that is evaluated on stays
@@ -63,6 +63,7 @@ def repair(
     done = list(dict.fromkeys(done))
     listed = "".join(f"{line}\n" for line in done).encode(errors="replace")
     write_atomically(folder / "repairs.txt", listed)
+    sync_files([path for path in folder.rglob("*") if path.is_file()])
     write_atomically(folder / "data.yaml", text)
     return done
 
@@ -130,7 +131,7 @@ def _copy_images(images: Sequence[CopiedImage], folder: Path, done: list[str]) -
         if stem != given:
             done.append(f"{path}: named {names[path]}")
         target = folder / names[path]
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent)
         shutil.copyfile(path, target)
     for image in images:
         image.name = names[image.path]

@@ -21,6 +21,7 @@ from boltbox.detector.inference.exported import (
     format_of,
     load_exported,
 )
+from boltbox.detector.system.atomic_file import sync_files, sync_folder
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import ClosedUnitInterval, PositiveInt
 from boltbox.detector.system.rank_zero import program, rank_zero_print
@@ -171,6 +172,8 @@ def _refuse_others(target: Path, format: str) -> None:
 def _place(made: Path, target: Path) -> None:
     """A file takes the older one's place at once. A folder cannot: the older one goes first, and a
     kill between the two leaves none, but never half of one."""
+    sync_files([made, *made.glob("*")])
     if target.is_dir():
         target.rename(made.with_name("older"))
     made.replace(target)
+    sync_folder(target.parent)

@@ -1,0 +1,265 @@
+"""Cut the power of a training at random instants, resume it, and compare it with one that was never
+interrupted.
+
+    python -m benchmarks.power_loss --trials 200
+
+Each trial runs `fit` in a forked process that records its file operations (recorded_disk.py). At
+one of them the process ends, and the run folder is rebuilt as the disk may hold it then. The same
+command goes on with `--ckpt_path auto`. In the end last.ckpt, best.ckpt, metrics.csv, metrics.json
+and the names of all files must be those of the undisturbed run, and a checkpoint that was saved
+before the power cut must not be lost.
+"""
+
+import argparse
+import contextlib
+import csv
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import lightning as L
+import torch
+
+import boltbox.callbacks.recipe
+import boltbox.detector.checkpoint.writer as writer
+import boltbox.detector.commands.lightning_cli
+import cli
+from benchmarks.recorded_disk import RecordedDisk
+from benchmarks.resume_fuzz import command, unlike
+from boltbox.detector.checkpoint.reader import newest_valid
+from boltbox.detector.data.demo import make_demo
+
+CUT = 77  # exit code of a process whose power was cut
+# Lightning's x-axis of loggers; a resume within an epoch changes it
+NOT_COMPARED = {"seconds", "_batches_that_stepped"}
+CONFIGURATIONS = {  # options of fit beside those of resume_fuzz.command
+    "SGD": "--model.optim.optimizer SGD",
+    "Muon, 2 workers": "--model.optim.optimizer Muon --data.workers 2",
+    "epochs only": "--checkpoints.every_minutes 0 --checkpoints.save_period 1",
+    "val_check_interval": "--trainer.val_check_interval 2",
+    "close_mosaic": "--data.augment.close_mosaic 1 --data.augment.copy_paste 0.3",
+    "roll-back": "--guard.policy roll_back --trainer.callbacks+ benchmarks.power_loss.Unstable",
+    "report": "--checkpoints.every_minutes 0 --report.enabled true --pictures.enabled true",
+}
+
+
+class Unstable(L.Callback):
+    """A batch whose loss is not finite until the learning rate is halved."""
+
+    def on_before_backward(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, loss: torch.Tensor
+    ) -> None:
+        batch = trainer.fit_loop.batch_idx
+        if trainer.current_epoch == 1 and batch == 3 and pl_module.lr_scale == 1:
+            loss.data.fill_(torch.nan)
+
+
+@dataclass
+class Training:
+    """A training in a process of its own, below the folder `disk`, which is what a power cut
+    changes.
+
+    folder: holds `disk` and the log. line: of the command.
+    """
+
+    folder: Path
+    line: list[str]
+
+    def start(self, cut: int = -1, seed: str = "") -> tuple[int, int]:
+        """Train until the end, or until the power is cut; then the folder is what is left.
+
+        Args:
+            cut: the number of the operation before which the power is cut; one past the end cuts it
+                after the end; -1: never.
+            seed: decides what is lost.
+
+        Returns:
+            The exit code, or CUT, and the number of operations or, of a CUT, the batches that the
+            last saved checkpoint had seen.
+        """
+        receiving, sending = os.pipe()
+        sys.stdout.flush()
+        process = os.fork()
+        if process == 0:
+            os.setsid()
+            self._train(cut, random.Random(seed), sending)
+        os.close(sending)
+        with open(receiving) as pipe:
+            number = int(pipe.read() or 0)
+        code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process, signal.SIGKILL)
+        if code == CUT:
+            shutil.rmtree(self.folder / "disk")
+            os.rename(self.folder / "left", self.folder / "disk")
+        return code, number
+
+    def _train(self, cut: int, rng: random.Random, sending: int) -> NoReturn:
+        saved, save = [0], writer._save
+
+        def leave(code: int, number: int) -> NoReturn:
+            os.write(sending, str(number).encode())
+            os._exit(code)
+
+        def before(number: int, operation: str) -> None:
+            if number == cut:
+                print(f"power cut before operation {number}: {operation}", flush=True)
+                disk.rebuild(self.folder / "left", rng)
+                leave(CUT, saved[0])
+
+        def save_and_note(content: dict[str, Any], targets: list[Path]) -> dict[Path, str]:
+            problems = save(content, targets)
+            saved[0] = batches(content)
+            return problems
+
+        try:
+            log = os.open(self.folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            os.chdir(self.folder)
+            disk = RecordedDisk(self.folder / "disk", before)
+            writer._save = save_and_note
+            code = 0
+            with disk.recording():
+                try:
+                    cli.main(self.line)
+                except SystemExit as leaving:
+                    code = int(leaving.code or 0)
+                sys.stdout.flush()
+                if code == 0 and cut >= disk.operations:
+                    before(cut, "the end")
+            leave(code, disk.operations)
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            os._exit(1)
+
+
+def batches(content: dict[str, Any]) -> int:
+    """How many batches a checkpoint has seen."""
+    return content["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"]
+
+
+@dataclass
+class Outcome:
+    """Of a trial. cuts: of the power · anew: how many resumes began anew · problem: what differs in
+    the end, or what was lost; an empty string if nothing."""
+
+    cuts: int = 0
+    anew: int = 0
+    problem: str = ""
+
+
+def trial(folder: Path, line: list[str], operations: int, seed: str, reference: Path) -> Outcome:
+    """Train below folder/disk, with one or two power cuts, each resumed.
+
+    Args:
+        line: of the command.
+        operations: how many the undisturbed run has.
+        seed: decides all.
+        reference: run folder of the undisturbed run, which was trained at the same path.
+    """
+    rng, outcome = random.Random(seed), Outcome()
+    (folder / "disk").mkdir()
+    cuts = [rng.randrange(operations + 1) for _ in range(rng.choice((1, 1, 2)))]
+    for cut in [*cuts, -1]:
+        code, saved = Training(folder, line).start(cut, f"{seed} {cut}")
+        if code == 0:
+            break
+        if code != CUT:
+            outcome.problem = f"exit code {code}"
+            return outcome
+        outcome.cuts += 1
+        line = [*line, *([] if "--ckpt_path" in line else ["--ckpt_path", "auto"])]
+        with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+            found = newest_valid(folder / "disk/run/checkpoints")
+        left = batches(found[1]) if found else 0
+        outcome.anew += not found
+        if left < saved:
+            outcome.problem = f"a checkpoint of {saved} batches is lost; {left} are left"
+            return outcome
+    outcome.problem = difference(folder / "disk/run", reference)
+    return outcome
+
+
+def difference(run: Path, reference: Path) -> str:
+    """What differs between two finished runs, or an empty string."""
+    ours, theirs = names(run), names(reference)
+    if ours != theirs:
+        return f"files {sorted(ours ^ theirs)}"
+    for name in ("last.ckpt", "best.ckpt"):
+        contents = (
+            torch.load(r / "checkpoints" / name, weights_only=True) for r in (run, reference)
+        )
+        if place := unlike(*map(compared, contents), name):
+            return place
+    if json.loads((run / "metrics.json").read_text()) != json.loads(
+        (reference / "metrics.json").read_text()
+    ):
+        return "metrics.json"
+    return unlike(rows(run), rows(reference), "metrics.csv")
+
+
+def names(run: Path) -> set[str]:
+    return {str(path.relative_to(run)) for path in run.rglob("*")}
+
+
+def rows(run: Path) -> list[dict[str, str]]:
+    with open(run / "metrics.csv", newline="") as file:
+        return compared(list(csv.DictReader(file)))
+
+
+def compared(content: Any) -> Any:
+    """Without NOT_COMPARED."""
+    if isinstance(content, dict):
+        return {k: compared(v) for k, v in content.items() if k not in NOT_COMPARED}
+    return [compared(v) for v in content] if isinstance(content, list) else content
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--trials", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="configurations with this in their name")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    chosen = {name: more for name, more in CONFIGURATIONS.items() if options.only in name}
+    failed = 0
+    print("| configuration | trials | power cuts | began anew | identical at the end |")
+    print("|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as temporary:
+        data = make_demo(Path(temporary, "demo"), train=24, val=8)
+        for k, (name, more) in enumerate(chosen.items()):
+            folder = Path(temporary, str(k))
+            (folder / "disk").mkdir(parents=True)
+            line = command(data, folder / "disk/run", 0, 1, more=more.split())[2:]
+            code, operations = Training(folder, line).start()
+            assert code == 0, (folder / "log").read_text()
+            os.rename(folder / "disk", folder / "reference")
+            counts: Counter[str] = Counter()
+            for number in range(k, options.trials, len(chosen)):
+                (folder / "log").unlink()
+                seed = f"{options.seed} {number}"
+                outcome = trial(folder, line, operations, seed, folder / "reference/run")
+                shutil.rmtree(folder / "disk")
+                counts["trials"] += 1
+                counts["cuts"] += outcome.cuts
+                counts["anew"] += outcome.anew
+                counts["same"] += not outcome.problem
+                if outcome.problem:
+                    print(f"{name}, seed {seed}: {outcome.problem}", file=sys.stderr)
+            print(f"| {name} | {' | '.join(str(counts[c]) for c in ('trials', 'cuts', 'anew', 'same'))} |", flush=True)
+            failed += counts["trials"] - counts["same"]
+    sys.exit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()
