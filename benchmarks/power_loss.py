@@ -209,7 +209,10 @@ def difference(run: Path, reference: Path) -> str:
 
 
 def names(run: Path) -> set[str]:
-    return {str(path.relative_to(run)) for path in run.rglob("*")}
+    """Of its files, without the pictures of the last validation, which the process draws that has
+    validated."""
+    drawn = set(run.glob("plots/val_*.jpg"))
+    return {str(path.relative_to(run)) for path in run.rglob("*") if path not in drawn}
 
 
 def rows(run: Path) -> list[dict[str, str]]:

@@ -4,7 +4,6 @@ import builtins
 import contextlib
 import io
 import os
-import stat
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -53,8 +52,8 @@ class RecordedDisk:
     itself; only changes of the same name stay in order. What is there at the beginning is on the
     disk.
 
-    It sees the functions of `os` and `open`. Memory maps, and what a C library opens by itself
-    (SQLite, OpenCV), it does not see.
+    It sees the functions of `os` and `open`. A file that a C library has opened by itself (OpenCV,
+    SQLite) it sees when one of these is called for it; a memory map it does not see.
 
     Args:
         root: the folder; it exists.
@@ -67,14 +66,11 @@ class RecordedDisk:
     def __init__(self, root: Path, cut: Callable[[int, str], object] = lambda *_: None) -> None:
         self.root, self.cut, self.operations = os.path.realpath(root), cut, 0
         self._lock, self._process = threading.RLock(), os.getpid()
-        self._files: dict[int, Inode] = {}  # by the number that the system gives
         self._folder = self._scan(self.root)
 
     def _scan(self, path: str) -> Inode:
         if not os.path.isdir(path):
-            inode = Inode(False, Path(path).read_bytes())
-            self._files[os.stat(path).st_ino] = inode
-            return inode
+            return Inode(False, Path(path).read_bytes())
         names = {name: self._scan(f"{path}/{name}") for name in os.listdir(path)}
         return Inode(True, names=names, durable=dict(names))
 
@@ -133,6 +129,17 @@ class RecordedDisk:
             folder = folder.names[part]
         return folder, name
 
+    def _file(self, path: Any, dir_fd: int | None = None) -> tuple[Inode, str] | None:
+        """The place of a path, if something is there."""
+        place = self._place(path, dir_fd)
+        if place and place[1] not in place[0].names:
+            try:
+                os.stat(path, dir_fd=dir_fd)
+            except OSError:
+                return None
+            self._change(*place, Inode(False, changed=True))
+        return place
+
     def _change(
         self, folder: Inode, name: str, inode: Inode | None, after: Change | None = None
     ) -> Change:
@@ -151,10 +158,10 @@ class RecordedDisk:
             inode.last = _content(os.open(path, os.O_RDONLY, dir_fd=dir_fd))
 
     def _rename(self, whole: Any, source: Any, target: Any, **options: Any) -> None:
-        old, new = self._place(source), self._place(target)
-        if not old or not new or old[1] not in old[0].names:
-            assert not old or not os.path.lexists(source), f"{source} leaves the folder"
-            assert not new or not os.path.lexists(source), f"{target} comes into the folder"
+        old, new = self._file(source), self._place(target)
+        if not old or not new:
+            assert not old, f"{source} leaves the folder"
+            assert not new or not os.path.exists(source), f"{source} comes into the folder"
             whole(source, target, **options)
             return
         with self._operation(f"rename {source} {target}"):
@@ -164,7 +171,7 @@ class RecordedDisk:
             self._change(*old, None, moved)
 
     def _link(self, whole: Any, source: Any, target: Any, **options: Any) -> None:
-        old, new = self._place(source), self._place(target)
+        old, new = self._file(source), self._place(target)
         if not old or not new:
             whole(source, target, **options)
             return
@@ -173,8 +180,8 @@ class RecordedDisk:
             self._change(*new, old[0].names[old[1]])
 
     def _unlink(self, whole: Any, path: Any, *, dir_fd: int | None = None) -> None:
-        place = self._place(path, dir_fd)
-        if not place or place[1] not in place[0].names:
+        place = self._file(path, dir_fd)
+        if not place:
             whole(path, dir_fd=dir_fd)
             return
         with self._operation(f"unlink {path}"):
@@ -195,16 +202,11 @@ class RecordedDisk:
         descriptor = file if isinstance(file, int) else file.fileno()
         path = os.readlink(f"/proc/self/fd/{descriptor}")
         with self._lock:
-            state = os.fstat(descriptor)
-            inode = self._files.get(state.st_ino)
-            if stat.S_ISDIR(state.st_mode):
-                place = self._place(path)
-                inode = place[0].names.get(place[1]) if place else None
-            if path == self.root:
-                inode = self._folder
-            if inode is None:
+            place = self._file(path)
+            if not place and path != self.root:
                 whole(descriptor)
                 return
+            inode = place[0].names[place[1]] if place else self._folder
             with self._operation(f"fsync {path}"):
                 whole(descriptor)
                 if inode.is_folder:
@@ -219,10 +221,8 @@ class RecordedDisk:
         place = self._place(file) if set(mode) & set("wax+") else None
         if not place:
             return whole(file, mode, *args, **options)
-        with self._opening(file, place) as opened:
-            result = whole(file, mode, *args, **options)
-            opened(result.fileno())
-        return result
+        with self._opening(file, place):
+            return whole(file, mode, *args, **options)
 
     def _open_descriptor(
         self, whole: Any, path: Any, flags: int, *args: Any, dir_fd: int | None = None
@@ -231,27 +231,18 @@ class RecordedDisk:
         place = self._place(path, dir_fd) if writes else None
         if not place:
             return whole(path, flags, *args, dir_fd=dir_fd)
-        with self._opening(path, place) as opened:
-            descriptor = whole(path, flags, *args, dir_fd=dir_fd)
-            opened(descriptor)
-        return descriptor
+        with self._opening(path, place):
+            return whole(path, flags, *args, dir_fd=dir_fd)
 
     @contextlib.contextmanager
-    def _opening(
-        self, path: Any, place: tuple[Inode, str]
-    ) -> Iterator[Callable[[int], None]]:
-        """For writing; gives what is told the descriptor."""
+    def _opening(self, path: Any, place: tuple[Inode, str]) -> Iterator[None]:
+        """For writing."""
         folder, name = place
-
-        def opened(descriptor: int) -> None:
+        with self._operation(f"open {path}"):
+            yield
             if name not in folder.names:
                 self._change(folder, name, Inode(False))
-            inode = folder.names[name]
-            inode.changed = True
-            self._files[os.fstat(descriptor).st_ino] = inode
-
-        with self._operation(f"open {path}"):
-            yield opened
+            folder.names[name].changed = True
 
     def rebuild(self, target: Path, rng: Random | None = None) -> None:
         """Write the folder as it may be after a power cut now.

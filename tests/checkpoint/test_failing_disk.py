@@ -28,6 +28,7 @@ TROUBLE = [
     (("fsync",), "broken", "", "", True),
     (("unlink", "mkdir"), "broken", "", "", False),
     (("replace",), "full", "best", ".ckpt", True),
+    (("fsync",), "broken", "checkpoints", "", False),  # of the folder, which some systems refuse
     (("write",), "full", "last", ".ckpt", False),
     (("replace",), "full", "previous", ".ckpt", False),
     (("write",), "full", "metrics", ".csv", False),

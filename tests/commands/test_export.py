@@ -19,6 +19,7 @@ import yaml
 from shared import SHARED, shared
 
 import cli
+from benchmarks.recorded_disk import RecordedDisk
 from boltbox.detector.commands.export.check import check
 from boltbox.detector.commands.export.graph import Decoded
 from boltbox.detector.commands.export.write import onnx_model
@@ -190,9 +191,17 @@ def test_threads_share_a_file(checkpoint: Path, tmp_path: Path, format: str) -> 
 
 
 def test_files_beside_an_export_stay(checkpoint: Path, tmp_path: Path) -> None:
-    path = export(checkpoint, tmp_path / "n_openvino", "openvino")
+    """The files of an export are on the disk when the command ends, the first time and later."""
+    (tmp_path / "disk").mkdir()
+    path, left = tmp_path / "disk/new/n_openvino", tmp_path / "left"
     line = f"export --ckpt_path {checkpoint} --format openvino --out {path}".split()
-    cli.main(line)
+    disk = RecordedDisk(tmp_path / "disk")
+    with disk.recording():
+        cli.main(line)
+        cli.main(line)
+    disk.rebuild(left)
+    for file in ("model.xml", "model.bin"):
+        assert (left / "new/n_openvino" / file).read_bytes() == (path / file).read_bytes()
     (path / "mine.txt").write_text("mine")
     with pytest.raises(SystemExit):
         cli.main(line)

@@ -21,7 +21,7 @@ from boltbox.detector.inference.exported import (
     format_of,
     load_exported,
 )
-from boltbox.detector.system.atomic_file import sync_files, sync_folder
+from boltbox.detector.system.atomic_file import make_folder, sync_files, sync_folder
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import ClosedUnitInterval, PositiveInt
 from boltbox.detector.system.rank_zero import program, rank_zero_print
@@ -129,7 +129,7 @@ def export(
     graph = Suppressed(in_file, metadata.nms) if metadata.nms else in_file
     images = [read_image(file) for file in files[:COMPARED]]
     images = images or [draw_image(np.random.default_rng(i))[0][..., ::-1].copy() for i in range(4)]
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     # on the same disk, so that the finished file can be moved into place
     with tempfile.TemporaryDirectory(prefix=".export-", dir=target.parent) as folder:
         made = Path(folder, f"made{ENDINGS[format]}")

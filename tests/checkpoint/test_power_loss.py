@@ -1,0 +1,92 @@
+"""What a command has written is on the disk when it ends, and a checkpoint once it is saved.
+benchmarks/power_loss.py is the long version."""
+
+import contextlib
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import label_layouts
+import numpy as np
+import pytest
+from made_predictions import checkpoint_file  # noqa: F401
+from small_fit import small_fit
+
+import cli
+from benchmarks.power_loss import Training, trial
+from benchmarks.recorded_disk import RecordedDisk
+from benchmarks.resume_fuzz import command
+from boltbox.detector.report.video_file import VideoFile
+
+Line = Callable[[Path, Path], list[str]]  # of a data set and a checkpoint
+
+
+def train(data: Path, checkpoint: Path) -> list[str]:
+    more = "--trainer.max_epochs 2 --report.enabled true --pictures.enabled true"
+    return small_fit(data, Path("disk/new/run"), *more.split())
+
+
+def repair(data: Path, checkpoint: Path) -> list[str]:
+    source = label_layouts.labelimg(Path("source"))
+    return f"doctor --data.dataset {source} --fix disk/new/fixed --run run".split()
+
+
+def convert(data: Path, checkpoint: Path) -> list[str]:
+    return f"convert {label_layouts.labelme(Path('source'))} --out disk/new/coco".split()
+
+
+def predict(data: Path, checkpoint: Path) -> list[str]:
+    """On images and a video."""
+    shutil.copytree(data.parent / "images/val", "source")
+    film = VideoFile(Path("source/film.mp4"), 10, (64, 64))
+    film.write(np.zeros((64, 64, 3), np.uint8))
+    film.close()
+    more = "--json true --csv true --crops true --workers 0 --device cpu --conf 0.0005 --max_det 5"
+    line = f"predict --ckpt_path {checkpoint} --source source --run disk/new/run"
+    return [*line.split(), *more.split()]
+
+
+def strip(data: Path, checkpoint: Path) -> list[str]:
+    return f"strip {checkpoint} --out disk/new/small.ckpt".split()
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """By path. A lock that is left has no holder."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize("line", [train, repair, convert, predict, strip])
+def test_what_is_written_is_on_the_disk(
+    line: Line, small_data: Path, checkpoint: Path, here: Path
+) -> None:
+    """When the command ends; a checkpoint as soon as it is in its place, before the next one."""
+    operations: list[str] = []
+    words = line(small_data, checkpoint)
+    Path("disk").mkdir()
+    disk = RecordedDisk(here / "disk", lambda number, operation: operations.append(operation))
+    with disk.recording(), contextlib.suppress(SystemExit):
+        cli.main(words)
+    disk.rebuild(here / "left")
+    assert content(here / "disk")
+    assert content(here / "left") == content(here / "disk")
+
+    folder = "disk/new/run/checkpoints"
+    of_checkpoints = [operation for operation in operations if folder in operation]
+    moves = [k for k, operation in enumerate(of_checkpoints) if ".tmp " in operation]
+    assert bool(moves) == (line is train)
+    for k in moves:
+        assert of_checkpoints[k + 1].startswith("fsync")
+        assert of_checkpoints[k + 1].endswith(folder)
+
+
+def test_a_training_after_power_cuts(small_data: Path, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    short = "--trainer.max_epochs 2 --autoanchor.enabled false --doctor.enabled false"
+    line = command(small_data, tmp_path / "disk/run", 0, 1, more=short.split())[2:]
+    code, operations = Training(tmp_path, line).start()
+    assert code == 0, (tmp_path / "log").read_text()
+    (tmp_path / "disk").rename(tmp_path / "reference")
+    outcome = trial(tmp_path, line, operations, "1", tmp_path / "reference/run")
+    assert outcome.cuts
+    assert not outcome.problem
