@@ -275,9 +275,7 @@ def _content(descriptor: int, close: bool = True) -> bytes:
         return file.read()
 
 
-def _write(
-    inode: Inode, path: str, contents: dict[Inode, bytes], rng: Random | None
-) -> None:
+def _write(inode: Inode, path: str, contents: dict[Inode, bytes], rng: Random | None) -> None:
     if not inode.is_folder:
         content = inode.flushed
         if inode.changed and rng:
