@@ -9,6 +9,7 @@ from pathlib import Path
 
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.distributed.process_group import child_environment, processes_and_machines
+from boltbox.detector.system.atomic_file import make_folder
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.trainer import Trainer
 
@@ -37,7 +38,7 @@ class TrainingProcess(subprocess.Popen[bytes]):
 
     def __init__(self, line: Sequence[str], log: Path, **variables: str) -> None:
         self.log = log
-        log.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(log.parent)
         environment, nothing = child_environment(**variables), subprocess.DEVNULL
         with open(log, "wb") as file:
             super().__init__(

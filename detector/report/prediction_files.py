@@ -45,7 +45,7 @@ class PredictionFiles:
     detections: int = 0
     results: list[dict[str, Any]] = field(default_factory=list)
     _video: VideoFile | None = None
-    _written: list[Path] = field(default_factory=list)
+    _written: list[Path] = field(default_factory=list)  # not yet flushed to the disk
 
     def __post_init__(self) -> None:
         if self.csv:

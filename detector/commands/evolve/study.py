@@ -26,6 +26,7 @@ from boltbox.detector.commands.evolve.sampler import (
     number,
     sampler_for,
 )
+from boltbox.detector.system.atomic_file import make_folder
 from boltbox.detector.system.configuration import differences
 from boltbox.detector.system.errors import InputError, in_one_line
 
@@ -61,7 +62,7 @@ class Study:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
         warnings.filterwarnings("ignore", message="Heartbeat of storage")  # see `heartbeat`
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         self._retry, self._seen = RetryHeartbeatStaleTrialCallback(), set[int]()
         url = URL.create("sqlite", database=str((folder / FILE).resolve()))
         try:
