@@ -125,6 +125,7 @@ class Training:
             os.dup2(log, 1)
             os.dup2(log, 2)
             os.chdir(self.folder)
+            tempfile.tempdir = str(self.folder)
             disk = RecordedDisk(self.folder / "disk", before)
             writer._save = save_and_note
             code = 0

@@ -13,7 +13,7 @@ from made_predictions import checkpoint_file  # noqa: F401
 from small_fit import small_fit
 
 import cli
-from benchmarks.power_loss import Training, trial
+from benchmarks.power_loss import QUICK, Training, trial
 from benchmarks.recorded_disk import RecordedDisk
 from benchmarks.resume_fuzz import command
 from boltbox.detector.report.video_file import VideoFile
@@ -82,8 +82,8 @@ def test_what_is_written_is_on_the_disk(
 
 def test_a_training_after_power_cuts(small_data: Path, tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
-    short = "--trainer.max_epochs 2 --autoanchor.enabled false --doctor.enabled false"
-    line = command(small_data, tmp_path / "disk/run", 0, 1, more=short.split())[2:]
+    short = [*QUICK.split(), "--trainer.max_epochs", "2"]
+    line = command(small_data, tmp_path / "disk/run", 0, 1, more=short)[2:]
     code, operations = Training(tmp_path, line).start()
     assert code == 0, (tmp_path / "log").read_text()
     (tmp_path / "disk").rename(tmp_path / "reference")
