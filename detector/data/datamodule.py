@@ -44,9 +44,9 @@ class DetectionData(L.LightningDataModule):
     """Training, validation and test images.
 
     Args:
-        dataset: A data.yaml, a folder as labelling tools export it (docs/data.md), or `demo`, a
-            data set that is drawn on the spot. A fit without one is on the demo, by default at 128
-            px, in batches of 64, for 60 epochs.
+        dataset: A data.yaml, a folder or zip file as labelling tools export it (docs/data.md), or
+            `demo`, a data set that is drawn on the spot. A fit without one is on the demo, by
+            default at 128 px, in batches of 64, for 60 epochs.
         image_size: Longer side of the network's input in pixels; rounded up to the network's
             stride.
         batch_size: Images a batch, over all devices; `auto`: the largest power of two that fits the
@@ -67,8 +67,8 @@ class DetectionData(L.LightningDataModule):
             quarter of the memory that is free.
         split: Share of the training images to validate on, like 0.2, for a data set that names
             none: always the same images.
-        format: Label format, if it is not detected: yolo, voc, coco, metadata, dota, or the import
-            path of a class of your own (docs/formats.md).
+        format: Label format, if it is not detected: yolo, voc, coco, metadata, dota, csv, or the
+            import path of a class of your own (docs/formats.md).
 
     Raises:
         InputError: the data set cannot be used; the message says what to do.

@@ -11,12 +11,14 @@ from os.path import exists, isdir, isfile
 from pathlib import Path
 
 from boltbox.detector.data import demo
+from boltbox.detector.data.cache.archive import unpacked
 from boltbox.detector.data.class_names import read_names
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.formats.coco_json import CocoJson
 from boltbox.detector.data.formats.dota_txt import DotaText
 from boltbox.detector.data.formats.format import Format, Split, find_tail, has_labels
 from boltbox.detector.data.formats.metadata_jsonl import MetadataJsonl
+from boltbox.detector.data.formats.tensorflow_csv import TensorflowCsv
 from boltbox.detector.data.formats.voc_xml import VocXml, has_xml
 from boltbox.detector.data.formats.yolo_txt import YoloText
 from boltbox.detector.data.images import SUFFIXES, read_lines
@@ -35,6 +37,7 @@ FORMATS: dict[str, type[Format]] = {
     "coco": CocoJson,
     "metadata": MetadataJsonl,
     "dota": DotaText,
+    "csv": TensorflowCsv,
 }
 
 
@@ -102,7 +105,7 @@ class DatasetFile:
         needs_val: bool = False,
     ) -> DatasetFile:
         """`demo`, a data.yaml, or a folder: one with a data.yaml, or as a labelling tool exports it
-        (docs/data.md).
+        (docs/data.md), also in a zip file.
 
         The keys of a data.yaml are YOLOv5's: `path` (relative to the file, or to the current
         folder), `train`, `val`, `test` (a folder, a list file, a json file, or a list of them),
@@ -121,6 +124,9 @@ class DatasetFile:
             InputError: naming the file and the key.
         """
         path = Path(source)
+        is_archive = path.suffix.lower() == ".zip" and isfile(path)
+        if is_archive:
+            path = unpacked(path)
         path = next((path / name for name in DESCRIPTIONS if isfile(path / name)), path)
         if source == demo.NAME:
             splits = {s: [DEMO_ROOT / "images" / s] for s in ("train", "val")}
@@ -128,6 +134,8 @@ class DatasetFile:
         else:
             content = describe(path) if isdir(path) else _file_content(path)
             file = _from_content(path, content, format)
+            if is_archive:
+                file.notes.insert(0, f"unpacked from {source}")
         if split is not None:
             file.share = split
         elif needs_val and file.share is None and [*file.splits] in (["train"], ["train", "test"]):
@@ -197,7 +205,7 @@ class DatasetFile:
 def _file_content(path: Path) -> Content:
     """The keys of a data.yaml."""
     wanted = "give a data.yaml, a folder, or 'demo'"
-    if path.suffix in (".json", ".jsonl"):
+    if path.suffix in (".json", ".jsonl", ".csv"):
         raise InputError(
             f"data.dataset {path}: a file of labels; give the folder that it lies in, or name it in"
             f" a data.yaml (train: {path.name}); {conversion(path.parent)}"
@@ -256,7 +264,7 @@ def _from_content(path: Path, content: Content, format: str | None) -> DatasetFi
 def _guess_format(root: Path, splits: dict[str, list[Path]]) -> str:
     """By the first path of the first split."""
     first = next(iter(splits.values()))[0]
-    by_suffix = {".json": "coco", ".jsonl": "metadata"}
+    by_suffix = {".json": "coco", ".jsonl": "metadata", ".csv": "csv"}
     if first.suffix in by_suffix:
         return by_suffix[first.suffix]
     # a list of VOC has no paths of images, and COCO's json files lie in annotations/ too

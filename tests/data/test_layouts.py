@@ -60,6 +60,8 @@ TWO_SPLITS = [
     layouts.roboflow_label_txt,
     layouts.dota,
     layouts.roboflow_coco,
+    layouts.roboflow_csv,
+    layouts.zip_file,
     layouts.coco,
     layouts.darknet,
     layouts.fiftyone_yolo,
