@@ -7,7 +7,7 @@ FORMATS.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from os.path import exists, isdir, isfile
+from os.path import exists, isdir, isfile, relpath
 from pathlib import Path
 
 from boltbox.detector.data import demo
@@ -22,7 +22,7 @@ from boltbox.detector.data.formats.tensorflow_csv import TensorflowCsv
 from boltbox.detector.data.formats.voc_xml import VocXml, has_xml
 from boltbox.detector.data.formats.yolo_txt import YoloText
 from boltbox.detector.data.images import SUFFIXES, read_lines
-from boltbox.detector.data.layouts import DESCRIPTIONS, Content, conversion, describe
+from boltbox.detector.data.layouts import CLASS_NAMES, DESCRIPTIONS, Content, conversion, describe
 from boltbox.detector.data.read_split import SplitReader
 from boltbox.detector.model.parts import find_part
 from boltbox.detector.system.errors import InputError
@@ -69,7 +69,8 @@ class DatasetFile:
     splits: paths of `train`, `val`, `test` as far as they are given · names: in class order; those
     in the labels, where none are given · images: further image folders (COCO) · keep_difficult:
     VOC objects marked difficult are kept · share: of the images of `train` that is `val`, where
-    that is not given · notes: what was taken for what the file says, to be printed.
+    that is not given · notes: what was taken for what the file says, to be printed · has_names:
+    `names` are given, or the labels have more than numbers.
 
     Raises:
         InputError: no names are given, and none are in the labels.
@@ -84,6 +85,7 @@ class DatasetFile:
     keep_difficult: bool = False
     share: float | None = None
     notes: list[str] = field(default_factory=list)
+    has_names: bool = True
 
     def __post_init__(self) -> None:
         if not self.names:
@@ -168,6 +170,26 @@ class DatasetFile:
             demo.make_demo(self.root)
         for note in self.notes:
             rank_zero_print(f"{self.source}: {note}")
+
+    def without_names(self) -> list[str]:
+        """What to know before a training of classes without names, in lines; none where they
+        have some."""
+        if self.has_names:
+            return []
+        file, text = Path(self.source), "names: [NAME, ...]"
+        if isdir(file) and self.format == "yolo":
+            file, text = self.root / CLASS_NAMES[0], "one name per line"
+        elif isdir(file):
+            file = self.root / DESCRIPTIONS[0]
+            places = [
+                f"{split}: {relpath(paths[0], self.root)}" for split, paths in self.splits.items()
+            ]
+            text = ", ".join([*places, text])
+        return [
+            f"warning: no class names; the classes are numbers, 0 to {len(self.names) - 1}",
+            "  the checkpoints of this training keep them as names; to give names first, write",
+            f"  {file}: {text}",
+        ]
 
     def open(self, split: str, strict: bool = True, single_class: bool = False) -> DetectionDataset:
         """The split, read and checked.
@@ -258,7 +280,10 @@ def _from_content(path: Path, content: Content, format: str | None) -> DatasetFi
         )
     names, images = read_names(path, content), [root / folder for folder in listed("images")]
     options = bool(content.get("keep_difficult")), content.get("split"), notes
-    return DatasetFile(str(path), root, kind, splits, names, images, *options)
+    file = DatasetFile(str(path), root, kind, splits, names, images, *options)
+    numbers = [str(number) for number in range(len(file.names))]
+    file.has_names = content.get("names") is not None or file.names != numbers
+    return file
 
 
 def _guess_format(root: Path, splits: dict[str, list[Path]]) -> str:
