@@ -21,7 +21,7 @@ from boltbox.detector.system.text_file import check_regular, read_text
 
 globox = need("globox")
 Find = Callable[[str, Path], Path | None]  # the image that a label file names, if it is there
-EMPTY = (None, "", {})  # values of an attribute that give no class
+EMPTY: tuple[Any, ...] = (None, "", {})  # values of an attribute that give no class
 LISTED = 10  # skipped files
 # what a file raises that is not of the kind its name says
 UNREADABLE = OSError, ValueError, RecursionError, csv.Error, ElementTree.ParseError
