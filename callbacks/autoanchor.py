@@ -88,7 +88,11 @@ class AutoAnchor(L.Callback):
             choice = Choice(before, False, reason, warning=not fits)
         else:
             force = isinstance(asked, int)
-            seen = data.train_samples.object_sizes(512) if force or not fits else None
+            if force or not fits:
+                rank_zero_print(
+                    f"anchors: BPR {bpr:.4f}, searching better ones for {len(sizes)} boxes"
+                )
+                seen = data.train_samples.object_sizes(512)
             how = {"bpr_limit": limit, "seed": data.seed, "force": force}
             choice = choose_anchors(before, network.strides, sizes, seen, anchor_t, **how)
         seen = np.zeros((0, 2)) if seen is None else seen

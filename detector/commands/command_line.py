@@ -123,7 +123,7 @@ class CommandLine:
     def _read_options(self, path: str) -> str:
         """The text of a file of options, which count from here on."""
         try:
-            text = read_text(path)
+            text = read_text(path, pipe=True)
             content = parse_yaml(text, path)
         except InputError as e:
             raise InputError(f"--config {e}") from None

@@ -17,10 +17,14 @@ from boltbox.detector.data.layouts import CONVERTED, split_named
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError, in_one_line, need
 from boltbox.detector.system.rank_zero import program, rank_zero_print
-from boltbox.detector.system.text_file import read_text
+from boltbox.detector.system.text_file import check_regular, read_text
 
 globox = need("globox")
 Find = Callable[[str, Path], Path | None]  # the image that a label file names, if it is there
+EMPTY: tuple[Any, ...] = (None, "", {})  # values of an attribute that give no class
+LISTED = 10  # skipped files
+# what a file raises that is not of the kind its name says
+UNREADABLE = OSError, ValueError, RecursionError, csv.Error, ElementTree.ParseError
 Found = Iterator[tuple[Any, int]]  # globox' Annotation of an image, and how many objects it has
 
 
@@ -49,9 +53,19 @@ def convert(source: Path, out: Path | None = None, label_key: str | None = None)
     find = _finder(root)
     splits: dict[str, dict[str, Any]] = defaultdict(dict)  # annotations by image
     missing, objects = set(), 0
+    skipped: list[str] = []
     for file in sorted(root.rglob("*")) if isdir(source) else [source]:
         try:
-            for found, count in _read(file, find, label_key):
+            content = _content(file)
+        except UNREADABLE as e:
+            problem = in_one_line(e).removeprefix(f"{file}: ")
+            unusable = f"{file}: these labels cannot be read ({problem})"
+            if file == source:
+                raise InputError(unusable) from None
+            skipped.append(unusable)
+            continue
+        try:
+            for found, count in _read(file, content, find, label_key):
                 image = find(found.image_id, file)
                 if not image:
                     missing.add(found.image_id)
@@ -74,17 +88,25 @@ def convert(source: Path, out: Path | None = None, label_key: str | None = None)
         f"left out: {objects - len(boxes)} objects without a box or a class, {len(missing)} images"
         " that are not there or share their name"
     )
+    for line in skipped[:LISTED]:
+        rank_zero_print(f"skipped: {line}")
+    if len(skipped) > LISTED:
+        rank_zero_print(f"skipped: {len(skipped) - LISTED} more files that cannot be read")
     if not boxes:
-        raise InputError(f"{source}: there is no box of {CONVERTED}; {left_out}")
+        hint = "; ".join([left_out, *skipped[:1]])
+        raise InputError(f"{source}: there is no box of {CONVERTED}; {hint}")
     numbers = {name: k for k, name in enumerate(sorted({box.label for box in boxes}))}
-    content: dict[str, Any] = {"images": relpath(root, out), "names": [*numbers]}
+    described: dict[str, Any] = {"images": relpath(root, out), "names": [*numbers]}
+    texts: dict[Path, str] = {}
     for name, split in splits.items():
         ids = {image: k for k, image in enumerate(split)}
         coco = globox.AnnotationSet(split.values()).to_coco(label_to_id=numbers, imageid_to_id=ids)
-        write_atomically(out / f"{name}.json", json.dumps(coco))
-        content[name] = f"{name}.json"
+        texts[out / f"{name}.json"] = json.dumps(coco)
+        described[name] = f"{name}.json"
         rank_zero_print(f"{name}: {len(split)} images")
-    write_atomically(target, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+    texts[target] = yaml.safe_dump(described, sort_keys=False, allow_unicode=True)
+    for path, text in texts.items():
+        write_atomically(path, text)
     rank_zero_print(f"{len(boxes)} boxes of {', '.join(numbers)}; {left_out}")
     rank_zero_print(f"train with it: {program()} fit --data.dataset {target}")
 
@@ -104,14 +126,30 @@ def _finder(root: Path) -> Find:
     return find
 
 
-def _read(file: Path, find: Find, label_key: str | None) -> Found:
+def _content(file: Path) -> Any:
+    """What tells whether a file holds labels: the root of an xml file, the value of a json file,
+    the first row of a csv file; None of any other file. Raises one of UNREADABLE."""
+    if file.suffix == ".xml":
+        return ElementTree.fromstring(read_text(file))
+    if file.suffix == ".json":
+        return json.loads(read_text(file))
+    if file.suffix == ".csv":
+        check_regular(file)
+        with open(file, newline="", encoding="utf-8-sig") as lines:
+            header = next(csv.reader(lines), None)
+        if header is None:
+            raise InputError(f"{file}: it is empty")
+        return header
+    return None
+
+
+def _read(file: Path, content: Any, find: Find, label_key: str | None) -> Found:
     """The images of a file of labels; none of any other file."""
     if file.suffix == ".xml":
-        yield from _read_cvat(read_text(file))
-    elif file.suffix == ".csv":
+        yield from _read_cvat(content)
+    elif file.suffix == ".csv" and {"ImageID", "LabelName", "XMin"} <= {*content}:
         yield from _read_open_images(file, find)
     elif file.suffix == ".json":
-        content = json.loads(read_text(file))
         entries = content.get("_via_img_metadata", content) if isinstance(content, dict) else {}
         if {"shapes", "imagePath"} <= entries.keys():
             found = globox.Annotation.from_labelme(file, include_poly=True)
@@ -120,9 +158,9 @@ def _read(file: Path, find: Find, label_key: str | None) -> Found:
             yield from _read_via([*entries.values()], label_key)
 
 
-def _read_cvat(text: str) -> Found:
+def _read_cvat(root: ElementTree.Element) -> Found:
     """Rotated boxes are left out: globox reads them as if they were upright."""
-    for node in ElementTree.fromstring(text).iter("image"):
+    for node in root.iter("image"):
         objects = len(node) - len(node.findall("tag"))
         for box in node.findall("box[@rotation]"):
             node.remove(box)
@@ -137,14 +175,18 @@ def _read_via(entries: list[dict[str, Any]], label_key: str | None) -> Found:
     of_entry = [entry["regions"] for entry in entries]
     of_entry = [[*r.values()] if isinstance(r, dict) else r for r in of_entry]  # VIA 1
     given = [r["region_attributes"].items() for regions in of_entry for r in regions]
-    keys = sorted({key for attributes in given for key, value in attributes if value})
+    keys = sorted({key for attributes in given for key, value in attributes if value not in EMPTY})
     if not label_key and len(keys) > 1:
         raise ValueError(f"the class may be {' or '.join(keys)}; give one as --label_key")
     key = label_key or "".join(keys)
     for entry, regions in zip(entries, of_entry, strict=True):
-        usable = [region for region in regions if region["region_attributes"].get(key)]
-        if any(isinstance(region["region_attributes"][key], dict) for region in usable):
-            raise ValueError(f"{key} is a set of checkboxes; an object has one class")
+        usable = []
+        for region in regions:
+            label = region["region_attributes"].get(key)
+            if isinstance(label, dict) and label:
+                raise ValueError(f"{key} is a set of checkboxes; an object has one class")
+            if label not in EMPTY:
+                usable.append({**region, "region_attributes": {key: str(label)}})
         content = {**entry, "regions": usable}
         found = globox.Annotation.from_via_json(content, label_key=key, confidence_key="")
         for region in usable:
@@ -164,13 +206,11 @@ def _read_open_images(file: Path, find: Find) -> Found:
     """An object at a time."""
     names: dict[str, str] = {}
     for path in file.parent.glob("class-descriptions*.csv"):
+        check_regular(path)
         names |= globox.AnnotationSet.parse_mid_file(path)
     size_of = cache(lambda image: image_sizes([image])[0])
     with open(file, newline="", encoding="utf-8-sig") as lines:
-        rows = csv.DictReader(lines)
-        if not {"ImageID", "LabelName", "XMin"} <= {*(rows.fieldnames or ())}:
-            return
-        for row in rows:
+        for row in csv.DictReader(lines):
             found, image = globox.Annotation(row["ImageID"]), find(row["ImageID"], file)
             size = size_of(image) if image else ""
             if isinstance(size, tuple):

@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from boltbox.detector.checkpoint.reader import find_trained
+from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
@@ -16,7 +17,7 @@ KEPT = (
 )
 
 
-def strip(checkpoint: str, out: Path | None = None) -> None:
+def strip(checkpoint: str, out: Path | None = None, names: str | None = None) -> None:
     """Write a checkpoint without what only a training needs: its moving average becomes the
     network, names and options stay.
 
@@ -26,6 +27,7 @@ def strip(checkpoint: str, out: Path | None = None) -> None:
     Args:
         checkpoint: last, best, or a checkpoint.
         out: File to write; default: NAME_stripped.ckpt beside the checkpoint.
+        names: New names of the classes, in the same order: a data.yaml.
     """
     trained = find_trained(checkpoint, None)
     if trained is None or trained.content is None:
@@ -35,6 +37,14 @@ def strip(checkpoint: str, out: Path | None = None) -> None:
     if target.suffix != ".ckpt" or target.exists():
         raise InputError(f"out {target}: it exists, or does not end in .ckpt; give another --out")
     content = {key: trained.content[key] for key in KEPT if key in trained.content}
+    if names:
+        renamed, known = DatasetFile.read(names).names, trained.names
+        if len(renamed) != len(known):
+            raise InputError(
+                f"names {names}: {len(renamed)} classes, but {path} has {len(known)}: {known}. Give"
+                " one name for each class, in this order"
+            )
+        content["hyper_parameters"] = {**content["hyper_parameters"], "names": renamed}
     network = {f"network.{name}": tensor for name, tensor in trained.tensors.items()}
     write_atomically(target, lambda file: torch.save({**content, "state_dict": network}, file))
     shutil.copystat(path, target)  # so that its run does not become the most recent one

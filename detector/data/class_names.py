@@ -7,6 +7,8 @@ from typing import Any
 
 from boltbox.detector.system.errors import InputError
 
+MOST_NUMBERS = 10_000  # classes without names
+
 
 def same_names(known: Sequence[str], names: Sequence[str]) -> dict[int, int]:
     """Number in `names` -> number in `known`, of classes with the same name but for case, spaces
@@ -35,7 +37,11 @@ def read_names(path: Path, content: Mapping[str, Any]) -> list[str]:
     """
     names, count = content.get("names"), content.get("nc")
     if names is None:
-        return [str(number) for number in range(count)] if isinstance(count, int) else []
+        if not isinstance(count, int):
+            return []
+        if count > MOST_NUMBERS:
+            raise InputError(f"{path}: `nc` is {count}, above {MOST_NUMBERS}; give `names`")
+        return [str(number) for number in range(count)]
     if isinstance(names, dict):
         numbered = {str(key): name for key, name in names.items()}
         names = [numbered.get(str(number)) for number in range(len(names))]

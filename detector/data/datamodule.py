@@ -44,9 +44,9 @@ class DetectionData(L.LightningDataModule):
     """Training, validation and test images.
 
     Args:
-        dataset: A data.yaml, a folder as labelling tools export it (docs/data.md), or `demo`, a
-            data set that is drawn on the spot. A fit without one is on the demo, by default at 128
-            px, in batches of 64, for 60 epochs.
+        dataset: A data.yaml, a folder or zip file as labelling tools export it (docs/data.md), or
+            `demo`, a data set that is drawn on the spot. A fit without one is on the demo, by
+            default at 128 px, in batches of 64, for 60 epochs.
         image_size: Longer side of the network's input in pixels; rounded up to the network's
             stride.
         batch_size: Images a batch, over all devices; `auto`: the largest power of two that fits the
@@ -67,8 +67,8 @@ class DetectionData(L.LightningDataModule):
             quarter of the memory that is free.
         split: Share of the training images to validate on, like 0.2, for a data set that names
             none: always the same images.
-        format: Label format, if it is not detected: yolo, voc, coco, metadata, dota, or the import
-            path of a class of your own (docs/formats.md).
+        format: Label format, if it is not detected: yolo, voc, coco, metadata, dota, csv, or the
+            import path of a class of your own (docs/formats.md).
 
     Raises:
         InputError: the data set cannot be used; the message says what to do.
@@ -163,6 +163,10 @@ class DetectionData(L.LightningDataModule):
             shrink = training and not self.literal and self.augment.resamples_once(self.rect)
             self.images[split] = ResizedImages(dataset, size, smooth=not training, shrink=shrink)
         if stage == "fit":
+            resumed = self.trainer and self.trainer.ckpt_path
+            if self._fitting and not resumed and not self.single_class:
+                for line in self.file.without_names():
+                    rank_zero_print(line)
             for split in SPLITS["fit"]:
                 self.fingerprints[split] = fingerprint(self.datasets[split], self.file.root)
             if self.options["batch_size"] == "auto" and hasattr(module, "choose_batch_size"):

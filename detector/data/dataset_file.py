@@ -7,20 +7,22 @@ FORMATS.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from os.path import exists, isdir, isfile
+from os.path import exists, isdir, isfile, relpath
 from pathlib import Path
 
 from boltbox.detector.data import demo
+from boltbox.detector.data.cache.archive import unpacked
 from boltbox.detector.data.class_names import read_names
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.formats.coco_json import CocoJson
 from boltbox.detector.data.formats.dota_txt import DotaText
 from boltbox.detector.data.formats.format import Format, Split, find_tail, has_labels
 from boltbox.detector.data.formats.metadata_jsonl import MetadataJsonl
+from boltbox.detector.data.formats.tensorflow_csv import TensorflowCsv
 from boltbox.detector.data.formats.voc_xml import VocXml, has_xml
 from boltbox.detector.data.formats.yolo_txt import YoloText
 from boltbox.detector.data.images import SUFFIXES, read_lines
-from boltbox.detector.data.layouts import DESCRIPTIONS, Content, conversion, describe
+from boltbox.detector.data.layouts import CLASS_NAMES, DESCRIPTIONS, Content, conversion, describe
 from boltbox.detector.data.read_split import SplitReader
 from boltbox.detector.model.parts import find_part
 from boltbox.detector.system.errors import InputError
@@ -35,6 +37,7 @@ FORMATS: dict[str, type[Format]] = {
     "coco": CocoJson,
     "metadata": MetadataJsonl,
     "dota": DotaText,
+    "csv": TensorflowCsv,
 }
 
 
@@ -66,7 +69,8 @@ class DatasetFile:
     splits: paths of `train`, `val`, `test` as far as they are given · names: in class order; those
     in the labels, where none are given · images: further image folders (COCO) · keep_difficult:
     VOC objects marked difficult are kept · share: of the images of `train` that is `val`, where
-    that is not given · notes: what was taken for what the file says, to be printed.
+    that is not given · notes: what was taken for what the file says, to be printed · has_names:
+    `names` are given, or the labels have more than numbers.
 
     Raises:
         InputError: no names are given, and none are in the labels.
@@ -81,6 +85,7 @@ class DatasetFile:
     keep_difficult: bool = False
     share: float | None = None
     notes: list[str] = field(default_factory=list)
+    has_names: bool = True
 
     def __post_init__(self) -> None:
         if not self.names:
@@ -102,7 +107,7 @@ class DatasetFile:
         needs_val: bool = False,
     ) -> DatasetFile:
         """`demo`, a data.yaml, or a folder: one with a data.yaml, or as a labelling tool exports it
-        (docs/data.md).
+        (docs/data.md), also in a zip file.
 
         The keys of a data.yaml are YOLOv5's: `path` (relative to the file, or to the current
         folder), `train`, `val`, `test` (a folder, a list file, a json file, or a list of them),
@@ -121,6 +126,9 @@ class DatasetFile:
             InputError: naming the file and the key.
         """
         path = Path(source)
+        is_archive = path.suffix.lower() == ".zip" and isfile(path)
+        if is_archive:
+            path = unpacked(path)
         path = next((path / name for name in DESCRIPTIONS if isfile(path / name)), path)
         if source == demo.NAME:
             splits = {s: [DEMO_ROOT / "images" / s] for s in ("train", "val")}
@@ -128,6 +136,8 @@ class DatasetFile:
         else:
             content = describe(path) if isdir(path) else _file_content(path)
             file = _from_content(path, content, format)
+            if is_archive:
+                file.notes.insert(0, f"unpacked from {source}")
         if split is not None:
             file.share = split
         elif needs_val and file.share is None and [*file.splits] in (["train"], ["train", "test"]):
@@ -160,6 +170,26 @@ class DatasetFile:
             demo.make_demo(self.root)
         for note in self.notes:
             rank_zero_print(f"{self.source}: {note}")
+
+    def without_names(self) -> list[str]:
+        """What to know before a training of classes without names, in lines; none where they
+        have some."""
+        if self.has_names:
+            return []
+        file, text = Path(self.source), "names: [NAME, ...]"
+        if isdir(file) and self.format == "yolo":
+            file, text = self.root / CLASS_NAMES[0], "one name per line"
+        elif isdir(file):
+            file = self.root / DESCRIPTIONS[0]
+            places = [
+                f"{split}: {relpath(paths[0], self.root)}" for split, paths in self.splits.items()
+            ]
+            text = ", ".join([*places, text])
+        return [
+            f"warning: no class names; the classes are numbers, 0 to {len(self.names) - 1}",
+            "  the checkpoints of this training keep them as names; to give names first, write",
+            f"  {file}: {text}",
+        ]
 
     def open(self, split: str, strict: bool = True, single_class: bool = False) -> DetectionDataset:
         """The split, read and checked.
@@ -197,7 +227,7 @@ class DatasetFile:
 def _file_content(path: Path) -> Content:
     """The keys of a data.yaml."""
     wanted = "give a data.yaml, a folder, or 'demo'"
-    if path.suffix in (".json", ".jsonl"):
+    if path.suffix in (".json", ".jsonl", ".csv"):
         raise InputError(
             f"data.dataset {path}: a file of labels; give the folder that it lies in, or name it in"
             f" a data.yaml (train: {path.name}); {conversion(path.parent)}"
@@ -250,13 +280,16 @@ def _from_content(path: Path, content: Content, format: str | None) -> DatasetFi
         )
     names, images = read_names(path, content), [root / folder for folder in listed("images")]
     options = bool(content.get("keep_difficult")), content.get("split"), notes
-    return DatasetFile(str(path), root, kind, splits, names, images, *options)
+    file = DatasetFile(str(path), root, kind, splits, names, images, *options)
+    numbers = [str(number) for number in range(len(file.names))]
+    file.has_names = content.get("names") is not None or file.names != numbers
+    return file
 
 
 def _guess_format(root: Path, splits: dict[str, list[Path]]) -> str:
     """By the first path of the first split."""
     first = next(iter(splits.values()))[0]
-    by_suffix = {".json": "coco", ".jsonl": "metadata"}
+    by_suffix = {".json": "coco", ".jsonl": "metadata", ".csv": "csv"}
     if first.suffix in by_suffix:
         return by_suffix[first.suffix]
     # a list of VOC has no paths of images, and COCO's json files lie in annotations/ too

@@ -9,6 +9,7 @@ import yaml
 from boltbox.detector.data.formats.format import SPLIT_NAMES
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.text_file import check_regular
 
 
 def save_hugging_face(
@@ -71,7 +72,10 @@ def _save_split(rows: Any, folder: Path, label: str, corners: bool) -> None:
         try:
             image, objects = row["image"], row["objects"] or []
             path = Path(image["path"] or "")
-            content = image["bytes"] or path.read_bytes()
+            content = image["bytes"]
+            if not content:
+                check_regular(path)
+                content = path.read_bytes()
             if isinstance(objects, list):
                 objects = {key: [item[key] for item in objects] for key in ("bbox", label)}
             boxes = objects["bbox"]

@@ -66,10 +66,14 @@ class LabelTable:
     def counted(self, i: int) -> tuple[np.ndarray, np.ndarray, Polygons]:
         """Boxes, classes and polygons of image i but for crowd regions. No polygons at all are an
         empty list."""
+        if not len(self.points):
+            own = slice(*self.starts[i : i + 2].tolist())
+            counted = ~self.crowd[own]
+            return self.boxes[own][counted], self.classes[own][counted], []
         labels = self[i]
         if labels.crowd.any():
             labels = labels.keep(~labels.crowd)
-        return labels.boxes, labels.classes, labels.polygons if len(self.points) else []
+        return labels.boxes, labels.classes, labels.polygons
 
     def scaled(self, sizes: Sequence[tuple[int, int]]) -> LabelTable:
         """The same in images of other sizes (height, width); areas stay those of the files."""

@@ -25,6 +25,8 @@ DESCRIPTIONS = ("data.yaml", "data.yml", "dataset.yaml")  # the last one is Fift
 COCO = ("_annotations.coco.json", "instances_*.json", "labels.json", "result.json")
 CONVERTED = "CVAT for images (xml), labelme, VIA (json) or OpenImages (csv)"  # by a command
 METADATA = "metadata.jsonl"
+ROBOFLOW_CSV = "_annotations.csv"
+LABELS = {".txt", ".xml", ".json", ".jsonl", ".csv"}  # suffixes of label files
 CLASS_NAMES = ("classes.txt", "obj.names", "_darknet.labels", "notes.json")
 Content = dict[str, Any]
 
@@ -40,16 +42,24 @@ def describe(root: Path) -> Content:
     folders = [root, *(root / name for names in SPLIT_NAMES.values() for name in names)]
     coco = [f for at in (*folders, root / "annotations") for name in COCO for f in at.glob(name)]
     metadata = [file for at in folders for file in at.glob(METADATA)]
+    tables = [file for at in folders for file in at.glob(ROBOFLOW_CSV)]
     found = (
         _of_files(root, sorted(coco), "coco")
         or _of_files(root, metadata, "metadata")
+        or _of_files(root, tables, "csv")
         or ({"format": "voc", **voc} if (voc := VocXml.find_splits(root)) else {})
         or _text(root, "yolo", YoloText)
         or _text(root, "dota", DotaText)
     )
     if found:
         return found
-    counts = Counter(os.path.relpath(image.parent, root) for image in find_images(root))
+    images = find_images(root)
+    if images and not any(file.suffix.lower() in LABELS for file in root.rglob("*")):
+        raise InputError(
+            f"data.dataset {root}: {len(images)} images without labels. Label them first, with"
+            " Label Studio or CVAT (docs/data.md)"
+        )
+    counts = Counter(os.path.relpath(image.parent, root) for image in images)
     train, val = ([name for name, _ in counts.most_common(2)] + ["FOLDER", "FOLDER"])[:2]
     where = f"its images are in {', '.join(counts)}" if counts else "there is no image in it"
     raise InputError(

@@ -35,6 +35,7 @@ from boltbox.detector.data.images import image_sizes
 from boltbox.detector.data.label_table import LabelSource, LabelTable, starts
 from boltbox.detector.model.boxes import area_xyxy
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.rank_zero import progress
 
 VERSION = 8  # raise it with any change to what is read from a file
 # A file system's clock ticks this seldom, in nanoseconds: of two changes within a tick the second
@@ -113,7 +114,8 @@ class SplitReader:
             return found
         if max(changed for _, changed in before + now) > time.time_ns() - _TICK:
             time.sleep(_TICK / 1e9)  # a change from here on has another time
-        for entry, size in zip(entries, image_sizes(images), strict=True):
+        pairs = zip(entries, image_sizes(images), strict=True)
+        for entry, size in progress(pairs, f"{split.name}: reading labels", len(entries)):
             if isinstance(size, str):
                 self._lose(entry, entry.image, size)
                 continue

@@ -4,14 +4,18 @@ import contextlib
 import os
 import re
 import sys
+from collections.abc import Iterable
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
+from typing import TypeVar
 
 from tqdm import tqdm
 
 # but tab and newline; halves of characters, of file names
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+Item = TypeVar("Item")
+PATIENCE = 3  # seconds
 RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "GROUP_RANK", "NODE_RANK", "SLURM_NODEID")
 
 
@@ -26,6 +30,12 @@ def rank_zero_print(text: str) -> None:
     with contextlib.suppress(OSError):
         tqdm.write(printable(text))
         sys.stdout.flush()
+
+
+def progress(items: Iterable[Item], what: str, total: int) -> Iterable[Item]:
+    """The items, with a progress bar on the first process's terminal if they take long."""
+    hidden = None if is_first_process() else True  # None: where there is no terminal
+    return tqdm(items, what, total, delay=PATIENCE, disable=hidden, leave=False)
 
 
 def first_to_report(error: str) -> bool:

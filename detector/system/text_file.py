@@ -1,5 +1,8 @@
 """Text and YAML files that users give."""
 
+import errno
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -8,19 +11,30 @@ import yaml
 from boltbox.detector.system.errors import InputError, in_one_line
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+MOST_VALUES = 1_000_000  # of a YAML file
 
 
-def read_text(path: str | Path, replace: bool = False) -> str:
+def check_regular(path: str | Path) -> None:
+    """Raises OSError for what could be read for ever: a device, a pipe, a socket; and for a folder
+    or where there is no such file."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
+
+
+def read_text(path: str | Path, replace: bool = False, pipe: bool = False) -> str:
     """The text of a file, without the mark that editors put before UTF-8.
 
     Args:
         replace: bytes that are no UTF-8 become replacement characters, and zero bytes stay, instead
             of being an error.
+        pipe: it need not be a regular file, because the user typed its name: `<(command)`.
 
     Raises:
         InputError: "PATH: why": there is no such file, or it is no text.
     """
     try:
+        if not pipe:
+            check_regular(path)
         content = Path(path).read_bytes()
     except (OSError, ValueError) as e:  # ValueError: a name that no file can have
         missing = isinstance(e, FileNotFoundError)
@@ -37,8 +51,24 @@ def read_text(path: str | Path, replace: bool = False) -> str:
 
 def load_yaml(text: str) -> Any:
     """The value that YAML text stands for: plain types. Text that is no YAML, that its own tags do
-    not fit (`!!bool x`), or that is nested too deep raises errors of many kinds."""
-    return yaml.load(text, Loader=_Loader)  # a safe one
+    not fit (`!!bool x`), that is nested too deep, or whose aliases stand for more than MOST_VALUES
+    values raises errors of many kinds."""
+    value = yaml.load(text, Loader=_Loader)  # a safe one
+    if _count(value, {}) > MOST_VALUES:
+        raise ValueError(f"its aliases stand for more than {MOST_VALUES} values")
+    return value
+
+
+def _count(value: Any, known: dict[int, int]) -> int:
+    """How many values a value would be if each alias were written out. known: counts of maps and
+    lists by their id; one within itself counts as too many."""
+    if not isinstance(value, dict | list):
+        return 1
+    if id(value) not in known:
+        known[id(value)] = MOST_VALUES
+        inner = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_count(item, known) for item in inner)
+    return known[id(value)]
 
 
 def parse_yaml(text: str, path: str | Path) -> Any:

@@ -19,7 +19,7 @@ from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.model.origin import origins_of, to_plain
 from boltbox.detector.model.sharding import shard
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.rank_zero import program, rank_zero_print
 from boltbox.detector.training.batch_size import choose_batch_size
 from boltbox.detector.training.compilation import compiled, eager_unless
 from boltbox.detector.training.evaluation import EvaluationModule
@@ -279,9 +279,13 @@ class Detector(EvaluationModule):
             wrong = shapes(saved).items() ^ shapes(self.state_dict()).items()
             names = options["names"]
         if names != self.names:
+            rename = ""
+            if len(names) == len(self.names):
+                command = f"{program()} strip CHECKPOINT --names data.yaml"
+                rename = f"; if these are other names of the same classes: {command}"
             raise InputError(
                 f"the checkpoint knows the classes {names}, but here they are {self.names}: to"
-                " train on these, start from its weights with --model.start.weights"
+                f" train on these, start from its weights with --model.start.weights{rename}"
             )
         if wrong:
             raise InputError(

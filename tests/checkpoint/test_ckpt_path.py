@@ -9,12 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import label_layouts
 import numpy as np
 import pytest
 import torch
 import yaml
+from made_datasets import lay_out
 from made_networks import small, yolov5_converter  # noqa: F401
+from small_fit import small_fit
 
+import boltbox
 import cli
 from boltbox.detector.checkpoint.runs import path_from, start_of
 from boltbox.detector.data.demo import make_demo
@@ -324,6 +328,41 @@ def test_without_ckpt_path(
     Path("runs/fit-1/checkpoints/best.ckpt").unlink()
     cli.main(["predict", *source, "--device", "cpu", "--images", "false"])
     assert f"{said}/last.ckpt\n" in capsys.readouterr().out
+
+
+def test_classes_get_names_later(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A training on labels without names says so; its checkpoint gets names, in a new file."""
+    label_layouts.images_and_labels(here / "pets")
+    cli.main(small_fit(Path("pets"), Path("run"), "--trainer.max_epochs", "1"))
+    told = capsys.readouterr().out
+    assert "warning: no class names" in told
+    assert "pets/classes.txt" in told
+    lay_out(here, {"few.yaml": "train: pets/images\nnames: [cat]\n"})
+    lay_out(here, {"pets.yaml": "train: pets/images\nnames: [cat, dog]\n"})
+    best = "run/checkpoints/best.ckpt"
+    assert "few.yaml: 1 classes" in error(["strip", best, "--names", "few.yaml"], capsys)
+    again = ["--data.dataset", "pets.yaml", *QUIET]
+    validate = ["validate", *again, "--run", "validated", "--ckpt_path"]
+    assert "strip CHECKPOINT --names" in error([*validate, best], capsys)
+    cli.main(["strip", best, "--names", "pets.yaml", "--out", "named.ckpt"])
+    cli.main([*validate, "named.ckpt"])
+    assert read_trained("named.ckpt").names == ["cat", "dog"]
+    assert read_trained(best).names == ["0", "1"]
+    assert boltbox.Predictor.load("named.ckpt").names == ["cat", "dog"]
+    capsys.readouterr()
+    cli.main(
+        small_fit(
+            Path("pets.yaml"),
+            Path("run2"),
+            "--trainer.max_epochs",
+            "0",
+            "--model.start.weights",
+            "named.ckpt",
+        )
+    )
+    told = capsys.readouterr().out
+    assert re.search(r"took (\d+) of \1 tensors", told)
+    assert "no class names" not in told
 
 
 def test_strip(

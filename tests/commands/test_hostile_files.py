@@ -15,6 +15,9 @@ import cli
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.images import image_sizes
 
+ALIASES = "a0: &a0 [0, 0, 0, 0, 0, 0, 0, 0, 0]\n" + "".join(
+    f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 9)}]\n" for k in range(1, 9)
+)
 LONG = "a" * 300  # a file system takes 255
 BEYOND = "b/" * 3000 + "c"  # the system takes 4096 in all
 
@@ -49,6 +52,11 @@ def data(here: Path) -> Path:
             "yolo/users.yaml": f"train: /etc/passwd\n{PAIR}",
             "yolo/zero.yaml": f"train: ../zero.txt\n{PAIR}",
             "yolo/name.yaml": f"train: {LONG}\n{PAIR}",
+            "yolo/device.yaml": f"train: /dev/zero\n{PAIR}",
+            "yolo/pipe.yaml": f"train: ../pipe\n{PAIR}",
+            "yolo/classes.yaml": "train: images/train\nnc: 1000000000\n",
+            "yolo/aliases.yaml": f"{ALIASES}train: *a8\n{PAIR}",
+            "yolo/circle.yaml": f"train: &a [*a]\n{PAIR}",
             "voc/long.yaml": f"train: ../long.txt\nformat: voc\n{PAIR}",
         },
     )
@@ -69,6 +77,13 @@ FIT = ["fit", "--data.dataset", "yolo/data.yaml"]
         ([*DOCTOR, "yolo/name.yaml"], ["train refers to", "does not exist"]),
         (["anchors", *NEW, "--data.dataset", "yolo/users.yaml"], ["yolo/users.yaml", "no usable box in train", "first left out", "no such image file"]),
         (["anchors", *NEW, "--data.dataset", "voc/long.yaml"], ["first left out", "no such image file"]),
+        ([*DOCTOR, "yolo/device.yaml"], ["/dev/zero: is not a regular file"]),
+        ([*DOCTOR, "yolo/pipe.yaml"], ["pipe: is not a regular file"]),
+        ([*DOCTOR, "pipe"], ["pipe: is not a regular file"]),
+        ([*DOCTOR, "yolo/classes.yaml"], ["yolo/classes.yaml: `nc` is 1000000000"]),
+        ([*DOCTOR, "yolo/aliases.yaml"], ["yolo/aliases.yaml: not valid YAML"]),
+        ([*DOCTOR, "yolo/circle.yaml"], ["yolo/circle.yaml: not valid YAML"]),
+        (["fit", "--config", "yolo/aliases.yaml"], ["yolo/aliases.yaml: not valid YAML"]),
         (["predict", "--ckpt_path", "m.ckpt", "--source", "long.txt"], ["long.txt, line 1: no such file"]),
         (["predict", "--ckpt_path", "m.ckpt", "--source", BEYOND], ["source b/b/", "no image or video file there"]),
         (["predict", "--ckpt_path", "m.ckpt", "--source", "*" + LONG], ["no image or video file there"]),

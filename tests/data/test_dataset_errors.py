@@ -14,7 +14,7 @@ from boltbox.detector.system.errors import InputError
 @pytest.mark.parametrize(
     ("base", "files", "words"),
     [
-        (as_yolo, {"data.yaml": TRAIN + PAIR + "format: csv"}, ["data.yaml", "format 'csv'", "yolo, voc, coco"]),
+        (as_yolo, {"data.yaml": TRAIN + PAIR + "format: tsv"}, ["data.yaml", "format 'tsv'", "yolo, voc, coco"]),
         (as_yolo, {"data.yaml": TRAIN, "labels/train/a.txt": "", "labels/train/b.txt": ""}, ["data.yaml", "`names` is missing"]),
         (as_yolo, {"data.yaml": TRAIN + "names: [cat, dog, cat]"}, ["data.yaml", "`names`", "'cat' twice"]),
         (as_yolo, {"data.yaml": TRAIN + "names: {0: cat, 2: dog}"}, ["data.yaml", "`names`", "keys 0, 1"]),

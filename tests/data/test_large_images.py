@@ -99,5 +99,5 @@ def test_predict_and_doctor_name_it(
     Path("data.yaml").write_text("train: images\nval: images\nnames: [a]\n")
     with pytest.raises(SystemExit) as leaving:
         cli.main(["doctor", "--data.dataset", "data.yaml", "--json"])
-    assert leaving.value.code == 2
+    assert leaving.value.code == 1
     assert "unreadable_image" in capsys.readouterr().out

@@ -1,6 +1,7 @@
 """Data sets as people have them: each tool's layout loads as it is, with the boxes that were put in."""
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from made_datasets import lay_out, picture, save, voc_object, voc_xml
 
 import cli
 from boltbox import save_hugging_face
+from boltbox.detector.commands.convert import convert
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.system.errors import InputError
@@ -58,6 +60,8 @@ TWO_SPLITS = [
     layouts.roboflow_label_txt,
     layouts.dota,
     layouts.roboflow_coco,
+    layouts.roboflow_csv,
+    layouts.zip_file,
     layouts.coco,
     layouts.darknet,
     layouts.fiftyone_yolo,
@@ -178,7 +182,7 @@ CHECKBOXES = [{**REGION, "region_attributes": {"type": {"cat": True}}}]
         ({}, ["pets: no such file"]),
         ({"pets/": ""}, ["pets: there is no box of CVAT"]),
         ({"pets/a.xml": voc_xml(voc_object("cat"))}, ["pets: there is no box of CVAT"]),
-        ({"pets/a.xml": "<annotations>"}, ["pets/a.xml: these labels cannot be read (ParseError"]),
+        ({"pets/a.xml": "<annotations>"}, ["pets/a.xml: these labels cannot be read"]),
         ({"pets/a.xml": "<annotations><image/></annotations>"}, ["pets/a.xml", "Syntax error in CVAT"]),
         ({"pets/a.json": "{"}, ["pets/a.json", "cannot be read"]),
         ({"pets/a.json": '{"shapes": [], "imagePath": "a.png"}'}, ["pets/a.json", "labelme"]),
@@ -199,6 +203,58 @@ def test_what_does_not_convert(
     assert leaving.value.code == 2
     assert [word for word in words if word not in told] == []
     assert len(told.splitlines()) == 1
+
+
+def test_files_that_are_no_labels_are_skipped(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are named, and the rest is converted; alone each is an error."""
+    layouts.via(here / "pets")
+    lay_out(here, {"pets/a.json": "", "pets/b.csv": "", "pets/c.xml": "<a>", "pets/d.json/": ""})
+    (here / "pets/e.json").write_bytes(b"\xff")
+    (here / "pets/f.csv").write_bytes(b"\xff")
+    (here / "pets/g.json").symlink_to("g.json")
+    (here / "pets/h.json").symlink_to("/dev/zero")
+    os.mkfifo(here / "pets/i.json")
+    os.mkfifo(here / "pets/j.csv")
+    cli.main(["convert", "pets"])
+    told = capsys.readouterr().out
+    check(DatasetFile.read("pets_coco", needs_val=True), False, layouts.NAMES)
+    for name in (
+        "a.json",
+        "b.csv",
+        "c.xml",
+        "d.json",
+        "e.json",
+        "f.csv",
+        "g.json",
+        "h.json",
+        "i.json",
+        "j.csv",
+    ):
+        assert f"skipped: pets/{name}: " in told
+        if name not in ("d.json", "g.json"):
+            with pytest.raises(InputError, match=f"pets/{name}"):
+                convert(Path("pets", name), Path("alone"))
+    assert not Path("alone").exists()
+
+
+@pytest.mark.parametrize("labels", [[5, 0], [5, "cat"]], ids=str)
+def test_classes_of_via_may_be_numbers(labels: list[Any], here: Path) -> None:
+    layouts.via(here / "pets")
+    file = here / "pets/via_region_data.json"
+    content = json.loads(file.read_text())
+    for entry in content.values():
+        for region in entry["regions"]:
+            name = region["region_attributes"]["label"]
+            region["region_attributes"]["label"] = labels[layouts.NAMES.index(name)]
+    file.write_text(json.dumps(content))
+    cli.main(["convert", "pets"])
+    names = sorted(map(str, labels))
+    data = DatasetFile.read("pets_coco", needs_val=True)
+    assert data.names == names
+    number = names.index(str(labels[1]))
+    assert (data.open("train", strict=False).labels.classes == number).any()
 
 
 def test_hugging_face_corners_and_errors(tmp_path: Path) -> None:

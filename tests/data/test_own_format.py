@@ -92,7 +92,7 @@ def test_doctor_names_the_line_and_repairs(
     line = ["doctor", *SMALL, "--data.format", NAME, "--data.dataset"]
     with pytest.raises(SystemExit) as leaving:
         cli.main([*line, str(data / "data.yaml"), "--fix", "copy", "--run", "one", "--json"])
-    assert leaving.value.code == 2
+    assert leaving.value.code == 1
     findings = json.loads(capsys.readouterr().out)["findings"]
     found = {(f["kind"], Path(f["file"]).name, f["where"]) for f in findings}
     n = len(text)
@@ -105,7 +105,7 @@ def test_doctor_names_the_line_and_repairs(
     assert found >= {(kind, "train.csv", f"line {k}") for kind, k in wanted}
 
     cli.main(["doctor", *SMALL, "--data.dataset", "copy", "--run", "two"])  # and no SystemExit
-    assert "copy/data.yaml: nothing found" in capsys.readouterr().out
+    assert "OK: nothing found (copy/data.yaml)" in capsys.readouterr().out
     copy = DatasetFile.read("copy").open("train")
     assert len(copy.labels.boxes) == n - 2 + 1, "without the head and line 2, with the clipped box"
     assert [10.5, 20.5, copy.labels.sizes[0, 1], 40.5] in copy.labels.boxes.tolist()
@@ -125,7 +125,7 @@ def test_a_data_file_loads_no_code(data: Path, capsys: pytest.CaptureFixture[str
 
 def test_what_is_no_format(data: Path) -> None:
     for name, words in {
-        "csv": "choose from yolo, voc, coco",
+        "tsv": "choose from yolo, voc, coco",
         "nowhere.Csv": "nowhere.Csv, which",
         "csv.Rows": "csv has no class Rows",
         "csv.DictReader": "no subclass of boltbox.detector.data.formats.format.Format",

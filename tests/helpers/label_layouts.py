@@ -5,6 +5,7 @@ Every function writes PICTURES below a folder and returns what `--data.dataset` 
 
 import json
 import os
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,28 @@ def roboflow_coco(root: Path) -> Path:
         for name in names:
             _picture(root / split / f"{name}.png")
     return root
+
+
+def roboflow_csv(root: Path) -> Path:
+    """TensorFlow Object Detection; an image without an object is in no row."""
+    for split, names in (("train", TRAIN), ("valid", VAL)):
+        rows = ["filename,width,height,class,xmin,ymin,xmax,ymax"]
+        for name in names:
+            _picture(root / split / f"{name}.png")
+            height, width, boxes = PICTURES[name]
+            for c, *box in boxes:
+                rows.append(",".join(map(str, (f"{name}.png", width, height, NAMES[c], *box))))
+        _write(root / split / "_annotations.csv", "\n".join(rows) + "\n")
+    return root
+
+
+def zip_file(root: Path) -> Path:
+    """What the tools' web pages give, with a folder in it and what macOS adds."""
+    folder = roboflow_yolo(root / "given/pets").parent
+    _write(root / "given/__MACOSX/pets/train/images/._p0.png", "")
+    archive = shutil.make_archive(str(root / "pets"), "zip", folder.parent)
+    shutil.rmtree(folder.parent)
+    return Path(archive)
 
 
 def coco(root: Path) -> Path:

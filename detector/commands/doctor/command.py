@@ -29,12 +29,12 @@ def run_doctor(
     """What is wrong with a data set: labels, images, folders, classes, sizes. Nothing is trained,
     and the data is never changed.
 
-    Leaves with exit code 2 if there are faults: objects or images that are lost or wrong in
+    Leaves with exit code 1 if there are faults: objects or images that are lost or wrong in
     training.
 
     Args:
         json: Print the diagnosis as JSON instead of a summary.
-        strict: Exit code 1 if there are warnings.
+        strict: Exit code 1 also if there are warnings.
         fix: Write a repaired copy of the data set into this folder, with a list of the repairs.
     """
     # as it lies there, also without a val split
@@ -49,9 +49,11 @@ def run_doctor(
             check_folder(file, datasets, fix)
         diagnosis = diagnose(file, datasets, size)
         diagnosis.findings += unusable
+        rank_zero_print(diagnosis.verdict())
         for split, dataset in datasets.items():
             rank_zero_print(dataset.summary(split, most=0)[0])
-        rank_zero_print("\n".join(diagnosis.summary()))
+        for line in diagnosis.summary():
+            rank_zero_print(line)
         content = json_.dumps(diagnosis.content(), indent=1)
         write_atomically(run / "doctor.json", content)
         write_diagnosis(run / "doctor.html", diagnosis, datasets)
@@ -62,7 +64,5 @@ def run_doctor(
             rank_zero_print(f"repaired copy: {fix}, {listed}")
     if json:
         print(content)
-    if diagnosis.count("fault"):
-        raise SystemExit(2)
-    if strict and diagnosis.count("warning"):
+    if diagnosis.count("fault") or (strict and diagnosis.count("warning")):
         raise SystemExit(1)

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 
 import numpy as np
+from scipy.sparse import csr_array, vstack
+from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from boltbox.detector.commands.doctor.finding import Diagnosis, Finding, by_kind
 from boltbox.detector.commands.doctor.folders import examine_folders
@@ -11,10 +13,14 @@ from boltbox.detector.commands.doctor.labels import examine_labels, left_out
 from boltbox.detector.commands.doctor.statistics import statistics
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.sample import Labels
+from boltbox.detector.model.boxes import pairwise_iou_xyxy
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import program
 
 KINDS = 5  # that `brief` names
+ALIKE = 0.8  # IoU of the boxes that two people draw around an object
+BLOCK = 200  # boxes
 
 
 def open_splits(
@@ -47,8 +53,7 @@ def diagnose(
         image_size: longer side of the network's input in pixels.
     """
     images = {split: dataset.files for split, dataset in datasets.items()}
-    findings = list(examine_images(images))
-    findings += _different_labels(datasets, findings)
+    findings = list(_with_labels_compared(datasets, list(examine_images(images))))
     for split, dataset in datasets.items():
         findings += left_out(split, dataset)
     values, more = _without_images(file, datasets, image_size)
@@ -89,18 +94,44 @@ def _without_images(
     return values, [*findings, *of_values]
 
 
-def _different_labels(
+def _with_labels_compared(
     datasets: dict[str, DetectionDataset], findings: list[Finding]
 ) -> Iterator[Finding]:
-    """Of images that are there twice: those with other boxes than their double."""
+    """The findings. Of an image that is there twice, with other objects than its double, a fault
+    takes the place of the finding; a note comes after it if the boxes differ by little."""
     places = {image: (d, i) for d in datasets.values() for i, image in enumerate(d.files)}
     for f in findings:
-        if f.kind.startswith("duplicate") and {f.image, f.other} <= places.keys():
-            rows = []  # class and xyxy in whole pixels
-            for dataset, i in (places[f.image], places[f.other]):
-                labels = dataset.labels[i]
-                rows.append(np.column_stack((labels.classes, labels.boxes)).round().tolist())
-            if sorted(rows[0]) != sorted(rows[1]):
-                numbers = f"({len(rows[0])} here, {len(rows[1])} there)"
-                problem = f"{f.problem}; with other boxes {numbers}, of which some are wrong"
-                yield f._replace(severity="fault", kind="different_labels", problem=problem)
+        if not f.kind.startswith("duplicate") or not {f.image, f.other} <= places.keys():
+            yield f
+            continue
+        here, there = (dataset.labels[i] for dataset, i in (places[f.image], places[f.other]))
+        if not same_objects(here, there):
+            numbers = f"({len(here.boxes)} here, {len(there.boxes)} there)"
+            problem = f"{f.problem}; with other boxes {numbers}, of which some are wrong"
+            yield f._replace(severity="fault", kind="different_labels", problem=problem)
+            continue
+        yield f
+        if _rows(here) != _rows(there):
+            problem = f"{f.problem}; its boxes differ a little (IoU of at least {ALIKE})"
+            yield f._replace(severity="note", kind="similar_labels", problem=problem)
+
+
+def _rows(labels: Labels) -> list[list[float]]:
+    """Class and xyxy in whole pixels of each object, sorted."""
+    return sorted(np.column_stack((labels.classes, labels.boxes)).round().tolist())
+
+
+def same_objects(a: Labels, b: Labels) -> bool:
+    """Whether the objects of two images can be paired so that the two of each pair are of one class
+    and their boxes overlap by an IoU of at least ALIKE."""
+    if sorted(a.classes.tolist()) != sorted(b.classes.tolist()):
+        return False
+    near = []  # in blocks, as an image may have thousands of boxes
+    for start in range(0, len(a.boxes), BLOCK):
+        block = slice(start, start + BLOCK)
+        overlaps = pairwise_iou_xyxy(a.boxes[block].astype(float), b.boxes.astype(float))
+        same_class = a.classes[block, None] == b.classes
+        near.append(csr_array((overlaps >= ALIKE) & same_class))
+    if not near:
+        return True
+    return bool((maximum_bipartite_matching(csr_array(vstack(near))) >= 0).all())

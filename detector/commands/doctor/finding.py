@@ -60,15 +60,20 @@ class Diagnosis:
         counts = ", ".join(f"{number} {noun}{'s' * (number != 1)}" for number, noun in numbers)
         return counts if self.findings else "nothing found"
 
+    def verdict(self) -> str:
+        """In a line whether there are faults, and the totals."""
+        word = "FAULTS" if self.count("fault") else "OK"
+        return f"{word}: {self.totals()} ({self.source})"
+
     def summary(self) -> list[str]:
-        """Lines for the terminal: each kind with a few examples, then the totals."""
+        """Lines for the terminal: each kind with a few examples."""
         lines = []
         for group in by_kind(self.findings):
             lines.append(f"{group[0].severity}: {group[0].kind} ({len(group)})")
             lines += [f"  {finding}" for finding in group[:3]]
             if len(group) > 3:
                 lines.append(f"  ... and {len(group) - 3} more")
-        return [*lines, f"{self.source}: {self.totals()}"]
+        return lines
 
 
 def by_kind(findings: Iterable[Finding]) -> list[list[Finding]]:

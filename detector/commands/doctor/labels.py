@@ -9,6 +9,7 @@ from boltbox.detector.commands.doctor.finding import Finding
 from boltbox.detector.data.dataset_file import DatasetFile, format_class
 from boltbox.detector.data.datasets import DetectionDataset
 
+MOST_SIZES = 10  # wrong ones that are reported one by one
 PAST_FRAME = 0.25  # pixels; less is the rounding of the fractions in a label file
 # others are faults
 _SEVERITIES = {
@@ -49,6 +50,7 @@ def _images(split: str, dataset: DetectionDataset, shared: bool) -> Iterator[Fin
     """What concerns all labels of an image. shared: label files speak of many images."""
     dropped = {fault.image for fault in dataset.faults if fault.where}
     counts, sizes = np.diff(dataset.labels.starts), dataset.labels.sizes.tolist()
+    wrong_sizes = []
     for image, source, size, count in zip(
         dataset.files, dataset.sources, sizes, counts, strict=True
     ):
@@ -61,7 +63,15 @@ def _images(split: str, dataset: DetectionDataset, shared: bool) -> Iterator[Fin
         if source.size and list(source.size) != size:
             real, given = (f"{width}x{height} px" for height, width in (size, source.size))
             problem = f"it has {real}, {source.file} says {given}; its boxes may not fit"
-            yield Finding("fault", "wrong_size", problem, image, split, image=image)
+            wrong_sizes.append(Finding("fault", "wrong_size", problem, image, split, image=image))
+    if len(wrong_sizes) > MOST_SIZES:
+        first = wrong_sizes[0]
+        problem = (
+            f"{len(wrong_sizes)} of {len(dataset)} images have another size than their labels say;"
+            f" if the images were resized after labelling, no box fits; the first: {first}"
+        )
+        wrong_sizes = [first._replace(problem=problem, file="")]
+    yield from wrong_sizes
     for image, times in Counter(dataset.files).items():
         if times > 1:
             problem = f"listed {times} times, and used as often"

@@ -37,7 +37,7 @@ def write_diagnosis(
         for i, image in enumerate(dataset.files)
     }
     folder = common_folder([f.file for f in diagnosis.findings if f.file])
-    text = [diagnosis.totals(), *([f"Files are in {folder}"] if folder else [])]
+    text = [diagnosis.verdict(), *([f"Files are in {folder}"] if folder else [])]
     sections, values = [Section("Findings", text)], diagnosis.statistics
     if splits := values.get("splits"):
         picture = path.parent / "plots/labels.png"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from boltbox.detector.data.class_names import MOST_NUMBERS
 from boltbox.detector.data.formats.format import (
     NO_BOX,
     Entry,
@@ -23,7 +24,6 @@ from boltbox.detector.system.text_file import read_text
 
 # fraction of the image; thinner, and the two edges of a box become one in float32
 LEAST_SIDE = 1e-6
-MOST_NUMBERS = 10_000  # classes without names
 
 
 class YoloText(PerImageFormat):

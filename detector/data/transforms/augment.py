@@ -43,6 +43,7 @@ PLACES = (
 )
 LAZY_PLACES = PLACES[:3]  # where a lazy image has no pixels yet: `perspective` renders them
 MOST_OBJECTS = 1_000_000  # that AutoAnchor looks at; it chooses from them at random
+BLOCK = 16  # samples that AutoAnchor makes before it looks whether these are enough
 
 
 @dataclass
@@ -291,5 +292,10 @@ class TrainSamples:
             boxes = clip_xyxy(sample.boxes, *sample.size[::-1])
             return boxes[:, 2:] - boxes[:, :2]
 
+        found: list[np.ndarray] = []
         with ThreadPoolExecutor(1 if own else os.cpu_count()) as pool:
-            return np.concatenate(list(pool.map(sizes, range(samples))))[:MOST_OBJECTS]
+            for start in range(0, samples, BLOCK):
+                found += pool.map(sizes, range(start, min(start + BLOCK, samples)))
+                if sum(map(len, found)) >= MOST_OBJECTS:
+                    break
+        return np.concatenate(found)[:MOST_OBJECTS]

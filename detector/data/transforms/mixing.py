@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import cv2
 import numpy as np
 
-from boltbox.detector.data.sample import Sample
+from boltbox.detector.data.sample import Polygons, Sample
 from boltbox.detector.data.transforms.colour import flip
 from boltbox.detector.data.transforms.letterbox import LazyImage, letterbox_sample
 from boltbox.detector.model.boxes import area_xyxy, clip_xyxy
@@ -30,7 +30,9 @@ def mosaic(samples: Sequence[Sample], size: int, xc: int, yc: int, main: int = 0
         image = LazyImage.of(sample.image)
         canvas.patches.extend(image.moved(1, shift, canvas.shape, quarter).patches)
         placed.append(sample.moved(None, (1, 1), shift))
-    polygons = [parts for sample in placed for parts in sample.parts()]
+    polygons: Polygons = []
+    if any(sample.polygons for sample in placed):
+        polygons = [parts for sample in placed for parts in sample.parts()]
     return samples[main].replace(
         image=canvas if lazy else canvas.render(),
         boxes=clip_xyxy(np.concatenate([sample.boxes for sample in placed]), side, side),

@@ -135,7 +135,9 @@ def warp_sample(
     else:
         image = cv2.warpPerspective(image, matrix, size, borderValue=grey)
     boxes = warp_boxes(sample.boxes, sample.polygons, matrix, out_shape)
-    area_t = np.where([len(parts) > 0 for parts in sample.parts()], 0.01, 0.1)
+    area_t: float | np.ndarray = 0.1
+    if sample.polygons:
+        area_t = np.where([len(parts) > 0 for parts in sample.polygons], 0.01, 0.1)
     keep = is_candidate(sample.boxes * scale, boxes, area_t)
     return sample.replace(
         image=image,

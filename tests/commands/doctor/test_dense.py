@@ -24,8 +24,10 @@ import cli
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.dataset_file import FORMATS
 from boltbox.detector.data.formats.format import FARTHEST, Entry, ImageLabels
+from boltbox.detector.data.label_table import LabelTable
 from boltbox.detector.data.read_split import box_problems
 from boltbox.detector.data.sample import Sample
+from boltbox.detector.data.transforms import augment
 from boltbox.detector.data.transforms.mixing import copy_paste
 from boltbox.detector.model.boxes import EPS, area_xyxy, pairwise_iou_xyxy
 from boltbox.detector.report import drawing
@@ -268,8 +270,26 @@ def test_autoanchor_looks_at_so_many_objects(
 ) -> None:
     data = DetectionData(str(small_data), image_size=64, workers=0)
     data.setup("fit")
-    whole = data.train_samples.object_sizes(24)
-    monkeypatch.setattr("boltbox.detector.data.transforms.augment.MOST_OBJECTS", len(whole) // 3)
-    part = data.train_samples.object_sizes(24)
-    assert len(part) == len(whole) // 3
+    whole = data.train_samples.object_sizes(48)
+    made: list[int] = []
+    mosaic = augment.Mosaic.__call__
+    monkeypatch.setattr(augment.Mosaic, "__call__", lambda *a: made.append(1) or mosaic(*a))
+    monkeypatch.setattr(augment, "MOST_OBJECTS", len(whole) // 6)
+    part = data.train_samples.object_sizes(48)
+    assert len(part) == len(whole) // 6
     assert np.array_equal(part, whole[: len(part)])
+    assert len(made) < 48, "no more samples than it looks at"
+
+
+def test_a_training_on_a_crowd(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On the way to a batch nothing goes through the boxes one by one but the reading of labels."""
+    as_yolo(here)
+    narrow = crowd(MANY) * (1, 1, 1, 0.1)  # so that new anchors are looked for
+    lay_out(here, {f"labels/train/{name}.txt": lines_of(narrow) for name in "abc"})
+    for owner, name in ((Sample, "parts"), (LabelTable, "__getitem__")):
+        monkeypatch.setattr(owner, name, lambda *_: pytest.fail("box by box"))
+    line = "fit --data.dataset data.yaml --data.image_size 64 --data.batch_size 3 --data.workers 0 --trainer.max_epochs 1 --trainer.limit_val_batches 0 --report.enabled false --pictures.enabled false --model.network.width_multiple 0.125 --model.network.depth_multiple 0.1 --run run"
+    cli.main(line.split())
+    assert "searching better ones" in capsys.readouterr().out

@@ -43,7 +43,7 @@ def found(
     line = f"doctor --data.dataset {folder} --data.image_size 64 --json --run {folder}-run"
     with pytest.raises(SystemExit) as leaving:
         cli.main([*line.split(), *options])
-    assert leaving.value.code == 2
+    assert leaving.value.code == 1
     findings = json.loads(capsys.readouterr().out)["findings"]
     assert all(f["problem"] and (f["file"] or f["split"]) for f in findings)
     return {

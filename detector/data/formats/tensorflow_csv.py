@@ -1,0 +1,76 @@
+"""Roboflow's TensorFlow csv: `_annotations.csv` beside the images, a row an object."""
+
+import csv
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from io import StringIO
+from pathlib import Path
+
+from boltbox.detector.data.formats.format import (
+    Entry,
+    Format,
+    ImageLabels,
+    LabelObject,
+    number,
+    whole_size,
+)
+from boltbox.detector.data.images import SUFFIXES
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.text_file import read_text
+
+CORNERS = ("xmin", "ymin", "xmax", "ymax")
+Row = tuple[int, dict[str, str]]  # number of the line, values by column
+
+
+class TensorflowCsv(Format):
+    """A split is a csv file, or several, with the columns filename, width, height, class, xmin,
+    ymin, xmax, ymax, in pixels. Images beside it that are in no row have no objects."""
+
+    shared = True
+
+    @classmethod
+    def find_names(cls, root: Path, splits: Mapping[str, Sequence[Path]]) -> list[str]:
+        """Those in the files of all splits, in alphabetical order."""
+        found: set[str] = set()
+        for paths in splits.values():
+            for path in paths:
+                found |= {row["class"] for _, row in _rows(path)}
+        return sorted(found - {""})
+
+    def find(self) -> list[Entry]:
+        entries = []
+        for path in self.split.paths:
+            of_image: dict[str, list[Row]] = defaultdict(list)
+            for line, row in _rows(path):
+                of_image[row["filename"]].append((line, row))
+            beside = (file.name for file in path.parent.iterdir())
+            images = {name for name in beside if Path(name).suffix.lower() in SUFFIXES}
+            for name in sorted(images | of_image.keys()):
+                entries.append(Entry(str(path.parent / name), str(path), of_image[name]))
+        return entries
+
+    def read(self, entry: Entry, height: int, width: int) -> ImageLabels:
+        objects, size = [], None
+        for line, row in entry.key:
+            name = row["class"]
+            box = [number(row[corner]) for corner in CORNERS]
+            objects.append(LabelObject(f"line {line} ({name})", name, box))
+            size = whole_size(row["height"], row["width"])
+        return ImageLabels(objects, size)
+
+
+def _rows(path: Path) -> list[Row]:
+    """The rows of a file.
+
+    Raises:
+        InputError: "FILE: why": it cannot be read, or lacks a column.
+    """
+    reader = csv.DictReader(StringIO(read_text(path)), restval="")
+    try:
+        rows = [(reader.line_num, row) for row in reader]
+    except csv.Error as e:
+        raise InputError(f"{path}: not a csv file ({e})") from None
+    columns = {"filename", "width", "height", "class", *CORNERS}
+    if missing := columns - {*(reader.fieldnames or ())}:
+        raise InputError(f"{path}: the columns {', '.join(sorted(missing))} are missing")
+    return rows
