@@ -47,7 +47,7 @@ from boltbox.detector.system.trusted import (
     only_from_trusted,
     package_of,
     paths_in,
-    trust,
+    trusting,
 )
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.trainer import Trainer
@@ -88,14 +88,14 @@ class DetectorCLI(LightningCLI):
         quiet_lightning()
         data: type[L.LightningDataModule] = DetectionData
         if self.line.data_class:
-            trust([package_of(self.line.data_class)])
             part = {"class_path": self.line.data_class}
-            data = find_part(part, L.LightningDataModule, "data")
+            with trusting([package_of(self.line.data_class)]):
+                data = find_part(part, L.LightningDataModule, "data")
         start = f"{program()} {self.command}"
         about = {"prog": start, "usage": f"{start} [options]", "description": command.help}
         # the result of a command may be JSON on the standard output
         aside = redirect_stdout(sys.stderr) if "json" in line.options else nullcontext()
-        with ExitStack() as self.held:  # the run folder
+        with ExitStack() as self.held:  # the run folder, and the trust in what it names
             self.held.callback(remove_empty)
             with aside:
                 super().__init__(
@@ -136,7 +136,7 @@ class DetectorCLI(LightningCLI):
         if args == ["--help"] and not line.wants_all:
             parser.show_only(OFTEN_USED)
         everything = str(line.options.get("trust_parts")).lower() == "true"
-        trust(map(package_of, typed), everything)
+        self.held.enter_context(trusting(map(package_of, typed), everything))
         dataset = line.options.get("data.dataset")
         self.found = self._read_ckpt_path(dataset)
         brought = {} if line.data_class else demo.defaults(self.command, dataset)

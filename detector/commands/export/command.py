@@ -24,7 +24,7 @@ from boltbox.detector.inference.exported import (
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import ClosedUnitInterval, PositiveInt
 from boltbox.detector.system.rank_zero import program, rank_zero_print
-from boltbox.detector.system.trusted import trust
+from boltbox.detector.system.trusted import trusting
 
 Format = Literal["onnx", "openvino"]
 COMPARED = 8  # images of a data set
@@ -85,7 +85,6 @@ def export(
         InputError: what is asked for does not go together, a package is missing, or the file's
             detections are not PyTorch's.
     """
-    trust(everything=trust_parts)
     if half and int8:
         raise InputError("half and int8 exclude each other: give one")
     home = Path(run) if run else None
@@ -100,7 +99,8 @@ def export(
             " training"
         )
     files = training_images(data) if data else []
-    trained = find_trained(ckpt_path, home)
+    with trusting(everything=trust_parts):
+        trained = find_trained(ckpt_path, home)
     if trained is None:
         raise InputError("ckpt_path auto is for fit; give `last`, `best` or a file")
     network = trained.network
