@@ -14,8 +14,8 @@ def die_with_parent() -> None:
     """Have the kernel kill this process when its parent is gone, if Lightning, torchrun or a
     command of ours has started it as part of a training. Others are left alone.
 
-    The variables may reach further processes by inheritance: those of the first rank have LOCAL_RANK
-    0 or none, and workers of torchrun have another parent.
+    Further processes may inherit the variables: those of the first rank have LOCAL_RANK 0 or none,
+    and workers of torchrun have another parent.
     """
     parent = os.environ.pop(PARENT, None)
     by_torchrun = "TORCHELASTIC_RUN_ID" in os.environ

@@ -22,8 +22,8 @@ TRAINER_OPTIONS: dict[str, Any] = {  # of the recipe, where they differ from Lig
     "enable_model_summary": False,
 }
 DEFAULT: str = TRAINER_OPTIONS["precision"]
-# commands that train with the options as they are; those that compute nothing, or in processes that print it themselves
-TRAINING = ("fit", "evolve")
+TRAINING = ("fit", "evolve")  # commands
+# they compute nothing, or in processes that print it themselves
 SILENT = ("anchors", "doctor", "benchmark", "evolve")
 PLAIN = (
     "auto",

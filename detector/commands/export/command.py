@@ -101,9 +101,9 @@ def export(
     files = training_images(data) if data else []
     with trusting(everything=trust_parts):
         trained = find_trained(ckpt_path, home)
-    if trained is None:
-        raise InputError("ckpt_path auto is for fit; give `last`, `best` or a file")
-    network = trained.network
+        if trained is None:
+            raise InputError("ckpt_path auto is for fit; give `last`, `best` or a file")
+        network = trained.network
     stride = max(network.max_stride, 32)
     precision: Precision = "int8" if int8 else "float16" if half else "float32"
     metadata = Metadata(
