@@ -20,8 +20,8 @@ def find_lr(trainer: L.Trainer, detector: Detector, steps: int = 100, **data: An
     """Find a learning rate and train with it from now on (`detector.lr`). The weights stay.
 
     The test makes a step with each of `steps` rates, from a hundredth of the detector's to a
-    hundred times as much. The loss is lowest a bit below the rate at which training diverges; a tenth of
-    that rate is the usual choice.
+    hundred times as much. The loss is lowest a bit below the rate at which training diverges; a
+    tenth of that rate is the usual choice.
 
     Args:
         data: As for `trainer.fit`: datamodule=..., or train_dataloaders=...
