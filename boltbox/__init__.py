@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from boltbox.detector.inference.predictor import Predictor as Predictor
     from boltbox.detector.model.loss import LossOptions as LossOptions
     from boltbox.detector.model.network_options import NetworkOptions as NetworkOptions
+    from boltbox.detector.training.lr_find import find_lr as find_lr
     from boltbox.detector.training.module import Detector as Detector
     from boltbox.detector.training.optimizer import OptimOptions as OptimOptions
     from boltbox.detector.weights.start import StartOptions as StartOptions
@@ -39,6 +40,7 @@ PLACES = {
     "StartOptions": "detector.weights.start",
     "callbacks": "callbacks",
     "export": "detector.commands.export.command",
+    "find_lr": "detector.training.lr_find",
     "recipe": "callbacks.recipe",
     "save_hugging_face": "detector.data.hugging_face",
 }

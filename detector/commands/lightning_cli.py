@@ -32,16 +32,13 @@ from boltbox.detector.commands.parser import OFTEN_USED, Parser
 from boltbox.detector.data import demo
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.distributed import fsdp2  # noqa: F401 - a strategy by name
-from boltbox.detector.distributed.process_group import (
-    die_with_parent,
-    is_restart,
-    processes_and_machines,
-)
+from boltbox.detector.distributed.process_group import is_restart, processes_and_machines
 from boltbox.detector.inference.members import check_names
 from boltbox.detector.loggers.placement import place_loggers
 from boltbox.detector.model.parts import find_part
 from boltbox.detector.system.configuration import differences, flatten
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.parent import announce_first_rank
 from boltbox.detector.system.rank_zero import is_first_process, program, rank_zero_print
 from boltbox.detector.system.text_file import load_yaml
 from boltbox.detector.system.trusted import (
@@ -50,7 +47,7 @@ from boltbox.detector.system.trusted import (
     only_from_trusted,
     package_of,
     paths_in,
-    trust,
+    trusting,
 )
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.trainer import Trainer
@@ -89,17 +86,16 @@ class DetectorCLI(LightningCLI):
         run = line.options.get("run") or line.options.get("trainer.default_root_dir")
         self.given_run = Path(run) if run and run != "null" else None
         quiet_lightning()
-        die_with_parent()
         data: type[L.LightningDataModule] = DetectionData
         if self.line.data_class:
-            trust([package_of(self.line.data_class)])
             part = {"class_path": self.line.data_class}
-            data = find_part(part, L.LightningDataModule, "data")
+            with trusting([package_of(self.line.data_class)]):
+                data = find_part(part, L.LightningDataModule, "data")
         start = f"{program()} {self.command}"
         about = {"prog": start, "usage": f"{start} [options]", "description": command.help}
         # the result of a command may be JSON on the standard output
         aside = redirect_stdout(sys.stderr) if "json" in line.options else nullcontext()
-        with ExitStack() as self.held:  # the run folder
+        with ExitStack() as self.held:  # the run folder, and the trust in what it names
             self.held.callback(remove_empty)
             with aside:
                 super().__init__(
@@ -140,7 +136,7 @@ class DetectorCLI(LightningCLI):
         if args == ["--help"] and not line.wants_all:
             parser.show_only(OFTEN_USED)
         everything = str(line.options.get("trust_parts")).lower() == "true"
-        trust(map(package_of, typed), everything)
+        self.held.enter_context(trusting(map(package_of, typed), everything))
         dataset = line.options.get("data.dataset")
         self.found = self._read_ckpt_path(dataset)
         brought = {} if line.data_class else demo.defaults(self.command, dataset)
@@ -197,6 +193,7 @@ class DetectorCLI(LightningCLI):
             options[name] = None
         run = self._choose_run_folder()
         os.environ["BOLTBOX_RUN"] = trainer.default_root_dir = str(run)
+        announce_first_rank()
         if "ckpt_path" in options:
             options.ckpt_path = self.checkpoint and str(self.checkpoint)
         if processes := processes_and_machines():

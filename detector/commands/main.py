@@ -10,6 +10,7 @@ from pkgutil import resolve_name
 
 from boltbox.detector.commands.command_line import Command, CommandLine
 from boltbox.detector.system.errors import InputError, in_one_line
+from boltbox.detector.system.parent import die_with_parent
 from boltbox.detector.system.rank_zero import first_to_report, printable, program
 
 LONGEST = 2000  # characters of a message; what the user gave may be longer than anyone reads
@@ -71,6 +72,7 @@ def main(args: Sequence[str] | None = None) -> None:
             after what the user can put right: InputError, Lightning's MisconfigurationException,
             errors of the system (a wrong path, a full disk).
     """
+    die_with_parent()  # before the imports that take seconds
     with contextlib.suppress(AttributeError):  # something else in place of a text file
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     words = list(sys.argv[1:] if args is None else args)

@@ -19,7 +19,7 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import BelowOne, ClosedUnitInterval, NonNegativeInt, PositiveInt
 from boltbox.detector.system.rank_zero import printable, rank_zero_print
 from boltbox.detector.system.signals import exit_on_signals
-from boltbox.detector.system.trusted import trust
+from boltbox.detector.system.trusted import trusting
 
 LINES = 100  # images: more have a line each on a terminal alone
 
@@ -101,27 +101,27 @@ def predict(
         line_width: Of the drawn boxes, in pixels; default: by the size of the image.
         trust_parts: Import a head that the checkpoint names, whoever wrote it; else only boltbox's.
     """
-    trust(everything=trust_parts)
     if source is None:
         raise InputError(
             "nothing to predict on: give --source with an image, a folder, a video, a stream, ..."
         )
     training = run if run and has_checkpoints(run) else None
     sources = Sources.find(source)
-    predictor = Predictor.load(
-        ckpt_path or newest_checkpoint(training),
-        ensemble or (),
-        device,
-        training,
-        thresholds,
-        conf=conf,
-        iou=iou,
-        max_det=max_det,
-        agnostic=agnostic,
-        classes=classes,
-        tta=tta,
-        precision=precision,
-    )
+    with trusting(everything=trust_parts):
+        predictor = Predictor.load(
+            ckpt_path or newest_checkpoint(training),
+            ensemble or (),
+            device,
+            training,
+            thresholds,
+            conf=conf,
+            iou=iou,
+            max_det=max_det,
+            agnostic=agnostic,
+            classes=classes,
+            tta=tta,
+            precision=precision,
+        )
     if names:
         predictor.rename(DatasetFile.read(names).names)
     inputs = predictor.inputs(image_size, tile_size, tile_overlap)

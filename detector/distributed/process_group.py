@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
-from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-defined]
 
 import boltbox
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.parent import PARENT
 
 GONE = re.compile(
     "timed? ?out|closed|by peer|not connected|broken pipe|refused|(read|write) error", re.IGNORECASE
 )
-PARENT = "BOLTBOX_PARENT"  # process id of the one that takes this one along
 
 
 def gather(value: Any) -> list[Any]:
@@ -45,18 +43,6 @@ def child_environment(**more: str) -> dict[str, str]:
     home = str(Path(boltbox.__file__).parents[1])
     paths = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
     return {**kept, PARENT: str(os.getpid()), "PYTHONPATH": paths, **more}
-
-
-def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent is gone, if Lightning or torchrun has
-    started it, for in a collective it would wait for ever, or a process that asks for it
-    (`child_environment`). Others are left alone."""
-    parent = os.environ.pop(PARENT, None)
-    by_lightning = "LOCAL_RANK" in os.environ and "BOLTBOX_RUN" in os.environ
-    if parent or by_lightning or "TORCHELASTIC_RUN_ID" in os.environ:
-        _prctl_pr_set_pdeathsig(signal.SIGKILL)
-    if parent and os.getppid() != int(parent):  # it went before the kernel was told
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def processes_and_machines() -> tuple[int, int] | None:

@@ -28,11 +28,18 @@ TAKE_CLASSES = ("model.", "trainer.", "data ", "data.augment.", "data.format")
 IMPORT_PATH = re.compile(r"(?<![\w./-])[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+(?![\w./-])")
 
 
-def trust(packages: Iterable[str] = (), everything: bool = False) -> None:
-    """Trust, besides PACKAGES, those that the user named on the command line, or files with
-    whatever they name (--trust_parts)."""
+@contextmanager
+def trusting(packages: Iterable[str] = (), everything: bool = False) -> Iterator[None]:
+    """While this lasts, trust, besides PACKAGES, those that the user named on the command line, or
+    files with whatever they name (--trust_parts)."""
+    before = set(trusted)
     trusted.clear()
     trusted.update(PACKAGES, packages, [ALL] if everything else [])
+    try:
+        yield
+    finally:
+        trusted.clear()
+        trusted.update(before)
 
 
 def package_of(path: str) -> str:

@@ -27,6 +27,7 @@ from boltbox.detector.training.gradient_window import GradientWindow, ends_in_st
 from boltbox.detector.training.known_objects import known_objects
 from boltbox.detector.training.optimizer import OptimOptions, set_rates
 from boltbox.detector.training.recipe import global_batch_size, print_missing
+from boltbox.detector.training.trainer_options import check_recipe
 from boltbox.detector.weights.start import StartOptions
 from boltbox.detector.weights.torch_file import refused_unless_valid, shapes
 from boltbox.detector.weights.trained import DETECTOR
@@ -137,8 +138,10 @@ class Detector(EvaluationModule):
         `names` and `image_size`, if it has them.
 
         Raises:
-            InputError: the data are of other classes.
+            InputError: the data are of other classes, or a training has weights of half precision.
         """
+        if stage == "fit":
+            check_recipe({"precision": self.trainer.precision})
         data: Any = getattr(self.trainer, "datamodule", None)
         if list(getattr(data, "names", self.names)) != self.names:
             raise InputError(
@@ -179,7 +182,8 @@ class Detector(EvaluationModule):
         known = known_objects(self.network, looked_at, self.taken.classes)
         known = self.trainer.strategy.broadcast(known)
         said = "weights: before any training"
-        if known.objectness < SURE:
+        for_adamw = {"momentum", "weight_decay"} - {*self.auto_names}  # that are given
+        if known.objectness < SURE and not for_adamw:
             left_open: dict[str, Any] = dict.fromkeys(self.auto_names) | {"optimizer": "auto"}
             self.optim = replace(self.optim, **left_open).chosen(None, None)
             self.taken = self.taken._replace(head=False)  # for AutoAnchor, which comes later

@@ -22,6 +22,7 @@ TRAINER_OPTIONS: dict[str, Any] = {  # of the recipe, where they differ from Lig
     "enable_model_summary": False,
 }
 DEFAULT: str = TRAINER_OPTIONS["precision"]
+TRAINING = ("fit", "evolve")  # commands
 # they compute nothing, or in processes that print it themselves
 SILENT = ("anchors", "doctor", "benchmark", "evolve")
 PLAIN = (
@@ -66,9 +67,9 @@ def adapt_trainer(options: Any, command: str, exported: bool) -> None:
     trainer = options.trainer
     strategy, given = strategy_name(trainer.strategy), "32-true" if exported else trainer.precision
     trainer.precision = usable_precision(given, trainer.accelerator, command, strategy)
-    if command == "fit":
+    if command in TRAINING:
         check_combinations(options)
-    elif strategy == "fsdp2":  # only a training has what it shards
+    if strategy == "fsdp2" and command != "fit":  # only a training has what it shards
         trainer.strategy = "auto"
     check_devices(trainer.devices, trainer.accelerator)
 
@@ -87,7 +88,8 @@ def usable_precision(precision: str, accelerator: str, command: str, strategy: s
         command: of the command line.
         strategy: `trainer.strategy`, by its name.
     """
-    if precision == "bf16-true" and command != "fit":
+    trains = command in TRAINING
+    if precision == "bf16-true" and not trains:
         rank_zero_print(
             "precision bf16-true has too few digits for confidences; it becomes 32-true"
         )
@@ -95,11 +97,9 @@ def usable_precision(precision: str, accelerator: str, command: str, strategy: s
     if precision != "16-mixed":
         return precision
     if accelerator == "cpu" or not torch.cuda.is_available():
-        supported = (
-            command == "fit" and getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
-        )
+        supported = trains and getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
         chosen, why = "bf16-mixed" if supported else "32-true", "16-mixed needs a GPU"
-    elif command == "fit" and strategy == "fsdp2":
+    elif trains and strategy == "fsdp2":
         chosen, why = (
             "bf16-mixed" if torch.cuda.is_bf16_supported() else "32-true",
             "fsdp2 has no 16-mixed",

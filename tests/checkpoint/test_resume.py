@@ -3,6 +3,7 @@ long version."""
 
 import csv
 import os
+import shlex
 import shutil
 import signal
 from pathlib import Path
@@ -67,6 +68,23 @@ def test_told_to_stop(small_data: Path, tmp_path: Path, reference: Path) -> None
     assert start(resumed, "validation:0:SIGTERM") == 143
     assert start(resumed) == 0
     assert not difference(run, reference)
+
+
+def test_a_slurm_job_that_is_started_again(
+    small_data: Path, tmp_path: Path, reference: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line of docs/distributed.md, on one device: a preemption, a machine that fails, the end."""
+    guide = (ROOT / "docs/distributed.md").read_text()
+    options = shlex.split(guide.partition("srun ")[2].partition("\n")[0].partition(" fit ")[2])
+    names = ("NTASKS", "JOB_ID", "PROCID", "LOCALID", "NODEID")
+    for name, value in zip(names, "17000", strict=True):
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    small = command(small_data, tmp_path / "run", 0, 1, within_epochs=False, more=SHORT)
+    line = [*small[:3], *options, *small[3:], "--trainer.num_nodes", "1"]
+    assert start(line, "batch:3:SIGTERM") == 143
+    assert start(line, "batch:1") == -signal.SIGKILL
+    assert start(line) == 0
+    assert not difference(tmp_path / "run", reference)
 
 
 class Stop(L.Callback):

@@ -265,6 +265,12 @@ def test_what_the_user_trusts(
     said = told([*line, "--trust_parts", "true"], capsys)
     assert "error" not in said
     assert "trust_parts" not in (foreign / "config.yaml").read_text()
+    other = change_checkpoint(foreign, head="trap_2.Trap")
+    for command in ([], ["export", "--ckpt_path", str(other), "--trust_parts", "true"]):
+        assert not command or "error" not in told(command, capsys)
+        sys.modules.pop("trap_2", None)
+        with pytest.raises(InputError, match="import trap_2 first"):  # trust ends with the command
+            Detector.load(other, "cpu")
     line[line.index("2")] = "3"
     assert "error" not in told([*line, "--model.network.head", "trap.Trap"], capsys)
 

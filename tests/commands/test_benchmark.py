@@ -149,7 +149,7 @@ def test_a_terminated_benchmark_leaves_nothing_running(small_data: Path, tmp_pat
 TRIAL = """
 import os, time
 from pathlib import Path
-from boltbox.detector.distributed.process_group import die_with_parent
+from boltbox.detector.system.parent import die_with_parent
 Path("pid").write_text(str(os.getpid()))
 die_with_parent()
 time.sleep(600)

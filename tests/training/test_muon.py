@@ -144,7 +144,9 @@ def test_auto_goes_by_what_a_training_starts_from(
     assert "weights: before any training the likeliest boxes have an objectness of 0." in unknown
     assert ", less than 0.99: trained as a fresh network is" in unknown
     assert "recipe: Muon (auto: no weights that see the objects), lr0 0.008" in unknown
-    assert "AdamW" in told("asked", *weights, *one, "--model.optim.lr0", "0.002")
+    for option, value in (("lr0", "0.002"), ("momentum", "0.8"), ("weight_decay", "0.01")):
+        said = told(option, *weights, *one, f"--model.optim.{option}", value)
+        assert said.startswith("recipe: AdamW (auto: for trained weights)")
     monkeypatch.setattr(boltbox.detector.training.module, "SURE", 0.0)
     tuned = told("tuned", *weights, *one)
     assert tuned.startswith("recipe: AdamW (auto: for trained weights), lr0 0.001")

@@ -243,6 +243,13 @@ class OwnGroups(Detector):
         return torch.optim.SGD(self.parameters(), lr=0.01)
 
 
+def test_a_plain_trainer_whose_precision_is_refused(small_data: Path, here: Path) -> None:
+    module = DetectionData(str(small_data), **SMALL)
+    trainer = L.Trainer(**options(run="run") | {"precision": "bf16-true", "callbacks": []})
+    with pytest.raises(InputError, match="precision bf16-true"):
+        trainer.fit(small_detector(module), module)
+
+
 def test_an_optimizer_by_a_method_of_ones_own(small_data: Path, here: Path) -> None:
     data = DetectionData(str(small_data), **SMALL)
     detector = OwnGroups(data.names, NetworkOptions(width_multiple=0.125, levels=[5]))

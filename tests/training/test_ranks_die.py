@@ -143,6 +143,62 @@ def test_the_first_process_is_killed(small_data: Path, tmp_path: Path, log: Path
     assert over(run, log) < SOON
 
 
+KILLED = """
+import os, signal, subprocess, sys
+from boltbox.detector.commands.main import main
+start = subprocess.Popen.__init__
+
+def killed(self, *args, **options):
+    start(self, *args, **options)
+    if "LOCAL_RANK" in (options.get("env") or {}):
+        open("trouble", "w").write(str(self.pid))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+subprocess.Popen.__init__ = killed
+main()
+"""
+
+
+def test_the_first_process_is_killed_as_it_starts_the_other(
+    small_data: Path, here: Path, log: Path
+) -> None:
+    """The other one has not begun yet."""
+    Path("killed.py").write_text(KILLED)
+    code, told = start([sys.executable, "killed.py", *command(small_data, here / "run")], "", log)
+    assert code == -signal.SIGKILL, told
+    assert Path("trouble").exists()
+    end = time.time() + 120
+    while left(log) and time.time() < end:
+        time.sleep(0.1)
+    assert not left(log)
+
+
+@pytest.mark.parametrize(
+    ("environment", "code"),
+    [
+        ({"BOLTBOX_FIRST_RANK": "gone", "LOCAL_RANK": "1"}, -signal.SIGKILL),
+        ({"BOLTBOX_FIRST_RANK": "parent", "LOCAL_RANK": "1"}, 0),
+        ({"BOLTBOX_FIRST_RANK": "gone", "LOCAL_RANK": "0"}, 0),
+        ({"BOLTBOX_FIRST_RANK": "gone"}, 0),
+        ({"BOLTBOX_FIRST_RANK": "gone", "LOCAL_RANK": "1", "TORCHELASTIC_RUN_ID": "a"}, 0),
+        ({"BOLTBOX_PARENT": "gone"}, -signal.SIGKILL),
+        ({"BOLTBOX_PARENT": "parent"}, 0),
+    ],
+)
+def test_a_process_whose_parent_is_gone_ends_before_its_imports(
+    environment: dict[str, str], code: int
+) -> None:
+    """Ranks and trainings of `evolve`; none that only inherits the variable."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    processes = {"gone": str(gone.pid), "parent": str(os.getpid())}
+    variables = {name: processes.get(value, value) for name, value in environment.items()}
+    with forks():
+        line = launched(["--version"])
+        done = subprocess.run(line, env={**os.environ, **variables}, check=False)
+    assert done.returncode == code
+
+
 def test_a_process_hangs(
     small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,7 +11,9 @@ import yaml
 from lightning.pytorch.tuner import Tuner
 from test_python import SMALL, options, small_detector
 
+import boltbox
 from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.training import lr_find
 from boltbox.detector.training.module import Detector
 
 
@@ -85,6 +87,36 @@ def test_the_rate_it_finds_is_trained_with(
     trainer, detector, data = made(small_data, "given", 1, lr0=found)
     trainer.fit(detector, data)
     assert equal("tuned", "given")
+
+
+def test_the_range_around_the_recipes_rate(
+    small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """What is found is trained with; a search that is too short finds none, and says so. The losses
+    are those of the steps, not Lightning's average."""
+    trainer, detector, data = made(small_data, "tuned", 10)
+    recipes, step, losses = detector.lr, Detector.training_step, list[float]()
+
+    def recorded(self: Detector, *given: Any) -> Any:
+        output = step(self, *given)
+        losses.append(float(output["loss"]))
+        return output
+
+    def sixth(rates: Any, found: Any) -> float:
+        assert found.tolist() == pytest.approx(losses[-12:], rel=0.001)
+        return float(rates[5])
+
+    with monkeypatch.context() as patch:
+        rates = Rates(patch)
+        assert boltbox.find_lr(trainer, detector, steps=12, datamodule=data) is None
+    assert rates.seen[0][0] == pytest.approx(recipes / 100)
+    assert rates.seen[11][0] == pytest.approx(recipes * 100)
+    assert detector.lr == recipes
+    assert "find_lr: no rate found, lr0 stays 0.008" in capsys.readouterr().out
+    monkeypatch.setattr(Detector, "training_step", recorded)
+    monkeypatch.setattr(lr_find, "rate_below_minimum", sixth)
+    found = boltbox.find_lr(trainer, detector, steps=12, datamodule=data)
+    assert found == detector.lr == pytest.approx(rates.seen[5][0])
 
 
 def test_the_batch_size_it_finds_is_trained_with(small_data: Path, here: Path) -> None:

@@ -38,20 +38,21 @@ class Evolution:
 
     Args:
         generations: Of the population; in all generations x population individuals are trained.
+            YOLOv5's 300 of 50: --config configs/evolve_yolov5.yaml.
         population: Individuals of a generation.
         sampler: What chooses values: YOLOv5's genetic algorithm, or Optuna's TPE.
         space: File of the values to search for, with bounds; default: YOLOv5's 13 augmentation
             values.
         workers: Trainings at a time; default: one on each GPU, without GPUs one.
-        hours: No new training after this many hours.
+        hours: No new training after this many hours; null: no limit. The same command continues.
     """
 
-    generations: PositiveInt = 300
-    population: PositiveInt = 50
+    generations: PositiveInt = 10
+    population: PositiveInt = 12
     sampler: Literal["yolov5", "tpe"] = "yolov5"
     space: str | None = None
     workers: PositiveInt | None = None
-    hours: PositiveFloat | None = None
+    hours: PositiveFloat | None = 12.0
 
     @property
     def size(self) -> int:

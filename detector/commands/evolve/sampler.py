@@ -21,12 +21,29 @@ def number(trial: FrozenTrial) -> int:
     return int(trial.system_attrs.get("failed_trial", trial.number))
 
 
+def last_trials(study: optuna.Study) -> list[FrozenTrial]:
+    """The last trial of each individual."""
+    last = {number(t): t for t in study.get_trials(deepcopy=False)}
+    return list(last.values())
+
+
+def is_interrupted(trial: FrozenTrial) -> bool:
+    """Whether its command was stopped or killed: a training that failed has a reason."""
+    return trial.state == TrialState.FAIL and not trial.user_attrs.get("reason")
+
+
+def interrupted(study: optuna.Study) -> list[FrozenTrial]:
+    """The trials that have to be trained again, and are not in the queue yet."""
+    return [trial for trial in last_trials(study) if is_interrupted(trial)]
+
+
 def individuals(study: optuna.Study) -> list[FrozenTrial]:
     """The last trial of each that has ended or is being trained now, by number."""
-    last = {number(t): t for t in study.get_trials(deepcopy=False)}
     # a trial has no generation before it has its values
-    begun = [t for t in last.values() if "generation" in t.user_attrs]
-    return sorted((t for t in begun if t.state != TrialState.WAITING), key=number)
+    begun = [t for t in last_trials(study) if "generation" in t.user_attrs]
+    return sorted(
+        (t for t in begun if t.state != TrialState.WAITING and not is_interrupted(t)), key=number
+    )
 
 
 def ended(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:

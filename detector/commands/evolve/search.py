@@ -87,11 +87,14 @@ def run_evolution(
         with study.alone():
             write_outputs(study, plan)
 
-    done = len(ended(study.individuals()))
+    done, hours = len(ended(study.individuals())), plan.evolve.hours
+    limit = f"the last one starts within {hours:g} hours (evolve.hours)" if hours else "no limit"
     rank_zero_print(
-        f"{plan.evolve.generations} generations of {plan.evolve.population}: {plan.evolve.size}"
-        f" individuals, {done} of them done, {trainer.max_epochs} epochs a training,"
-        f" {len(variables)} at a time; to continue after an interruption: --run {folder}"
+        f"trainings: {plan.evolve.size}, in {plan.evolve.generations} generations of"
+        f" {plan.evolve.population}; {done} done\n"
+        f"each: {trainer.max_epochs} epochs, {len(variables)} at a time\n"
+        f"time: {limit}; an estimate follows the first training\n"
+        f"to continue after an interruption: --run {folder}"
     )
     try:
         with exit_on_signals():

@@ -1,11 +1,13 @@
 """A study in Optuna's storage, an SQLite file in its folder.
 
 An individual, one set of hyper-parameters, is a trial of Optuna's. One whose command was killed has
-no heartbeat any more: Optuna lets it fail and puts it in the queue again, as a further trial with
-the same values, which keeps the number of the first.
+no heartbeat any more: Optuna lets it fail, without a reason. The next command that asks for an
+individual puts it in the queue again, as a further trial with the same values, which keeps the
+number of the first.
 """
 
 import contextlib
+import copy
 import fcntl
 import os
 import warnings
@@ -23,6 +25,7 @@ from boltbox.detector.commands.evolve.sampler import (
     distributions,
     ended,
     individuals,
+    interrupted,
     number,
     sampler_for,
 )
@@ -63,7 +66,7 @@ class Study:
         warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
         warnings.filterwarnings("ignore", message="Heartbeat of storage")  # see `heartbeat`
         make_folder(folder)
-        self._retry, self._seen = RetryHeartbeatStaleTrialCallback(), set[int]()
+        self._seen = set[int]()
         url = URL.create("sqlite", database=str((folder / FILE).resolve()))
         try:
             self._storage = RDBStorage(
@@ -71,7 +74,6 @@ class Study:
                 engine_kwargs={"connect_args": {"timeout": 60}},  # seconds, for a lock
                 heartbeat_interval=HEARTBEAT_INTERVAL,
                 grace_period=GRACE_PERIOD,
-                heartbeat_stale_trial_callback=self._retry,
             )
             self.optuna = optuna.create_study(
                 storage=self._storage,
@@ -117,6 +119,10 @@ class Study:
 
     def ask(self, plan: Plan) -> Trial:
         """The next individual to train: one that was interrupted, or one with new values."""
+        if interrupted(self.optuna):
+            with self.alone():  # another command may just do the same
+                for trial in interrupted(self.optuna):
+                    RetryHeartbeatStaleTrialCallback()(self.optuna, copy.deepcopy(trial))
         trials = self.optuna.get_trials(deepcopy=False)
         given = [t.system_attrs.get("fixed_params") for t in trials]
         new = [dict(values) for values in plan.start if values not in given]
@@ -131,8 +137,8 @@ class Study:
         return trial
 
     def heartbeat(self, trials: Iterable[Trial]) -> None:
-        """These are being trained; to be called every HEARTBEAT_INTERVAL. Those of dead commands go
-        back into the queue."""
+        """These are being trained; to be called every HEARTBEAT_INTERVAL. Those of dead commands
+        are interrupted."""
         for trial in trials:
             self._storage.record_heartbeat(trial._trial_id)
         fail_stale_trials(self.optuna)
@@ -158,6 +164,5 @@ class Study:
         self.optuna.tell(trial, outcome.fitness, state, skip_if_finished=True)
 
     def release(self, trial: Trial) -> None:
-        """Put it back into the queue."""
+        """It is interrupted."""
         self.optuna.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
-        self._retry(self.optuna, self.frozen(trial))

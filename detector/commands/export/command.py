@@ -25,7 +25,7 @@ from boltbox.detector.system.atomic_file import make_folder, sync_files, sync_fo
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import ClosedUnitInterval, PositiveInt
 from boltbox.detector.system.rank_zero import program, rank_zero_print
-from boltbox.detector.system.trusted import trust
+from boltbox.detector.system.trusted import trusting
 
 Format = Literal["onnx", "openvino"]
 COMPARED = 8  # images of a data set
@@ -86,7 +86,6 @@ def export(
         InputError: what is asked for does not go together, a package is missing, or the file's
             detections are not PyTorch's.
     """
-    trust(everything=trust_parts)
     if half and int8:
         raise InputError("half and int8 exclude each other: give one")
     home = Path(run) if run else None
@@ -101,10 +100,11 @@ def export(
             " training"
         )
     files = training_images(data) if data else []
-    trained = find_trained(ckpt_path, home)
-    if trained is None:
-        raise InputError("ckpt_path auto is for fit; give `last`, `best` or a file")
-    network = trained.network
+    with trusting(everything=trust_parts):
+        trained = find_trained(ckpt_path, home)
+        if trained is None:
+            raise InputError("ckpt_path auto is for fit; give `last`, `best` or a file")
+        network = trained.network
     stride = max(network.max_stride, 32)
     precision: Precision = "int8" if int8 else "float16" if half else "float32"
     metadata = Metadata(

@@ -83,10 +83,10 @@ def test_two_generations_of_two(
     with forks():
         cli.main(line)
     printed = capsys.readouterr().out
-    assert (
-        "2 generations of 2: 4 individuals, 0 of them done, 1 epochs a training, 2 at a time"
-        in printed
-    )
+    assert "trainings: 4, in 2 generations of 2; 0 done" in printed
+    assert "each: 1 epochs, 2 at a time" in printed
+    assert "within 12 hours (evolve.hours)" in printed
+    assert printed.index("trainings:") < printed.index("trial 0")
     assert "0 left, ETA 0:00:00" in printed
     individuals = Study(Path("found")).individuals()
     assert [t.state for t in individuals] == [TrialState.COMPLETE] * 4
@@ -112,7 +112,7 @@ def test_two_generations_of_two(
     assert logged(Path("found")) == [(t.number, pytest.approx(t.value)) for t in individuals]
 
     cli.main(line)
-    assert "4 individuals, 4 of them done" in capsys.readouterr().out
+    assert "trainings: 4, in 2 generations of 2; 4 done" in capsys.readouterr().out
     assert len(rows("found")) == 4
     with pytest.raises(SystemExit) as e:
         cli.main([*line, "--model.optim.lr0", "0.02"])

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
 import cli
@@ -111,6 +112,40 @@ def test_an_individual_of_a_command_that_died_before_its_first_heartbeat(
     trial = study.ask(PLAN)
     assert (trial.params, number(study.frozen(trial))) == (START, 0)
     assert study.ask(PLAN).params != START
+
+
+def test_a_kill_between_the_failure_and_the_queue_loses_no_individual(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One command dies as it lets the trials of a dead one fail, one as it releases its own."""
+    fail = RDBStorage.set_trial_state_values
+
+    def killed(storage: RDBStorage, *given: Any, **named: Any) -> bool:
+        done = fail(storage, *given, **named)
+        if TrialState.FAIL in [*given, *named.values()]:
+            raise KeyboardInterrupt
+        return done
+
+    dead, study = Study(tmp_path), Study(tmp_path)
+    for _ in range(2):
+        dead.ask(PLAN)
+    released = study.ask(PLAN)
+    monkeypatch.setattr(study_module, "GRACE_PERIOD", 1)
+    late = Study(tmp_path)
+    time.sleep(2.1)  # without a heartbeat
+    with monkeypatch.context() as patch:
+        patch.setattr(RDBStorage, "set_trial_state_values", killed)
+        with pytest.raises(KeyboardInterrupt):
+            study.release(released)
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                late.heartbeat([])
+    assert not ended(study.individuals())
+    search(tmp_path)
+    write_outputs(Study(tmp_path), PLAN)
+    table = rows(tmp_path)
+    assert [row["trial"] for row in table[:3]] == ["0", "1", "2"]
+    assert [row["state"] for row in table] == ["done"] * EVOLUTION.size
 
 
 def test_failed_individuals_rank_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
