@@ -163,8 +163,9 @@ class DetectorCLI(LightningCLI):
             with only_from_trusted():
                 self.config = parser.parse_args(words)
             check_classes(self.config, typed, file)
-        if self.found and self.command != "fit":
-            rank_zero_print(f"{self.command}: weights from {self.found.path}, options from {file}")
+        if self.found:
+            what = "resuming" if self.command == "fit" else "weights"
+            rank_zero_print(f"{self.command}: {what} from {self.found.path}, options from {file}")
         elif self.found is None and brought.get("data.dataset"):
             rank_zero_print(demo.announcement(dataset))
 
@@ -173,7 +174,12 @@ class DetectorCLI(LightningCLI):
         run, ckpt_path = self.given_run, options.get("ckpt_path")
         if command == "fit" and is_restart(run):
             ckpt_path = "auto"
-        self.continues = command == "fit" and ckpt_path in ("last", "best", "auto")
+        words = ("last", "best", "auto")
+        folder = Path(str(ckpt_path))
+        if command == "fit" and ckpt_path not in words and (folder / "checkpoints").is_dir():
+            run = self.given_run = run or folder
+            ckpt_path = "last" if run == folder else str(folder / "checkpoints/last.ckpt")
+        self.continues = command == "fit" and ckpt_path in words
         asked = set(WITHOUT_VALUE) & set(self.line.typed) or any(map(options.get, STARTS))
         if not ckpt_path and command in ("validate", "test") and not asked:
             ckpt_path = newest_checkpoint(run)

@@ -66,8 +66,8 @@ def predict(
         source: An image or video file, a folder, a glob pattern, a list file (.txt, a path a line),
             an address (rtsp://, http://, ...), the number of a camera, or `-` for paths from the
             standard input.
-        ckpt_path: last, best, a checkpoint, YOLOv5's published weights (.pt), or an exported file;
-            default: the most recent fit's best.
+        ckpt_path: last, best (both of the most recent fit, or of --run), a run folder (its best), a
+            checkpoint, YOLOv5's published weights (.pt), or an exported file; default: best.
         run: Folder of the output; default: runs/predict-NUMBER. Of a training, that of last and
             best.
         conf: Least confidence of a detection.
@@ -126,6 +126,7 @@ def predict(
         tta=tta,
         precision=precision,
     )
+    rank_zero_print(f"checkpoint: {', '.join(map(str, predictor.files))}")
     if names:
         predictor.rename(DatasetFile.read(names).names)
     inputs = predictor.inputs(image_size, tile_size, tile_overlap)

@@ -195,6 +195,7 @@ def test_no_checkpoint_at_all(
     assert leaving.value.code == 2
     assert len(err.strip().splitlines()) == 1
     assert "last.ckpt (" in err
+    assert "No space left on device" in err
     assert "best: epoch " in out
     assert not list(run.rglob("*.ckpt"))
 

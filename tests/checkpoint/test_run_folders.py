@@ -447,6 +447,53 @@ def test_every_command_marks_its_folder(
         assert json.loads((here / "out/machine.json").read_text())["command"] == command
 
 
+def test_a_finished_run_is_left_alone(
+    trained: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A resume trains nothing, and the run was not started anew. What a kill has left goes."""
+    shutil.copytree(trained, here / "run")
+    files = {p: p.read_bytes() for p in (here / "run").rglob("*") if p.is_file()}
+    for name in (".metrics.json.tmp", "checkpoints/.last.ckpt.tmp"):
+        (here / "run" / name).write_text("half")
+    cli.main(["fit", "--ckpt_path", "last", "--run", "run"])
+    assert "resuming from run/checkpoints/last.ckpt" in capsys.readouterr().out
+    assert {p: p.read_bytes() for p in (here / "run").rglob("*") if p.is_file()} == files
+
+
+LOGGERS = {
+    "csv": ["lightning.pytorch.loggers.CSVLogger", "--trainer.logger.save_dir", "."],
+    "tensorboard": ["lightning.pytorch.loggers.TensorBoardLogger", "--trainer.logger.save_dir=."],
+    "wandb": ["lightning.pytorch.loggers.WandbLogger", "--trainer.logger.offline=true"],
+}
+
+
+@pytest.mark.parametrize("logger", LOGGERS)
+def test_fast_dev_run_leaves_nothing(
+    logger: str, trained: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Lightning's way to try a set-up writes nothing: neither a run nor into one, by a command or a
+    script."""
+    line = [*small(small_data), "--trainer.logger", *LOGGERS[logger]]
+    fast = ["--trainer.fast_dev_run", "true"]
+    for name in ("report", "pictures", "autoanchor"):
+        fast += [f"--{name}.enabled", "true"]
+    cli.main([*line, *fast])
+    assert "fast_dev_run: " in capsys.readouterr().out
+    assert not list(here.iterdir())
+    if logger != "csv":
+        return
+    shutil.copytree(trained, here / "run")
+    files = {p: p.read_bytes() for p in here.rglob("*") if p.is_file()}
+    cli.main([*line, *fast, "--run", "run"])
+    cli.main(["validate", "--ckpt_path", "last", "--run", "run", *fast[:2], *QUIET])
+    data = DetectionData(str(small_data), image_size=64, batch_size=8, workers=0)
+    network = NetworkOptions(width_multiple=0.125, depth_multiple=0.1, levels=[5])
+    trainer = L.Trainer(**recipe(fast_dev_run=True, accelerator="cpu", precision="32-true"))
+    trainer.fit(Detector(data.names, network=network), data)
+    assert {p: p.read_bytes() for p in here.rglob("*") if p.is_file()} == files
+    assert [path.name for path in here.iterdir()] == ["run"]
+
+
 def test_what_a_killed_start_leaves_is_no_hindrance(small_data: Path, here: Path) -> None:
     """And loggers start after the folder is marked."""
     (here / "run/plots").mkdir(parents=True)
