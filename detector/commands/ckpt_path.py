@@ -96,20 +96,20 @@ def read_ckpt_path(
     del model["names"]
     content = trained.content if trained else None
     home = run_of(path) if exported or content else None
-    has_copy = content is not None and "run" in content
+    copy = content.get("run") if content else None
     source, options, start = path, dict[str, Any](), os.getcwd()
     if home:
         source, start = home / "config.yaml", start_of(home)
         try:
             options = _taken_over(read_text(source, replace=True), source, command, dataset)
         except InputError as e:
-            if not has_copy:
+            if copy is None:
                 raise
             rank_zero_print(f"warning: {e}; using the copy in {path}")
             source = path
-    if has_copy and not options:
+    if copy is not None and not options:
         with refused_unless_valid(path, DETECTOR):
-            text, start = content["run"]["config"], str(content["run"]["folder"])
+            text, start = copy["config"], str(copy["folder"])
         options = _taken_over(text, source, command, dataset)
     if not options:
         options = {"model": model, "data": {"image_size": size}}
