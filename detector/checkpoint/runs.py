@@ -22,7 +22,9 @@ from boltbox.detector.system.rank_zero import is_first_process, rank_zero_print
 ROOT = Path("runs")
 MACHINE = "machine.json"  # the first file of a run folder
 KEYS = ("command", "started", "folder", "run")  # that it has at least, all of them text
-LEFT_OVERS = (".lock", f".{MACHINE}.tmp")  # of a process that was killed before it had written it
+# in a folder that counts as empty: left by a process that was killed before it had written that,
+# and by Lightning's loggers, which in a script start before any callback
+NOT_COUNTED = (".lock", f".{MACHINE}.tmp", "lightning_logs", "wandb")
 IN_USE = " is in use by "  # of the error for a run folder that another process has locked
 # by run folder that this process has begun: the folders that it made for it, outer ones first
 _begun: dict[Path, list[Path]] = {}
@@ -115,16 +117,16 @@ def write_machine(run: Path, command: str) -> None:
 
 def check_run(run: Path) -> None:
     """Raises InputError unless a folder is a run's, empty, or not there yet: boltbox writes into no
-    other. Folders without files, and what a killed process has left, do not count."""
+    other. Folders without files and NOT_COUNTED do not count."""
     if read_machine(run):
         return
     for file in run.rglob("*"):
         is_folder = file.is_dir() and not file.is_symlink()
-        is_left_over = file.parent == run and file.name in LEFT_OVERS
-        if not is_folder and not is_left_over:
+        name = file.relative_to(run)
+        if not is_folder and name.parts[0] not in NOT_COUNTED:
             raise InputError(
-                f"run {run}: not a run folder (it holds {file.relative_to(run)} and no {MACHINE} of"
-                " boltbox). Give a new or an empty folder with --run"
+                f"run {run}: not a run folder (it holds {name} and no {MACHINE} of boltbox). Give"
+                " a new or an empty folder with --run"
             )
 
 

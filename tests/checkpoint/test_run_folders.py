@@ -25,7 +25,7 @@ from ranks import together
 from small_fit import small_fit
 
 import cli
-from boltbox.callbacks import AutoAnchor, DoctorCheck, Pictures, Report, recipe
+from boltbox.callbacks import AutoAnchor, DoctorCheck, Pictures, Report, RunFolder, recipe
 from boltbox.detector.checkpoint.runs import claim, locked, new_run
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.model.network_options import NetworkOptions
@@ -504,3 +504,23 @@ def test_what_a_killed_start_leaves_is_no_hindrance(small_data: Path, here: Path
     files = {path.name for path in (here / "run").iterdir()}
     assert {"machine.json", "config.yaml", "checkpoints"} <= files
     assert not {".lock", ".machine.json.tmp"} & files
+
+
+def test_run_folder_alone_in_a_script(small_data: Path, here: Path) -> None:
+    """Lightning's default logger has begun before it."""
+    data = DetectionData(str(small_data), image_size=64, batch_size=8, workers=0)
+    network = NetworkOptions(width_multiple=0.125, depth_multiple=0.1, levels=[5])
+    trainer = L.Trainer(
+        default_root_dir="bare",
+        callbacks=[RunFolder()],
+        max_epochs=1,
+        limit_train_batches=1,
+        limit_val_batches=0,
+        accelerator="cpu",
+        enable_progress_bar=False,
+        enable_checkpointing=False,
+    )
+    trainer.fit(Detector(data.names, network=network), data)
+    assert {"lightning_logs", "machine.json", "config.yaml"} == {
+        path.name for path in (here / "bare").iterdir()
+    }
