@@ -19,6 +19,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.tables import markdown
+from boltbox.detector.checkpoint.runs import claim
 from boltbox.detector.model.network import YOLOv5
 
 ROOT = Path(__file__).parents[1]
@@ -54,7 +55,7 @@ def train(backbone: str, folder: Path) -> list[dict[str, str]]:
         CalledProcessError: the training failed; its log says why.
     """
     if not (folder / "metrics.csv").is_file():
-        folder.mkdir(parents=True, exist_ok=True)
+        claim(folder, "fit")
         words = [
             "--data.dataset",
             "demo",

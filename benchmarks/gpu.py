@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from boltbox.detector.checkpoint.runs import claim
 from boltbox.detector.commands.benchmark.command import PRECISIONS, STOPWATCH, attempt
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.host import described, host
@@ -32,6 +33,7 @@ FIGURES, NEAR = ("mAP50", "mAP50-95"), 0.02  # mixed precision is to come so nea
 
 def train(options: list[str], run: Path, deadline: float) -> dict[str, Any]:
     """Figures of the best epoch and speed of one training; or `error`."""
+    claim(run, "fit")
     watch = run / "stopwatch.json"
     line = [
         sys.executable,

@@ -90,8 +90,17 @@ class Study:
         if not (photos / "labels").is_dir():
             best = str(teacher.folder / "checkpoints/best.ckpt")
             line = [sys.executable, str(ROOT / "cli.py"), "predict", "--ckpt_path", best]
-            line += ["--source", images, "--run", str(photos), "--names", teacher.dataset]
-            line += ["--thresholds", "own", "--confidences", "false", "--images", "false"]
+            line += ["--source", images, "--labels", str(photos / "labels")]
+            line += [
+                "--names",
+                teacher.dataset,
+                "--thresholds",
+                "own",
+                "--confidences",
+                "false",
+                "--images",
+                "false",
+            ]
             with (photos / "predict.log").open("w") as log:
                 subprocess.run(line, stdout=log, stderr=log, check=True)
         return images

@@ -77,7 +77,7 @@ class Guard(L.Callback):
         if not trainer.ckpt_path and trainer.is_global_zero:
             remove(record)
         elif trainer.ckpt_path and record.is_file():
-            self.load_state_dict(json.loads(record.read_text()))
+            self.load_state_dict(_read(record) or self.state_dict())
         if self.lr0 != lr0:
             self.roll_backs, self.lr0 = 0, lr0
         pl_module.lr_scale = 0.5**self.roll_backs
@@ -195,7 +195,8 @@ def fit(
     folder (trainer.default_root_dir).
 
     Args:
-        ckpt_path: Continue the training from this checkpoint (last, best or a file).
+        ckpt_path: Continue a training: last or best (of the most recent fit, or of --run), a run
+            folder (from its last.ckpt), or a checkpoint (in a new run folder).
 
     Raises:
         Incident: training cannot continue, or there were too many roll-backs.
@@ -220,6 +221,18 @@ def _kind_of(error: BaseException) -> str:
         return "out of memory"
     is_killed = "killed by signal" in text or "exited unexpectedly" in text
     return "loader killed" if "dataloader worker" in text and is_killed else ""
+
+
+def _read(record: Path) -> dict[str, Any]:
+    """The state that roll_backs.json holds; {}, with a warning, if it is damaged."""
+    try:
+        state = json.loads(record.read_text())
+        if type(state["roll_backs"]) is int and type(state["lr0"]) is float:
+            return {"roll_backs": min(state["roll_backs"], ROLL_BACKS), "lr0": state["lr0"]}
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        pass
+    rank_zero_print(f"warning: {record} is damaged; the roll-backs of the checkpoint count")
+    return {}
 
 
 def _record(trainer: L.Trainer) -> Path:

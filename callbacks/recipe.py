@@ -13,7 +13,8 @@ from boltbox.callbacks.metrics_files import MetricsFiles
 from boltbox.callbacks.progress import Progress
 from boltbox.callbacks.run_folder import RunFolder
 from boltbox.callbacks.run_state import RunState
-from boltbox.detector.checkpoint.runs import new_run
+from boltbox.detector.checkpoint.runs import ROOT, claim, new_run
+from boltbox.detector.system.rank_zero import is_first_process
 from boltbox.detector.training.trainer_options import (
     DEFAULT,
     TRAINER_OPTIONS,
@@ -42,10 +43,17 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
         Keyword arguments of `L.Trainer`, for one Trainer only: callbacks have a state.
 
     Raises:
-        InputError: an option that does not go together with the recipe.
+        InputError: an option that does not go together with the recipe, or a folder that is no
+            run's.
     """
     check_recipe(options)
-    folder = run or options.get("default_root_dir") or new_run("fit")
+    folder = run or options.get("default_root_dir")
+    if options.get("fast_dev_run"):
+        folder = folder or ROOT  # nothing is written there, see RunFolder
+    else:
+        folder = folder or new_run("fit")
+        if is_first_process():
+            claim(Path(folder), "fit")  # loggers may write into it before RunFolder does
     given = as_list(options.get("callbacks"))
     chosen = [
         next((c for c in given if isinstance(c, kind)), None) or kind()

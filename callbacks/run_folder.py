@@ -1,11 +1,10 @@
 """The folder of a run, made after data, network and checkpoint have been loaded."""
 
 import contextlib
-import json
 import os
 import zipfile
-from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import lightning as L
@@ -13,12 +12,12 @@ import yaml
 from lightning.pytorch.loggers import WandbLogger
 
 from boltbox.callbacks.configuration import configuration
-from boltbox.detector.checkpoint.runs import locked, new_run
+from boltbox.detector.checkpoint.runs import locked, new_run, write_machine
 from boltbox.detector.distributed.process_group import gather
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.configuration import differences, flatten
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.host import host, versions
+from boltbox.detector.system.host import versions
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.text_file import load_yaml
 from boltbox.detector.training.module import Detector
@@ -35,10 +34,11 @@ OF_A_MACHINE = (  # options that may differ: where the data lie, and what does n
 
 
 class RunFolder(L.Callback):
-    """Makes the Trainer's default_root_dir and writes there config.yaml, changed.yaml,
-    machine.json, and dropped.txt if labels or images were left out; checkpoints have `run`:
-    configuration, working folder, library versions, the id of W&B's run. In a script it locks the
-    folder (`locked`), as a command does before, and what is not a fit gets a new folder. The
+    """Makes the Trainer's default_root_dir and writes there machine.json, config.yaml,
+    changed.yaml, and dropped.txt if labels or images were left out, unless it continues a training
+    that has ended; checkpoints have `run`: configuration, working folder, library versions, the id
+    of W&B's run. In a script it locks the folder (`locked`), as a command does before, and what is
+    not a fit gets a new folder. With trainer.fast_dev_run the folder is a temporary one. The
     processes of a command's fit must have the same options and continue the same checkpoint:
     machines may not share a file system.
 
@@ -51,8 +51,8 @@ class RunFolder(L.Callback):
             file.
 
     Raises:
-        InputError: a script's new fit, in a folder that holds a run already; in all processes, if
-            they differ.
+        InputError: a script's new fit, in a folder that holds a run already; a folder that is no
+            run's; in all processes, if they differ.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class RunFolder(L.Callback):
     ) -> None:
         self.config, self.changed, self.checkpoint = config, changed, checkpoint
         self._undo = contextlib.ExitStack()
+        self._epochs = 0  # that the checkpoint has behind it
 
     def setup(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
         if self.config and self.changed and self.changed.get("data.batch_size") == "auto":
@@ -72,16 +73,20 @@ class RunFolder(L.Callback):
             self.config = yaml.safe_dump(options, sort_keys=False, allow_unicode=True)
         if stage == "fit" and trainer.world_size > 1 and self.config:
             self._compare_processes(self.config)
-        if trainer.is_global_zero and self.config is None:
-            folder = Path(trainer.default_root_dir)
+        folder, command = Path(trainer.default_root_dir), str(stage.value)  # type: ignore[attr-defined]
+        if trainer.is_global_zero and trainer.fast_dev_run:  # type: ignore[attr-defined]
+            self._undo.callback(_move, trainer, str(folder))
+            temporary = self._undo.enter_context(TemporaryDirectory(prefix="boltbox-"))
+            _move(trainer, temporary)
+            rank_zero_print(f"fast_dev_run: files go to {temporary} and are removed at the end")
+        elif trainer.is_global_zero and self.config is None:
             if stage != "fit":
                 self._undo.callback(_move, trainer, str(folder))
-                command: str = stage.value  # type: ignore[attr-defined]
                 folder = new_run(command)
                 _move(trainer, str(folder))
                 if command != "predict":  # which writes nothing
                     rank_zero_print(f"{command}: the results go to {folder}")
-            self._undo.enter_context(locked(folder))
+            self._undo.enter_context(locked(folder, command))
         # processes that torchrun or Slurm has started do not know the number of the first one's run
         if trainer.world_size > 1:
             _move(trainer, trainer.strategy.broadcast(trainer.default_root_dir))
@@ -116,11 +121,18 @@ class RunFolder(L.Callback):
 
     on_exception = teardown
 
+    def on_load_checkpoint(
+        self, trainer: L.Trainer, pl_module: Detector, checkpoint: dict[str, Any]
+    ) -> None:
+        self._epochs = checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
+
     def on_fit_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         is_new = self.config is None and not trainer.ckpt_path  # Lightning sets it no earlier
         if is_new and trainer.is_global_zero:
             refuse_another(Path(trainer.default_root_dir))
-        self._make(trainer, pl_module)
+        has_ended = 0 <= (trainer.max_epochs or 0) <= self._epochs
+        if not (trainer.ckpt_path and has_ended):
+            self._make(trainer, pl_module)
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """As for test."""
@@ -130,20 +142,11 @@ class RunFolder(L.Callback):
     on_test_start = on_validation_start  # type: ignore[assignment]
 
     def _make(self, trainer: L.Trainer, pl_module: Detector) -> None:
-        """machine.json comes first: by it a folder is known to be a run's."""
         if not trainer.is_global_zero:
             return
         folder = Path(trainer.default_root_dir)
-        command = trainer.state.fn.value  # type: ignore[union-attr]
-        started = datetime.now().astimezone().isoformat(timespec="seconds")
-        machine = {
-            "command": command,
-            "started": started,
-            "folder": os.getcwd(),  # of relative paths in config.yaml
-            "run": os.path.abspath(folder),
-            **host(),
-        }
-        write_atomically(folder / "machine.json", json.dumps(machine, indent=1))
+        if trainer.state.fn == "fit":
+            write_machine(folder, "fit")
         write_atomically(folder / "config.yaml", self.config or configuration(trainer, pl_module))
         if self.changed is not None:
             write_atomically(
@@ -160,10 +163,10 @@ class RunFolder(L.Callback):
 
 
 def refuse_another(folder: Path) -> None:
-    """Raises InputError if the folder holds a run already; one that has ended before its first
-    epoch may be started again."""
-    kept = ("checkpoints/*.ckpt", "*.csv", "metrics.json", "study.db")
-    if (folder / "config.yaml").exists() and any(any(folder.glob(name)) for name in kept):
+    """Raises InputError if a run's folder holds results already; one that has ended before its
+    first epoch may be started again."""
+    results = ("checkpoints/*.ckpt", "*.csv", "metrics.json", "study.db")
+    if any(any(folder.glob(name)) for name in results):
         raise InputError(
             f"{folder} already holds a run: continue it with --ckpt_path last (in a script:"
             f' trainer.fit(..., ckpt_path="{folder}/checkpoints/last.ckpt")), or name another'

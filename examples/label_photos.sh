@@ -7,6 +7,6 @@
 set -e
 teacher=$1 data=$2 photos=$3
 shift 3
-python cli.py predict --ckpt_path "$teacher" --source "$photos/images" --run "$photos" --names "$data" \
+python cli.py predict --ckpt_path "$teacher" --source "$photos/images" --labels "$photos/labels" --names "$data" \
     --thresholds own --confidences false --images false
 python cli.py fit --data.dataset "$data" "$@"

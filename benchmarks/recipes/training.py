@@ -12,6 +12,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from boltbox.detector.checkpoint.runs import claim
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.report.charts import points
 from boltbox.detector.report.folder import RunFiles
@@ -76,7 +77,7 @@ class Training:
         Raises:
             InputError: the command failed; it names the log.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
+        claim(self.folder, "fit")
         given = [
             *self.words,
             *self.common,

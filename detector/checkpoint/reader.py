@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from os.path import isfile
+from os.path import exists, isfile
 from pathlib import Path
 from typing import Any
 
@@ -64,16 +64,18 @@ def find_trained(ckpt_path: str, run: Path | None) -> Trained | None:
 
     Args:
         ckpt_path: `last`, the newest valid checkpoint of the run; `auto`, that or None, for a fresh
-            start; `best`; a .ckpt file; or a .pt file of YOLOv5.
+            start; `best`; a run folder, which means its best; a .ckpt file; or a .pt file of
+            YOLOv5.
         run: default: the most recent fit.
 
     Raises:
         InputError: there is none; it says where it looked and what is wrong with what it found.
     """
     if ckpt_path not in ("last", "best", "auto"):
-        if not is_published(ckpt_path) and not isfile(ckpt_path):
+        if not is_published(ckpt_path) and not exists(ckpt_path):
             raise InputError(
-                f"ckpt_path {ckpt_path}: no such file; give a checkpoint, `last`, `best` or `auto`"
+                f"ckpt_path {ckpt_path}: no such file; give a checkpoint, a run folder, `last`,"
+                " `best` or `auto`"
             )
         return read_trained(ckpt_path)
     folder, where = newest_folder(run)
@@ -90,8 +92,6 @@ def find_trained(ckpt_path: str, run: Path | None) -> Trained | None:
     found = newest_valid(folder)
     if found is None:
         raise InputError(f"ckpt_path {ckpt_path}: no intact checkpoint in {folder}")
-    if ckpt_path == "auto" or found[0].name != "last.ckpt":
-        rank_zero_print(f"ckpt_path {ckpt_path}: resuming from {found[0]}")
     return of_checkpoint(*found)
 
 
@@ -105,7 +105,7 @@ def newest_folder(run: Path | None) -> tuple[Path | None, Path]:
 
 
 def newest_checkpoint(run: Path | None) -> str:
-    """The `--ckpt_path` of who gives none, said in a line: `best` or, without one, `last`.
+    """The `--ckpt_path` of who gives none: `best` or, without one, `last`.
 
     Args:
         run: default: the most recent fit.
@@ -119,6 +119,4 @@ def newest_checkpoint(run: Path | None) -> str:
             f"no --ckpt_path is given, and there is no checkpoint in {where}: give one, or train"
             " with fit first"
         )
-    name = "best" if isfile(folder / "best.ckpt") else "last"
-    rank_zero_print(f"no --ckpt_path is given: this is {folder / name}.ckpt")
-    return name
+    return "best" if isfile(folder / "best.ckpt") else "last"

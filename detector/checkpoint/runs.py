@@ -1,7 +1,7 @@
 """Run folders: everything of a run lies in one, `runs/<command>-<number>` or where the user says.
 
-config.yaml · checkpoints/{last,previous,best}.ckpt · metrics.csv · metrics.json · detections.npz ·
-report.html · plots/
+machine.json · config.yaml · checkpoints/{last,previous,best}.ckpt · metrics.csv · metrics.json ·
+detections.npz · report.html · plots/
 """
 
 import atexit
@@ -13,14 +13,21 @@ import socket
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-from boltbox.detector.system.atomic_file import sync_folder
+from boltbox.detector.system.atomic_file import remove, sync_folder, write_atomically
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import is_first_process, rank_zero_print
 
 ROOT = Path("runs")
+MACHINE = "machine.json"  # the first file of a run folder
+KEYS = ("command", "started", "folder", "run")  # that it has at least, all of them text
+# in a folder that counts as empty: left by a process that was killed before it had written that,
+# and by Lightning's loggers, which in a script start before any callback
+NOT_COUNTED = (".lock", f".{MACHINE}.tmp", "lightning_logs", "wandb")
 IN_USE = " is in use by "  # of the error for a run folder that another process has locked
-_made: list[Path] = []  # folders that this process has made, each after those that it is in
+# by run folder that this process has begun: the folders that it made for it, outer ones first
+_begun: dict[Path, list[Path]] = {}
 
 
 def numbered(command: str) -> dict[int, Path]:
@@ -62,22 +69,103 @@ def results_folder(command: str, run: Path | None) -> Path:
 
 
 def make_run(run: Path, exist_ok: bool = True) -> None:
-    """Make a folder, and those that it is in. One into which nothing is ever written is removed
-    when the run or this process ends."""
+    """Make a folder, and those that it is in; see `remove_empty`."""
     run = Path(os.path.abspath(run))
     missing = [folder for folder in (run, *run.parents) if not folder.exists()]
     run.mkdir(parents=True, exist_ok=exist_ok)
     for folder in missing:
         sync_folder(folder.parent)
-    _made.extend(reversed(missing))
+    _begun.setdefault(run, []).extend(reversed(missing))
 
 
 @atexit.register
-def remove_empty() -> None:
-    """The folders that this process has made and nothing was written into."""
-    while _made:
+def remove_empty(*runs: Path) -> None:
+    """Remove run folders that this process has begun, default: all, if they hold nothing but their
+    machine.json."""
+    for run in map(Path, map(os.path.abspath, runs)) if runs else list(_begun):
+        made = _begun.pop(run, None)
+        if made is None:
+            continue
         with contextlib.suppress(OSError):
-            _made.pop().rmdir()
+            if os.listdir(run) == [MACHINE]:
+                (run / MACHINE).unlink()
+            for folder in reversed(made):
+                folder.rmdir()
+
+
+def read_machine(run: Path) -> dict[str, Any]:
+    """machine.json, by which a folder is known to be a run's; {} if there is none that boltbox
+    wrote."""
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        content = json.loads((run / MACHINE).read_text(encoding="utf-8"))
+        if isinstance(content, dict) and all(isinstance(content.get(key), str) for key in KEYS):
+            return content
+    return {}
+
+
+def write_machine(run: Path, command: str) -> None:
+    """Write machine.json: where, when and by what a run was started."""
+    from boltbox.detector.system.host import host  # torch takes seconds to import
+
+    content = {
+        "command": command,
+        "started": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "folder": os.getcwd(),  # of relative paths in config.yaml
+        "run": os.path.abspath(run),
+        **host(),
+    }
+    write_atomically(run / MACHINE, json.dumps(content, indent=1))
+
+
+def check_run(run: Path) -> None:
+    """Raises InputError unless a folder is a run's, empty, or not there yet: boltbox writes into no
+    other. Folders without files and NOT_COUNTED do not count."""
+    if read_machine(run):
+        return
+    for file in run.rglob("*"):
+        is_folder = file.is_dir() and not file.is_symlink()
+        name = file.relative_to(run)
+        if not is_folder and name.parts[0] not in NOT_COUNTED:
+            raise InputError(
+                f"run {run}: not a run folder (it holds {name} and no {MACHINE} of boltbox). Give"
+                " a new or an empty folder with --run"
+            )
+
+
+def claim(run: Path, command: str, known: bool = False) -> None:
+    """Make a folder a run's, before anything else is written into it: make it if it is not there,
+    and write machine.json if it has none. Every command that writes into a folder comes by here.
+
+    Args:
+        command: that the run is of.
+        known: the folder holds a checkpoint of ours; its machine.json may be damaged.
+
+    Raises:
+        InputError: it is the folder of something else (`check_run`; nothing is written), or nothing
+            can be written there.
+    """
+    if not known:
+        check_run(run)
+    try:
+        make_run(run)
+        with alone(run):  # commands that take part in one study may begin together
+            if not read_machine(run):
+                write_machine(run, command)
+    except OSError as e:
+        raise _not_writable(run, e) from None
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """For one process at a time, the others wait. Where the file system has no locks, it is used
+    without."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def has_checkpoints(run: Path) -> bool:
@@ -95,8 +183,7 @@ def run_of(checkpoint: Path) -> Path | None:
 def start_of(run: Path) -> str:
     """The folder that a run was started in (machine.json), as that lies from the run's folder; both
     may have moved together. This one, if that is not known."""
-    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-        machine = json.loads((run / "machine.json").read_text(encoding="utf-8"))
+    if machine := read_machine(run):
         return os.path.abspath(run / os.path.relpath(machine["folder"], machine["run"]))
     return os.getcwd()
 
@@ -109,24 +196,24 @@ def path_from(start: str, path: str) -> str:
 
 
 @contextlib.contextmanager
-def locked(run: Path) -> Iterator[None]:
-    """Make the run folder if it is not there, and hold `.lock` in it, with a line that names this
-    process; at the end remove what is empty. The kernel gives the lock back when the process is
-    gone, however it ends, and forked processes, like a DataLoader's workers, do not hold it. Where
-    the file system has no locks, the folder is used without.
+def locked(run: Path, command: str, known: bool = False) -> Iterator[None]:
+    """`claim` a run folder and hold `.lock` in it, with a line that names this process; at the end
+    remove what is empty. The kernel gives the lock back when the process is gone, however it ends,
+    and forked processes, like a DataLoader's workers, do not hold it. Where the file system has no
+    locks, the folder is used without.
+
+    machine.json is that of the newest command; of a fit, which may be resumed and have nothing left
+    to do, boltbox.callbacks.RunFolder writes it.
 
     Raises:
-        InputError: another process has it, or nothing can be written there.
+        InputError: another process has it, or it cannot be claimed.
     """
+    claim(run, command, known)
     lock = Path(os.path.abspath(run)) / ".lock"
     try:
-        make_run(run)
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     except OSError as e:
-        raise InputError(
-            f"run {run}: nothing can be written there ({e.strerror}); give another folder with"
-            " --run"
-        ) from None
+        raise _not_writable(run, e) from None
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -142,9 +229,21 @@ def locked(run: Path) -> Iterator[None]:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, name.encode(), 0)
     try:
+        for pattern in (".*.tmp", "*/.*.tmp"):  # of processes that were killed
+            for file in run.glob(pattern):
+                remove(file)
+        if command != "fit":
+            write_machine(run, command)
         yield
     finally:
         with contextlib.suppress(OSError):
             lock.unlink()
         os.close(descriptor)
-        remove_empty()
+        remove_empty(run)
+
+
+def _not_writable(run: Path, error: OSError) -> InputError:
+    return InputError(
+        f"run {run}: nothing can be written there ({error.strerror}); give another folder with"
+        " --run"
+    )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import lightning as L
 import torch
@@ -109,7 +109,7 @@ def _save(content: dict[str, Any], targets: list[Path]) -> dict[Path, str]:
         beside: Path | None = None
         try:
             if written is None:
-                beside = write_beside(target, lambda file: torch.save(content, file))
+                beside = write_beside(target, partial(_write, content))
                 load_torch_file(beside, mmap=True)  # compared with its checksums
             else:
                 with open(written, "rb") as source:
@@ -118,13 +118,36 @@ def _save(content: dict[str, Any], targets: list[Path]) -> dict[Path, str]:
                     raise OSError(f"it differs from {written}")
             _move(beside, target)
             written, problems[target] = target, ""
-        # torch's writer turns a full disk into a RuntimeError
         except (OSError, RuntimeError, InputError) as e:
             if beside is not None:
                 remove(beside)
             problem = str(e).partition("\n")[0].removeprefix(f"{beside}: ")
             problems[target] = problem or type(e).__name__
     return problems
+
+
+class _Output:
+    """A file for torch's writer, which makes a RuntimeError of its own of an error of the disk."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.flush = file, file.flush
+        self.error: OSError | None = None
+
+    def write(self, data: bytes) -> int:
+        try:
+            return self.file.write(data)
+        except OSError as e:
+            self.error = e
+            raise
+
+
+def _write(content: dict[str, Any], file: BinaryIO) -> None:
+    """Raises OSError, like "No space left on device", if the disk takes no more."""
+    output = _Output(file)
+    try:
+        torch.save(content, output)  # type: ignore[arg-type]
+    except RuntimeError as e:
+        raise output.error or e from None
 
 
 def _move(beside: Path, target: Path) -> None:

@@ -28,7 +28,7 @@ def anchors(
 
     Args:
         json: Print the report as JSON instead of a table.
-        ckpt_path: Measure the anchors of this checkpoint (last, best or a file).
+        ckpt_path: Measure the anchors of this checkpoint: last, best, a run folder or a file.
     """
     run = Path(trainer.default_root_dir)
     with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():

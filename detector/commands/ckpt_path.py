@@ -14,6 +14,7 @@ from boltbox.detector.checkpoint.runs import path_from, run_of, start_of
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.inference.exported import Exported, format_of, load_exported
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.text_file import parse_yaml, read_text
 from boltbox.detector.weights.torch_file import refused_unless_valid
 from boltbox.detector.weights.trained import DETECTOR, Trained, is_published
@@ -95,16 +96,24 @@ def read_ckpt_path(
     del model["names"]
     content = trained.content if trained else None
     home = run_of(path) if exported or content else None
-    source = home / "config.yaml" if home else path
+    copy = content.get("run") if content else None
+    source, options, start = path, dict[str, Any](), os.getcwd()
     if home:
-        text, start = read_text(source, replace=True), start_of(home)
-    elif content and "run" in content:
+        source, start = home / "config.yaml", start_of(home)
+        try:
+            options = _taken_over(read_text(source, replace=True), source, command, dataset)
+        except InputError as e:
+            if copy is None:
+                raise
+            rank_zero_print(f"warning: {e}; using the copy in {path}")
+            source = path
+    if copy is not None and not options:
         with refused_unless_valid(path, DETECTOR):
-            text, start = content["run"]["config"], str(content["run"]["folder"])
-    else:
-        options: dict[str, Any] = {"model": model, "data": {"image_size": size}}
+            text, start = copy["config"], str(copy["folder"])
+        options = _taken_over(text, source, command, dataset)
+    if not options:
+        options = {"model": model, "data": {"image_size": size}}
         return CkptPath(path, options, path, trained, exported)
-    options = _taken_over(text, source, command, dataset)
     data = options["data"]
     foreign = data.keys() - inspect.signature(DetectionData).parameters
     if foreign and not own_data:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from boltbox.detector.checkpoint.runs import new_run, path_from, start_of
+from boltbox.detector.checkpoint.runs import claim, new_run, path_from, start_of
 from boltbox.detector.report.charts import draw_panels, loss_names, points
 from boltbox.detector.report.folder import RunFiles
 from boltbox.detector.report.html import Section, write_page
@@ -48,6 +48,7 @@ def compare(runs: list[str], run: Path | None = None) -> None:
         lines = section.title, *section.text, aligned(section.table)
         rank_zero_print("\n".join(lines) + "\n")
     output = run or new_run("compare")
+    claim(output, "compare")
     picture, page = output / "compare.png", output / "compare.html"
     losses = loss_names([row for r in found.values() for row in r.epochs])
     columns = [*COLUMNS, *(f"val/{name}" for name in losses)]

@@ -25,7 +25,14 @@ from boltbox.callbacks.recipe import in_order
 from boltbox.callbacks.run_folder import RunFolder, refuse_another
 from boltbox.callbacks.run_state import RunState
 from boltbox.detector.checkpoint.reader import newest_checkpoint
-from boltbox.detector.checkpoint.runs import locked, new_run, remove_empty, results_folder
+from boltbox.detector.checkpoint.runs import (
+    ROOT,
+    claim,
+    locked,
+    new_run,
+    remove_empty,
+    results_folder,
+)
 from boltbox.detector.commands.ckpt_path import CkptPath, read_ckpt_path
 from boltbox.detector.commands.command_line import WITHOUT_VALUE, Command, CommandLine
 from boltbox.detector.commands.parser import OFTEN_USED, Parser
@@ -152,8 +159,9 @@ class DetectorCLI(LightningCLI):
             with only_from_trusted():
                 self.config = parser.parse_args(words)
             check_classes(self.config, typed, file)
-        if self.found and self.command != "fit":
-            rank_zero_print(f"{self.command}: weights from {self.found.path}, options from {file}")
+        if self.found:
+            what = "resuming" if self.command == "fit" else "weights"
+            rank_zero_print(f"{self.command}: {what} from {self.found.path}, options from {file}")
         elif self.found is None and brought.get("data.dataset"):
             rank_zero_print(demo.announcement(dataset))
 
@@ -162,7 +170,12 @@ class DetectorCLI(LightningCLI):
         run, ckpt_path = self.given_run, options.get("ckpt_path")
         if command == "fit" and is_restart(run):
             ckpt_path = "auto"
-        self.continues = command == "fit" and ckpt_path in ("last", "best", "auto")
+        words = ("last", "best", "auto")
+        folder = Path(str(ckpt_path))
+        if command == "fit" and ckpt_path not in words and (folder / "checkpoints").is_dir():
+            run = self.given_run = run or folder
+            ckpt_path = "last" if run == folder else str(folder / "checkpoints/last.ckpt")
+        self.continues = command == "fit" and ckpt_path in words
         asked = set(WITHOUT_VALUE) & set(self.line.typed) or any(map(options.get, STARTS))
         if not ckpt_path and command in ("validate", "test") and not asked:
             ckpt_path = newest_checkpoint(run)
@@ -204,15 +217,21 @@ class DetectorCLI(LightningCLI):
 
     def _choose_run_folder(self) -> Path:
         command, run = self.command, self.given_run
+        checkpoint = self.checkpoint if self.continues else None
+        if command in ("fit", "validate", "test") and self.config.trainer.fast_dev_run:
+            return run or ROOT  # nothing is written there, see RunFolder
         if command not in ("fit", "evolve"):
             run = results_folder(command, run)
-        elif not run and self.continues and self.checkpoint:
-            run = self.checkpoint.parent.parent
+        elif not run and checkpoint:
+            run = checkpoint.parent.parent
         run = run or new_run(command)
         joins = command == "evolve" and (run / "study.db").exists()  # several may work on one study
         if is_first_process():
-            if command != "evolve":
-                self.held.enter_context(locked(run))
+            if command == "evolve":
+                claim(run, command)
+            else:
+                known = checkpoint is not None and checkpoint.parent.parent == run
+                self.held.enter_context(locked(run, command, known))
             if command in ("fit", "evolve") and not self.continues and not joins:
                 refuse_another(run)
         return run

@@ -1,5 +1,6 @@
 """`python cli.py predict`: objects in images, videos and streams, written as files."""
 
+import glob
 import sys
 import time
 from contextlib import closing
@@ -9,7 +10,7 @@ from typing import Literal
 from tqdm import tqdm
 
 from boltbox.detector.checkpoint.reader import newest_checkpoint
-from boltbox.detector.checkpoint.runs import has_checkpoints, locked, results_folder
+from boltbox.detector.checkpoint.runs import check_run, has_checkpoints, locked, results_folder
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.inputs.sources import Sources
 from boltbox.detector.inference.detections import Detections
@@ -46,7 +47,7 @@ def predict(
     precision: Precision = "16-mixed",
     workers: NonNegativeInt = 8,
     images: bool = True,
-    labels: bool = True,
+    labels: bool | Path = True,
     json: bool = False,
     csv: bool = False,
     crops: bool = False,
@@ -65,8 +66,8 @@ def predict(
         source: An image or video file, a folder, a glob pattern, a list file (.txt, a path a line),
             an address (rtsp://, http://, ...), the number of a camera, or `-` for paths from the
             standard input.
-        ckpt_path: last, best, a checkpoint, YOLOv5's published weights (.pt), or an exported file;
-            default: the most recent fit's best.
+        ckpt_path: last, best (both of the most recent fit, or of --run), a run folder (its best), a
+            checkpoint, YOLOv5's published weights (.pt), or an exported file; default: best.
         run: Folder of the output; default: runs/predict-NUMBER. Of a training, that of last and
             best.
         conf: Least confidence of a detection.
@@ -91,7 +92,8 @@ def predict(
         workers: Processes that read images, at most; 0: none.
         images: Write images/NAME.jpg with the boxes drawn in, or videos/NAME.mp4.
         labels: Write labels/NAME.txt, a line a detection, best first: class cx cy w h confidence,
-            as fractions of the image.
+            as fractions of the image; or the folder to write NAME.txt into. No label file is
+            replaced.
         json: Write predictions.json, COCO's results format.
         csv: Write predictions.csv, a row a detection.
         crops: Write crops/CLASS/NAME_NUMBER.jpg, the pixels within each box.
@@ -106,6 +108,8 @@ def predict(
             "nothing to predict on: give --source with an image, a folder, a video, a stream, ..."
         )
     training = run if run and has_checkpoints(run) else None
+    if run and not training:
+        _refuse_others(run)
     sources = Sources.find(source)
     with trusting(everything=trust_parts):
         predictor = Predictor.load(
@@ -122,19 +126,26 @@ def predict(
             tta=tta,
             precision=precision,
         )
+    rank_zero_print(f"checkpoint: {', '.join(map(str, predictor.files))}")
     if names:
         predictor.rename(DatasetFile.read(names).names)
     inputs = predictor.inputs(image_size, tile_size, tile_overlap)
-    if run:
-        _refuse_to_replace(sources, run, images, labels)
+    if run and images:
+        _keep_images(sources, run)
+    if isinstance(labels, Path):
+        _keep_labels(sources, labels, "--labels")
+    elif run and labels and not training:
+        _keep_labels(sources, run / "labels", "--run")
 
     folder = results_folder("predict", run)
-    written = images, labels, json, csv, crops, confidences
+    own = folder / "labels" if labels else None
+    label_folder = labels if isinstance(labels, Path) else own
+    written = images, label_folder, json, csv, crops, confidences
     style = not hide_labels, not hide_confidences, line_width
     started = time.perf_counter()
     batches = sources.batches(inputs, batch_size, workers, frame_step)
     with (
-        locked(folder),
+        locked(folder, "predict"),
         exit_on_signals(),
         closing(PredictionFiles(folder, predictor.names, *written, style)) as files,
         tqdm(total=len(sources.images), unit=" images", disable=None) as bar,
@@ -169,22 +180,39 @@ def predict(
     if not files.pictures:
         raise InputError(f"source {source}: none of its files could be read")
     what, seconds = "images" if sources.images else "frames", time.perf_counter() - started
-    rank_zero_print(f"{files.detections} detections in {files.pictures} {what}: {folder}")
+    folders = [str(each) for each in (folder, label_folder) if each and each.is_dir()]
+    rank_zero_print(
+        f"{files.detections} detections in {files.pictures} {what}: {', '.join(folders)}"
+    )
     rank_zero_print(f"{files.pictures / seconds:.1f} {what}/s")
 
 
-def _refuse_to_replace(sources: Sources, folder: Path, images: bool, labels: bool) -> None:
-    """Raises InputError if what is written would take the place of what is read, or of label files
-    that belong to it."""
-    if images and (sources.any_below(folder / "images") or sources.any_below(folder / "videos")):
+def _refuse_others(run: Path) -> None:
+    """As `check_run`, with the option for who wants labels beside images."""
+    try:
+        check_run(run)
+    except InputError as e:
+        raise InputError(f"{e}; for label files there, give --labels {run / 'labels'}") from None
+
+
+def _keep_images(sources: Sources, run: Path) -> None:
+    """Raises InputError if the drawn images would replace the source."""
+    if sources.any_below(run / "images") or sources.any_below(run / "videos"):
         raise InputError(
-            f"--run {folder}: the drawn images would replace the source: use --images false, or"
+            f"--run {run}: the drawn images would replace the source: use --images false, or"
             " another --run"
         )
-    files = (folder / f"labels/{name}.txt" for name in sources.names())
-    old = next(filter(Path.exists, files), None)
-    if labels and old and sources.any_below(folder / "images"):
-        raise InputError(
-            f"--run {folder}: {old} is there and would be replaced: move these labels, or use"
-            " another --run"
-        )
+
+
+def _keep_labels(sources: Sources, folder: Path, option: str) -> None:
+    """Raises InputError if one of the label files is there: somebody may have corrected it."""
+    for number, name in enumerate(sources.names()):
+        files = [folder / f"{name}.txt"]
+        if number >= len(sources.images):  # a frame of a video has its number in its name
+            frames = f"{glob.escape(name)}_{6 * '[0-9]'}*.txt"
+            files = [folder / file for file in glob.iglob(frames, root_dir=folder)]
+        if old := next(filter(Path.exists, files), None):
+            raise InputError(
+                f"{option}: {old} exists, and no label file is replaced. Move it, or give another"
+                " folder"
+            )

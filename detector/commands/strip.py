@@ -25,7 +25,8 @@ def strip(checkpoint: str, out: Path | None = None, names: str | None = None) ->
     --model.start.weights.
 
     Args:
-        checkpoint: last, best, or a checkpoint.
+        checkpoint: last, best (both of the most recent fit), a run folder (its best), or a
+            checkpoint.
         out: File to write; default: NAME_stripped.ckpt beside the checkpoint.
         names: New names of the classes, in the same order: a data.yaml.
     """
@@ -33,6 +34,7 @@ def strip(checkpoint: str, out: Path | None = None, names: str | None = None) ->
     if trained is None or trained.content is None:
         raise InputError(f"{checkpoint}: nothing to strip; give a checkpoint of a training")
     path = trained.path
+    rank_zero_print(f"checkpoint: {path}")
     target = out or path.with_name(f"{path.stem}_stripped.ckpt")
     if target.suffix != ".ckpt" or target.exists():
         raise InputError(f"out {target}: it exists, or does not end in .ckpt; give another --out")

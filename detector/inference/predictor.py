@@ -57,7 +57,12 @@ class Predictor:
 
     Raises:
         InputError: no such class or precision, or not a `conf` for each class.
+
+    Attributes:
+        files: that it was loaded from.
     """
+
+    files: Sequence[Path] = ()
 
     def __init__(
         self,
@@ -123,8 +128,9 @@ class Predictor:
         """A Predictor of files. Nothing in them is executed.
 
         Args:
-            path: a checkpoint of ours (its moving average predicts), YOLOv5's weights (.pt), an
-                exported file, or `last` or `best`.
+            path: a checkpoint of ours (its moving average predicts), a run folder (its best),
+                YOLOv5's weights (.pt), an exported file, or `last` or `best` (of the run that was
+                trained last).
             ensemble: further such files; what one of them knows, all know, by the names of the
                 classes.
             device: of networks; default: the first GPU, if there is one.
@@ -137,7 +143,7 @@ class Predictor:
             InputError: no such file, not a detector, or no thresholds in it.
         """
         device, names, chosen = device_of(device), list[str](), list[float]()
-        members, known = list[YOLOv5 | Exported](), list[list[str]]()
+        members, known, files = list[YOLOv5 | Exported](), list[list[str]](), list[Path]()
         for file in (path, *ensemble):
             found, member = load_member(file, device, run)
             if not members:
@@ -154,8 +160,11 @@ class Predictor:
             chosen += [own for k, own in enumerate(found.thresholds or ()) if k in new]
             known.append(found.names)
             members.append(member)
+            files.append(found.path)
         options |= {"conf": chosen} if thresholds else {}
-        return cls(members, names, known, **options)
+        predictor = cls(members, names, known, **options)
+        predictor.files = files
+        return predictor
 
     def __call__(
         self, batch: Batch, at_once: int = 16

@@ -17,6 +17,7 @@ from boltbox.detector.model.boxes import xyxy_to_cxcywhn
 from boltbox.detector.report.drawing import draw_boxes, encoded
 from boltbox.detector.report.video_file import VideoFile
 from boltbox.detector.system.atomic_file import sync_files, write_atomically
+from boltbox.detector.system.errors import InputError
 
 CSV_COLUMNS = ("image", "frame", "class", "name", "confidence", "x1", "y1", "x2", "y2")
 # COCO's 80 classes have the ids 1 to 90; these ten stand for nothing in its boxes.
@@ -28,14 +29,15 @@ class PredictionFiles:
     """The files of a run, written picture by picture.
 
     folder: of the run · names: of the classes · images to confidences: options of the command
-    `predict` · style: whether names and confidences are drawn, width of the lines · pictures,
-    detections: how many have been written · results: entries of predictions.json.
+    `predict`; labels: folder of the label files, None: none · style: whether names and confidences
+    are drawn, width of the lines · pictures, detections: how many have been written · results:
+    entries of predictions.json.
     """
 
     folder: Path
     names: Sequence[str]
     images: bool
-    labels: bool
+    labels: Path | None
     json: bool
     csv: bool
     crops: bool
@@ -78,7 +80,9 @@ class PredictionFiles:
             columns = 6 if self.confidences else 5
             table = np.column_stack((rows[:, 5], boxes, rows[:, 4]))[:, :columns]
             style = "%d" + " %.6g" * (columns - 1)
-            path = self.folder / f"labels/{name}.txt"
+            path = self.labels / f"{name}.txt"
+            if path.exists():  # by now
+                raise InputError(f"{path} exists, and no label file is replaced. Move it")
             self._write(path, lambda file: np.savetxt(file, table, style))
         if self.json:
             self._add_results(name, rows)

@@ -73,9 +73,9 @@ class EvaluationModule(L.LightningModule):
         """A trained detector in evaluation mode, ready for `predict`.
 
         Args:
-            path: a checkpoint of ours (.ckpt; its moving average becomes the network), a YOLOv5
-                file (.pt), or an exported file, which predicts in the network's place. Nothing in
-                it is executed.
+            path: a checkpoint of ours (.ckpt; its moving average becomes the network), a run
+                folder, which means its best, a YOLOv5 file (.pt), or an exported file, which
+                predicts in the network's place. Nothing in it is executed.
             device: default: the first GPU, if there is one.
 
         Raises:

@@ -30,8 +30,9 @@ def _with_thresholds(evaluate: Callable[..., Any]) -> Callable[..., Any]:
         """Metrics of a trained detector.
 
         Args:
-            ckpt_path: last, best, a checkpoint, YOLOv5's published weights (.pt), or an exported
-                file; of the command, default: the most recent fit's best.
+            ckpt_path: last, best (both of the most recent fit, or of --run), a run folder (its
+                best), a checkpoint, YOLOv5's published weights (.pt), or an exported file; default
+                of the command: best.
             verbose: Lightning's table of metrics besides ours by class.
             conf: Least confidence of a detection.
             iou: Overlap above which the less confident of two detections of a class is dropped.

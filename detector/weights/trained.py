@@ -107,7 +107,8 @@ def is_published(path: str | Path) -> bool:
 
 
 def read_trained(path: str | Path) -> Trained:
-    """Read a checkpoint of ours, or a file of YOLOv5. Nothing in it is executed.
+    """Read a checkpoint of ours, a run folder's best or, without one, its last, or a file of
+    YOLOv5. Nothing in it is executed.
 
     Raises:
         InputError: no such file, not a detector, or damaged.
@@ -124,6 +125,12 @@ def read_trained(path: str | Path) -> Trained:
 def read_weights(path: str | Path) -> Trained:
     """The same, or a file of YOLOX: without class names, its head by YOLOX's names."""
     path = Path(path)
+    if path.is_dir():
+        names = [f"checkpoints/{name}.ckpt" for name in ("best", "last")]
+        found = [path / name for name in names if (path / name).is_file()]
+        if not found:
+            raise InputError(f"{path}: no run folder (it has no {names[0]}); give a checkpoint")
+        path = found[0]
     is_ours = path.suffix == ".ckpt"
     content = load_torch_file(path, () if is_ours else ALLOWED)
     if is_ours or ("state_dict" in content and not is_published(path)):

@@ -103,6 +103,34 @@ def test_a_kill_before_the_next_checkpoint_loses_no_roll_back(
     assert last["callbacks"]["Guard"]["roll_backs"] == 1
 
 
+DAMAGED = (b"", b"[1]", b"\xff\0", b"{", b'{"roll_backs": "2", "lr0": 0.01}', b'{"lr0": []}', None)
+
+
+def test_a_damaged_record_of_roll_backs(
+    small_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those in the checkpoint count. None: a folder."""
+    one = split("--trainer.limit_train_batches 1 --trainer.limit_val_batches 0")
+    run, epochs = tmp_path / "run", 1
+    cli.main(small_fit(small_data, run, *one, "--trainer.max_epochs", "1"))
+    record = run / "checkpoints/roll_backs.json"
+    for content in DAMAGED:
+        if content is None:
+            record.unlink()
+            record.mkdir()
+        else:
+            record.write_bytes(content)
+        epochs += 1
+        line = ["fit", "--ckpt_path", "last", "--run", str(run)]
+        capsys.readouterr()
+        cli.main([*line, "--trainer.max_epochs", str(epochs)])
+        is_told = f"warning: {record} is damaged" in capsys.readouterr().out
+        assert is_told == (content is not None)
+    last = torch.load(run / "checkpoints/last.ckpt", weights_only=True)
+    assert last["epoch"] == epochs - 1
+    assert last["callbacks"]["Guard"]["roll_backs"] == 0
+
+
 def test_a_fresh_start_forgets_the_roll_backs_of_another(small_data: Path, tmp_path: Path) -> None:
     """Of one that came to no checkpoint."""
     record = tmp_path / "checkpoints/roll_backs.json"

@@ -19,7 +19,7 @@ from small_fit import small_fit
 
 import cli
 from boltbox.detector.checkpoint.reader import find_trained, newest_valid, read_checkpoint
-from boltbox.detector.checkpoint.runs import new_run
+from boltbox.detector.checkpoint.runs import claim, new_run
 from boltbox.detector.checkpoint.writer import AtomicCheckpointIO
 from boltbox.detector.system.errors import InputError
 
@@ -193,7 +193,7 @@ def test_an_older_checkpoint_does_not_replace_a_newer_last(trained: Path, tmp_pa
 def test_auto(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A fresh start where there is none, in a folder whose run never came to a checkpoint too; then
     it goes on."""
-    (here / "run").mkdir()
+    claim(here / "run", "fit")
     (here / "run/config.yaml").write_text("")
     line = small_fit(small_data, Path("run"), "--ckpt_path", "auto", *ONE_BATCH)
     cli.main([*line, "1"])

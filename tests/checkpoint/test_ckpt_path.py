@@ -24,6 +24,7 @@ from boltbox.detector.checkpoint.runs import path_from, start_of
 from boltbox.detector.data.demo import make_demo
 from boltbox.detector.evaluation.class_metrics import class_metrics
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
+from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.system.errors import InputError
@@ -219,7 +220,8 @@ def test_relative_paths_start_where_the_run_did(
         (tmp_path / folder / "data.yaml").touch()
     monkeypatch.chdir(tmp_path / "here")
     run, then = tmp_path / "now/runs/a", tmp_path / "then"
-    (run / "machine.json").write_text(json.dumps({"run": f"{then}/runs/a", "folder": str(then)}))
+    machine = {"command": "fit", "started": "", "run": f"{then}/runs/a", "folder": str(then)}
+    (run / "machine.json").write_text(json.dumps(machine))
     assert path_from(start_of(run), "data.yaml") == str(tmp_path / "now/data.yaml")
     (tmp_path / "now/data.yaml").unlink()
     assert path_from(start_of(run), "data.yaml") == "data.yaml"
@@ -321,13 +323,56 @@ def test_without_ckpt_path(
     assert leaving.value.code == 0
     monkeypatch.chdir(moved)
     cli.main(["validate", *QUIET])
-    said = "no --ckpt_path is given: this is runs/fit-1/checkpoints"
-    told = capsys.readouterr().out
-    assert f"{said}/best.ckpt\n" in told
-    assert "validate: weights from runs/fit-1/checkpoints/best.ckpt" in told
+    assert "validate: weights from runs/fit-1/checkpoints/best.ckpt" in capsys.readouterr().out
     Path("runs/fit-1/checkpoints/best.ckpt").unlink()
     cli.main(["predict", *source, "--device", "cpu", "--images", "false"])
-    assert f"{said}/last.ckpt\n" in capsys.readouterr().out
+    assert "checkpoint: runs/fit-1/checkpoints/last.ckpt\n" in capsys.readouterr().out
+
+
+def test_a_run_folder_is_its_best(
+    moved: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For fit, which resumes, its last. Each command says which checkpoint it uses."""
+    monkeypatch.chdir(moved)
+    run, best = "runs/fit-1", "runs/fit-1/checkpoints/best.ckpt"
+    predict = "predict --source my/demo/images/val --device cpu --ckpt_path"
+    for line, said in (
+        (f"{predict} {run} --ensemble [{run}]", f"checkpoint: {best}, {best}\n"),
+        (f"{predict} best", f"checkpoint: {best}\n"),
+        (f"export --ckpt_path {run} --out x.onnx", f"checkpoint: {best}\n"),
+        (f"strip {run}", f"checkpoint: {best}\n"),
+        (f"validate --ckpt_path {run} --ensemble [{run}]", f"validate: weights from {best}"),
+        (f"validate --ckpt_path {run} --ensemble [{run}]", f"ensemble: {best}\n"),
+        (f"anchors --ckpt_path {run}", f"anchors: weights from {best}"),
+        (f"fit --ckpt_path {run}", f"fit: resuming from {run}/checkpoints/last.ckpt"),
+    ):
+        quiet = [] if line.startswith(("predict", "export", "strip")) else QUIET
+        cli.main([*line.split(), *quiet])
+        told = capsys.readouterr().out
+        assert said in told, line
+        assert told.count(best) >= 1 or line.startswith("fit")
+    assert sorted(p.name for p in Path("runs").glob("fit-*")) == ["fit-1"]
+    cli.main(["fit", "--ckpt_path", run, "--run", "copy", "--trainer.max_epochs", "2", *QUIET])
+    assert torch.load("copy/checkpoints/last.ckpt", weights_only=True)["epoch"] == 1
+    assert [str(file) for file in Predictor.load(run, device="cpu").files] == [best]
+    assert Detector.load(run, "cpu").names == NAMES
+    assert "my: no run folder" in error(["predict", "--ckpt_path", "my", "--source", "my"], capsys)
+
+
+def test_a_damaged_configuration_is_that_of_the_checkpoint(
+    moved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """machine.json may be damaged too."""
+    run = moved / "runs/fit-1"
+    (run / "config.yaml").write_bytes(b"\0")
+    (run / "machine.json").write_bytes(b"\0")
+    cli.main(["fit", "--ckpt_path", "last", "--run", str(run), "--trainer.max_epochs", "2"])
+    told = capsys.readouterr().out
+    assert f"warning: {run}/config.yaml: " in told
+    assert f"resuming from {run}/checkpoints/last.ckpt, options from {run}/checkpoints/" in told
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    assert config["data"]["batch_size"] == 2
+    assert json.loads((run / "machine.json").read_text())["command"] == "fit"
 
 
 def test_classes_get_names_later(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ together, and a run that ends without its files ends with an error."""
 import csv
 import json
 import os
+import resource
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -283,3 +284,18 @@ def test_of_several_validations_an_epoch_the_last_counts(
     assert (best["epoch"], best["fitness"]) == (0, pytest.approx(0.3))
     assert (figures["epoch"], figures["fitness"]) == (0, pytest.approx(0.3))
     assert PredictionRecord.load(tmp_path / "detections.npz").epoch == 0
+
+
+def test_the_reason_of_the_disk(
+    small_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not torch's own error that follows from it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(SystemExit):
+            train(small_data, tmp_path / "run", 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    told = capsys.readouterr().err
+    assert f"{tmp_path}/run/checkpoints/last.ckpt ([Errno 27] File too large" in told

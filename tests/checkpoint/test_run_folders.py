@@ -19,13 +19,14 @@ import lightning as L
 import pytest
 import torch
 import yaml
+from lightning.pytorch.loggers import CSVLogger
 from made_runs import QUICK, ROOT, load
 from ranks import together
 from small_fit import small_fit
 
 import cli
-from boltbox.callbacks import AutoAnchor, DoctorCheck, Pictures, Report, recipe
-from boltbox.detector.checkpoint.runs import locked, new_run
+from boltbox.callbacks import AutoAnchor, DoctorCheck, Pictures, Report, RunFolder, recipe
+from boltbox.detector.checkpoint.runs import claim, locked, new_run
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.report.video_file import VideoFile
@@ -48,6 +49,14 @@ class Wait(L.Callback):
 class Where(L.Callback):
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         Path(f"rank{trainer.global_rank}").write_text(trainer.default_root_dir)
+
+
+class Late(CSVLogger):
+    """Starts when the run has its folder."""
+
+    def __init__(self, save_dir: str) -> None:
+        super().__init__(save_dir)
+        assert json.loads(Path(save_dir, "machine.json").read_text())["command"] == "fit"
 
 
 def start(line: list[str]) -> subprocess.Popen[str]:
@@ -103,7 +112,7 @@ def reserve(number: int, begin: int) -> None:
         # before any of them writes
         while not all(Path(f"chosen-{k}").exists() for k in range(first, first + TOGETHER)):
             time.sleep(0.001)
-        with locked(run):
+        with locked(run, "fit"):
             (run / "config.yaml").write_text(str(number))
         code = 0
     finally:
@@ -210,7 +219,7 @@ def test_processes_that_torchrun_has_started_are_one_run(small_data: Path, here:
 
 def hold(taken: Any, free: Any) -> None:
     """In a process of its own."""
-    with locked(Path("runs/fit-1")):
+    with locked(Path("runs/fit-1"), "fit"):
         taken.set()
         free.wait(60)
 
@@ -308,9 +317,9 @@ def test_a_folder_that_takes_no_files(
     command: list[str], small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = refused(
-        [*command, "--data.dataset", str(small_data), *QUICK[:4], "--run", "/proc/self"], capsys
+        [*command, "--data.dataset", str(small_data), *QUICK[:4], "--run", "/proc/none"], capsys
     )
-    assert told.startswith("error: run /proc/self: nothing can be written there (")
+    assert told.startswith("error: run /proc/none: nothing can be written there (")
     assert "--run" in told
 
 
@@ -343,8 +352,8 @@ def test_a_comparison_into_a_folder_that_takes_no_files(
     trained: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(trained, here / "other")
-    assert "'/proc/self/.compare" in refused(
-        ["compare", str(trained), "other", "--run", "/proc/self"], capsys
+    assert "error: run /proc/none: nothing can be written there (" in refused(
+        ["compare", str(trained), "other", "--run", "/proc/none"], capsys
     )
 
 
@@ -353,6 +362,7 @@ def test_links_are_not_written_through(small_data: Path, here: Path) -> None:
     victim = here / "victim"
     victim.write_text("untouched")
     names = "config.yaml", "machine.json", "metrics.csv", "checkpoints/last.ckpt"
+    claim(here / "run", "fit")
     for name in names:
         beside = here / "run" / Path(name).with_name(f".{Path(name).name}.tmp")
         beside.parent.mkdir(parents=True, exist_ok=True)
@@ -366,7 +376,8 @@ def test_links_are_not_written_through(small_data: Path, here: Path) -> None:
 def test_links_beside_pictures_and_videos(trained: Path, small_data: Path, here: Path) -> None:
     victim, image = here / "victim", min((small_data.parent / "images/val").iterdir())
     victim.write_text("untouched")
-    (here / "out/images").mkdir(parents=True)
+    claim(here / "out", "predict")
+    (here / "out/images").mkdir()
     (here / f"out/images/.{image.stem}.jpg.tmp").symlink_to(victim)
     cli.main(["predict", "--ckpt_path", str(trained / "checkpoints/last.ckpt"), "--source", str(image), "--run", "out",
               "--device", "cpu"])  # fmt: skip
@@ -374,3 +385,142 @@ def test_links_beside_pictures_and_videos(trained: Path, small_data: Path, here:
     (here / ".film.mp4.tmp.mp4").symlink_to(victim)
     VideoFile(here / "film.mp4", 5, (64, 64)).close()
     assert victim.read_text() == "untouched"
+
+
+COMMANDS = {
+    "fit": "--data.dataset {data}",
+    "validate": "--ckpt_path {run}/checkpoints/last.ckpt",
+    "test": "--ckpt_path {run}/checkpoints/last.ckpt",
+    "anchors": "--data.dataset {data}",
+    "doctor": "--data.dataset {data}",
+    "benchmark": "--data.dataset {data}",
+    "evolve": "--data.dataset {data}",
+    "predict": "--ckpt_path {run}/checkpoints/last.ckpt --source {images}",
+    "compare": "{run} {run}/../run-2",
+}
+
+
+def command_line(command: str, trained: Path, data: Path) -> list[str]:
+    images = data.parent / "images/val"
+    return [command, *COMMANDS[command].format(data=data, run=trained, images=images).split()]
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "report", "recipe"])
+def test_a_folder_of_something_else_is_left_alone(
+    command: str, trained: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A project, whatever its files are called."""
+    mine = {"config.yaml": "mine", "machine.json": "{}", "src/metrics.json": "{}"}
+    (here / "project/src").mkdir(parents=True)
+    for name, text in mine.items():
+        (here / "project" / name).write_text(text)
+    os.chdir("project")
+    if command == "recipe":
+        with pytest.raises(InputError, match=r"^run \.: not a run folder \("):
+            recipe(run=".")
+    elif command == "report":
+        assert "run .: not a run folder (" in refused(["report", "."], capsys)
+    else:
+        shutil.copytree(trained, trained.parent / "run-2", dirs_exist_ok=True)
+        line = [*command_line(command, trained, small_data), "--run", "."]
+        assert "run .: not a run folder (" in refused(line, capsys)
+    left = {str(p.relative_to(here / "project")): p for p in Path().absolute().rglob("*")}
+    assert {name: p.read_text() for name, p in left.items() if p.is_file()} == mine
+    assert sorted(left) == sorted([*mine, "src"])
+
+
+@pytest.mark.parametrize("command", ["anchors", "doctor", "predict", "compare"])
+def test_every_command_marks_its_folder(
+    command: str, trained: Path, small_data: Path, here: Path
+) -> None:
+    """So that it may write there again."""
+    shutil.copytree(trained, trained.parent / "run-2", dirs_exist_ok=True)
+    line = command_line(command, trained, small_data)
+    if command in ("anchors", "doctor"):
+        line += ["--data.image_size", "64", "--data.workers", "0"]
+    if command == "predict":
+        line += ["--labels", "false", "--device", "cpu"]
+    for _ in range(2):
+        with contextlib.suppress(SystemExit):  # of a doctor who finds something
+            cli.main([*line, "--run", "out"])
+        assert len(list((here / "out").iterdir())) > 1
+        assert json.loads((here / "out/machine.json").read_text())["command"] == command
+
+
+def test_a_finished_run_is_left_alone(
+    trained: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A resume trains nothing, and the run was not started anew. What a kill has left goes."""
+    shutil.copytree(trained, here / "run")
+    files = {p: p.read_bytes() for p in (here / "run").rglob("*") if p.is_file()}
+    for name in (".metrics.json.tmp", "checkpoints/.last.ckpt.tmp"):
+        (here / "run" / name).write_text("half")
+    cli.main(["fit", "--ckpt_path", "last", "--run", "run"])
+    assert "resuming from run/checkpoints/last.ckpt" in capsys.readouterr().out
+    assert {p: p.read_bytes() for p in (here / "run").rglob("*") if p.is_file()} == files
+
+
+LOGGERS = {
+    "csv": ["lightning.pytorch.loggers.CSVLogger", "--trainer.logger.save_dir", "."],
+    "tensorboard": ["lightning.pytorch.loggers.TensorBoardLogger", "--trainer.logger.save_dir=."],
+    "wandb": ["lightning.pytorch.loggers.WandbLogger", "--trainer.logger.offline=true"],
+}
+
+
+@pytest.mark.parametrize("logger", LOGGERS)
+def test_fast_dev_run_leaves_nothing(
+    logger: str, trained: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Lightning's way to try a set-up writes nothing: neither a run nor into one, by a command or a
+    script."""
+    line = [*small(small_data), "--trainer.logger", *LOGGERS[logger]]
+    fast = ["--trainer.fast_dev_run", "true"]
+    for name in ("report", "pictures", "autoanchor"):
+        fast += [f"--{name}.enabled", "true"]
+    cli.main([*line, *fast])
+    assert "fast_dev_run: " in capsys.readouterr().out
+    assert not list(here.iterdir())
+    if logger != "csv":
+        return
+    shutil.copytree(trained, here / "run")
+    files = {p: p.read_bytes() for p in here.rglob("*") if p.is_file()}
+    cli.main([*line, *fast, "--run", "run"])
+    cli.main(["validate", "--ckpt_path", "last", "--run", "run", *fast[:2], *QUIET])
+    data = DetectionData(str(small_data), image_size=64, batch_size=8, workers=0)
+    network = NetworkOptions(width_multiple=0.125, depth_multiple=0.1, levels=[5])
+    trainer = L.Trainer(**recipe(fast_dev_run=True, accelerator="cpu", precision="32-true"))
+    trainer.fit(Detector(data.names, network=network), data)
+    assert {p: p.read_bytes() for p in here.rglob("*") if p.is_file()} == files
+    assert [path.name for path in here.iterdir()] == ["run"]
+
+
+def test_what_a_killed_start_leaves_is_no_hindrance(small_data: Path, here: Path) -> None:
+    """And loggers start after the folder is marked."""
+    (here / "run/plots").mkdir(parents=True)
+    for name in (".lock", ".machine.json.tmp"):
+        (here / "run" / name).write_text("half")
+    own = "--run run --trust_parts true --trainer.logger test_run_folders.Late"
+    cli.main([*small(small_data), *own.split(), "--trainer.logger.save_dir", "run"])
+    files = {path.name for path in (here / "run").iterdir()}
+    assert {"machine.json", "config.yaml", "checkpoints"} <= files
+    assert not {".lock", ".machine.json.tmp"} & files
+
+
+def test_run_folder_alone_in_a_script(small_data: Path, here: Path) -> None:
+    """Lightning's default logger has begun before it."""
+    data = DetectionData(str(small_data), image_size=64, batch_size=8, workers=0)
+    network = NetworkOptions(width_multiple=0.125, depth_multiple=0.1, levels=[5])
+    trainer = L.Trainer(
+        default_root_dir="bare",
+        callbacks=[RunFolder()],
+        max_epochs=1,
+        limit_train_batches=1,
+        limit_val_batches=0,
+        accelerator="cpu",
+        enable_progress_bar=False,
+        enable_checkpointing=False,
+    )
+    trainer.fit(Detector(data.names, network=network), data)
+    assert {"lightning_logs", "machine.json", "config.yaml"} == {
+        path.name for path in (here / "bare").iterdir()
+    }

@@ -71,14 +71,20 @@ def test_image_ids_of_two_folders(checkpoint: Path, pictures: Path, here: Path) 
 def test_labels_to_train_on(
     checkpoint: Path, pictures: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With the class numbers of a data set; a training reads them."""
+    """With the class numbers of a data set, in a folder beside the images; a training reads them.
+    Label files are not replaced, whosever they are."""
     (here / "photos").mkdir()
     pictures.rename(here / "photos/images")
     (here / "data.yaml").write_text(
         f"path: {here}\ntrain: [photos/images]\nval: photos/images\nnames: [Star, hat, disc]\n"
     )
     as_set = ["--names=data.yaml", "--confidences=false", "--images=false"]
-    predict(checkpoint, "photos/images", *as_set, run="photos")
+    as_set.append("--labels=photos/labels")
+    predict(checkpoint, "photos/images", *as_set)
+    assert (
+        capsys.readouterr().out.splitlines()[-2].endswith(" detections in 8 images: photos/labels")
+    )
+    assert not (here / "out").exists()
     numbers, found = {NAMES.index("star"): "0", NAMES.index("disc"): "2"}, set()
     everything = predict(checkpoint, "photos/images", "--max_det=1000", run="everything")
     for file in (everything / "labels").iterdir():
@@ -92,14 +98,18 @@ def test_labels_to_train_on(
     assert found == {"0", "2"}
 
     before = {file: file.read_bytes() for file in (here / "photos").rglob("*.*")}
-    with pytest.raises(SystemExit):
-        predict(checkpoint, "photos/images", *as_set[:2], run="photos")
-    assert (
-        "the drawn images would replace the source: use --images false" in capsys.readouterr().err
-    )
-    with pytest.raises(SystemExit):
-        predict(checkpoint, "photos/images", *as_set, run="photos")
-    assert "labels/0000.txt is there and would be replaced" in capsys.readouterr().err
+    shutil.copytree(here / "photos/images", here / "new")  # names as in the data set
+    for source, options, run, wanted in (
+        ("photos/images", as_set, "out", "--labels: photos/labels/0000.txt exists"),
+        ("new", as_set, "out", "--labels: photos/labels/0000.txt exists"),
+        ("new", as_set[:3], "photos", "for label files there, give --labels photos/labels"),
+        ("new", [], "everything", "--run: everything/labels/0000.txt exists"),
+        ("everything/images", ["--labels=false"], "everything", "would replace the source"),
+    ):
+        with pytest.raises(SystemExit):
+            predict(checkpoint, source, *options, run=run)
+        assert wanted in capsys.readouterr().err
+        assert not (here / "out").exists()
     assert before == {file: file.read_bytes() for file in (here / "photos").rglob("*.*")}
 
     cli.main(small_fit(here / "data.yaml", here / "run", "--trainer.max_epochs", "0"))

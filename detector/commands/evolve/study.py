@@ -8,10 +8,8 @@ number of the first.
 
 import contextlib
 import copy
-import fcntl
-import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +18,7 @@ from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, fail_s
 from optuna.trial import FrozenTrial, Trial, TrialState
 from sqlalchemy import URL
 
+from boltbox.detector.checkpoint.runs import alone
 from boltbox.detector.commands.evolve.plan import Plan
 from boltbox.detector.commands.evolve.sampler import (
     distributions,
@@ -102,16 +101,9 @@ class Study:
             )
         self.optuna.set_user_attr("settings", settings)
 
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """For one command at a time. Where the file system has no locks, it is used without."""
-        folder = os.open(self.folder, os.O_RDONLY)
-        try:
-            with contextlib.suppress(OSError):
-                fcntl.flock(folder, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(folder)
+    def alone(self) -> contextlib.AbstractContextManager[None]:
+        """For one command at a time."""
+        return alone(self.folder)
 
     def individuals(self) -> list[FrozenTrial]:
         """Those that have ended or are being trained now."""

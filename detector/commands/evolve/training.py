@@ -14,7 +14,7 @@ import torch
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, Trial
 
-from boltbox.detector.checkpoint.runs import IN_USE
+from boltbox.detector.checkpoint.runs import IN_USE, claim
 from boltbox.detector.commands.evolve.plan import Plan
 from boltbox.detector.commands.evolve.sampler import best, ended
 from boltbox.detector.commands.evolve.study import HEARTBEAT_INTERVAL, Outcome, Study
@@ -45,6 +45,7 @@ class Training:
 
     def start(self) -> None:
         """It continues from its last checkpoint if there is one."""
+        claim(self.run, "fit")  # log.txt is in its folder before it is
         self.process = TrainingProcess(self.line, self.run / "log.txt", **self.environment)
 
     def poll(self) -> Outcome | None:

@@ -58,8 +58,8 @@ def export(
     nothing else is.
 
     Args:
-        ckpt_path: last, best, a checkpoint, or YOLOv5's published weights (.pt); default: the most
-            recent fit's best.
+        ckpt_path: last, best (both of the most recent fit, or of --run), a run folder (its best), a
+            checkpoint, or YOLOv5's published weights (.pt); default: best.
         format: onnx or openvino.
         out: File to write (openvino: folder); default: beside the checkpoint.
         image_size: Pixels, or [HEIGHT,WIDTH]; default: that of the training. Of a dynamic file
@@ -105,6 +105,7 @@ def export(
         if trained is None:
             raise InputError("ckpt_path auto is for fit; give `last`, `best` or a file")
         network = trained.network
+    rank_zero_print(f"checkpoint: {trained.path}")
     stride = max(network.max_stride, 32)
     precision: Precision = "int8" if int8 else "float16" if half else "float32"
     metadata = Metadata(
