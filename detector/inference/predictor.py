@@ -30,6 +30,7 @@ from boltbox.detector.inference.members import device_of, in_classes, load_membe
 from boltbox.detector.inference.tta import Rows, augmented
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.weights.torch_file import not_finite
 
 Precision = Literal["16-mixed", "16-true", "32-true"]
 
@@ -54,6 +55,7 @@ class Predictor:
         precision: Of `find` and `predict`: 16-mixed (float32 without a GPU), 32-true, or 16-true,
             which halves the weights.
         fuse: False: predict with the networks themselves.
+        finite: An output that is not finite is an error; else it counts as no detection.
 
     Raises:
         InputError: no such class or precision, or not a `conf` for each class.
@@ -75,6 +77,7 @@ class Predictor:
         rounded: bool = False,
         precision: Precision = "16-mixed",
         fuse: bool = True,
+        finite: bool = True,
     ) -> None:
         if precision not in ("16-mixed", "16-true", "32-true"):
             raise InputError(f"precision is {precision!r}; choose 16-mixed, 16-true or 32-true")
@@ -97,6 +100,7 @@ class Predictor:
         weight = next(networks[0].parameters()) if networks else torch.zeros(0)
         self.device = weight.device
         dtype = torch.float16 if precision == "16-true" else weight.dtype
+        self.finite, self.networks = finite, list[YOLOv5]()
         self.network: YOLOv5 | None = None  # the only one, in one pass
         self._members: list[Rows] = []
         for member, classes_of in zip(members, known or [names] * len(members), strict=True):
@@ -104,6 +108,7 @@ class Predictor:
             head: Any = member
             if isinstance(member, YOLOv5):
                 network = (member.fused() if fuse else member).to(self.device, dtype)
+                self.networks.append(network)
                 rows, head = forward_function(network), network.head
                 self.network = network if len(members) == 1 and not tta else None
             if tta:
@@ -157,8 +162,8 @@ class Predictor:
         options |= {"conf": chosen} if thresholds else {}
         return cls(members, names, known, **options)
 
-    def __call__(
-        self, batch: Batch, at_once: int = 16
+    def detect(
+        self, batch: Batch, at_once: int = 16, thresholds: dict[str, Any] | None = None
     ) -> tuple[list[np.ndarray], list[Tensor] | None]:
         """Per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score, class, best
         first; and the raw prediction, if it is that of one network in one pass.
@@ -166,17 +171,34 @@ class Predictor:
         Args:
             batch: on the device.
             at_once: most tiles of an image that go through the networks together.
+            thresholds: in place of the Predictor's.
+
+        Raises:
+            InputError: the output is not finite.
         """
+        thresholds = thresholds or self.thresholds
         if batch.windows is not None:
-            rows = rows_of_tiles(lambda x: self._look(x)[0], batch, self.thresholds, at_once)
+            rows = rows_of_tiles(lambda x: self._look(x)[0], batch, thresholds, at_once)
             return [rows], None
         decoded, raw = self._look(batch.images)
-        return to_rows(decoded, batch.letterboxes, self.thresholds), raw
+        return to_rows(decoded, batch.letterboxes, thresholds), raw
 
     def _look(self, images: Tensor) -> tuple[Tensor, list[Tensor] | None]:
         """(B, R, 5 + C), the rows of images (B, 3, H, W); and the raw prediction, if it is that of
-        one network in one pass. Without autocast to bfloat16: its 8 bits are too few for
-        confidences."""
+        one network in one pass."""
+        decoded, raw = self._forward(images)
+        # one pass over the rows; suppression waits for the device anyway
+        if self.finite and not decoded.sum(dtype=torch.float32).isfinite():
+            tensors = [not_finite(network.state_dict()) for network in self.networks]
+            name = next(filter(None, tensors), "the network's output")
+            raise InputError(
+                f"{name} is not finite; give precision 32-true, or a checkpoint from before the"
+                " training diverged"
+            )
+        return decoded, raw
+
+    def _forward(self, images: Tensor) -> tuple[Tensor, list[Tensor] | None]:
+        """Without autocast to bfloat16: its 8 bits are too few for confidences."""
         device = images.device.type
         low = torch.get_autocast_dtype(device) == torch.bfloat16
         with torch.autocast(device, enabled=False) if low else contextlib.nullcontext():
@@ -224,7 +246,7 @@ class Predictor:
         for batch in batches:
             batch = finish_on_device(batch._replace(images=batch.images.to(self.device)))
             with torch.autocast("cuda", torch.float16, enabled=mixed):
-                rows, _ = self(batch, at_once)
+                rows, _ = self.detect(batch, at_once)
             for own in rows:
                 own[:, 5] = self.numbers[own[:, 5].astype(int)]
             yield batch, rows

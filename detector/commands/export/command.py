@@ -1,6 +1,7 @@
 """`python cli.py export`: a trained network as a file for other runtimes."""
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -133,7 +134,8 @@ def export(
     with tempfile.TemporaryDirectory(prefix=".export-", dir=target.parent) as folder:
         made = Path(folder, f"made{ENDINGS[format]}")
         write(graph, metadata, format, made, opset, files if int8 else [])
-        rank_zero_print(check(load_exported(made), decoded, images))
+        exported = replace(load_exported(made), path=target)
+        rank_zero_print(check(exported, decoded, images))
         _place(made, target)
     shape = "any size" if dynamic else "x".join(map(str, (batch, 3, *metadata.image_size)))
     rows = "image, x1, y1, x2, y2, score, class" if nms else "cx, cy, w, h, objectness, classes"
