@@ -19,6 +19,7 @@ import torch
 import yaml
 from shared import SHARED, shared
 
+import boltbox
 import cli
 from boltbox.detector.commands.export.check import check
 from boltbox.detector.commands.export.graph import Decoded
@@ -524,6 +525,15 @@ def test_a_changed_file_is_refused(
         assert "not an intact file" in error(line, capsys)
     else:
         cli.main(line)  # whole again
+
+
+@pytest.mark.parametrize("format", ["engine", "tflite"])
+def test_formats_of_other_tools(format: str, capsys: pytest.CaptureFixture) -> None:
+    told = error(["export", "--format", format, "--ckpt_path", "nowhere.ckpt"], capsys)
+    assert f"format {format}" in told
+    assert "docs/deploy.md" in told
+    with pytest.raises(InputError, match=r"docs/deploy\.md"):
+        boltbox.export("nowhere.ckpt", format=format)
 
 
 def test_options_that_yolov5_calls_otherwise(capsys: pytest.CaptureFixture) -> None:

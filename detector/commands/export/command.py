@@ -3,7 +3,6 @@
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -27,13 +26,12 @@ from boltbox.detector.system.ranges import ClosedUnitInterval, PositiveInt
 from boltbox.detector.system.rank_zero import program, rank_zero_print
 from boltbox.detector.system.trusted import trust
 
-Format = Literal["onnx", "openvino"]
 COMPARED = 8  # images of a data set
 
 
 def export(
     ckpt_path: str | None = None,
-    format: Format = "onnx",
+    format: str = "onnx",
     out: str | None = None,
     image_size: PositiveInt | tuple[PositiveInt, PositiveInt] | None = None,
     batch: PositiveInt = 1,
@@ -60,7 +58,7 @@ def export(
     Args:
         ckpt_path: last, best, a checkpoint, or YOLOv5's published weights (.pt); default: the most
             recent fit's best.
-        format: onnx or openvino.
+        format: onnx or openvino; for TensorRT, LiteRT, NCNN, CoreML see docs/deploy.md.
         out: File to write (openvino: folder); default: beside the checkpoint.
         image_size: Pixels, or [HEIGHT,WIDTH]; default: that of the training. Of a dynamic file
             only what int8 and the check use.
@@ -87,6 +85,11 @@ def export(
             detections are not PyTorch's.
     """
     trust(everything=trust_parts)
+    if format not in ENDINGS:
+        raise InputError(
+            f"format {format}: choose {' or '.join(ENDINGS)}; for TensorRT, LiteRT, NCNN, CoreML see"
+            " docs/deploy.md"
+        )
     if half and int8:
         raise InputError("half and int8 exclude each other: give one")
     home = Path(run) if run else None
