@@ -291,15 +291,17 @@ class Predictor:
             thresholds["conf"] = confidences(conf, self.own_names, thresholds["conf"])
         if iou is not None:
             thresholds["iou"] = iou
-        folder = isinstance(images, str | Path) and not isfile(images)
+        folder = images if isinstance(images, str | Path) and not isfile(images) else None
         several = isinstance(images, Sequence) and not isinstance(images, str | bytes)
         given: Sequence[Any] = images if several else [images]  # type: ignore[assignment]
-        if folder:
-            given = find_images(images)
+        if folder is not None:
+            given = find_images(folder)
             if not given:
-                raise InputError(f"{images}: no image file there")
+                raise InputError(f"{folder}: no image file there")
         inputs = self.inputs(image_size, tile_size, tile_overlap)
-        pictures = Pictures(given, inputs, batch_size, lenient=folder and len(given) > 1)
+        pictures = Pictures(
+            given, inputs, batch_size, lenient=folder is not None and len(given) > 1
+        )
         read = (collate_items([pictures[i] for i in batch]) for batch in pictures.batches)
         batches = (batch for batch in read if batch.indices)
         found = dict[int, Detections]()
@@ -307,9 +309,10 @@ class Predictor:
             for index, own in zip(batch.indices, rows, strict=True):
                 path = str(given[index]) if isinstance(given[index], str | Path) else None
                 found[index] = Detections.of(own, self.names, path)
-        if folder and not found:
-            raise InputError(f"{images}: none of its images could be read")
-        return [found[i] for i in sorted(found)] if folder or several else found[0]
+        if folder is not None and not found:
+            raise InputError(f"{folder}: none of its images could be read")
+        several = several or folder is not None
+        return [found[i] for i in sorted(found)] if several else found[0]
 
     __call__ = predict
 
