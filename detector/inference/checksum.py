@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-PREFIX, DIGITS = "sha256:", 64
-EMPTY = PREFIX + "0" * DIGITS  # until `write_checksum` knows it
+EMPTY = "sha256:" + "0" * 64  # until `write_checksum` computes it
 _CHECKSUM = re.compile(rb"sha256:[0-9a-f]{64}")
 
 
@@ -17,17 +16,15 @@ def write_checksum(files: Sequence[Path]) -> None:
     Args:
         files: All files of the export; the first one holds EMPTY, or an earlier checksum.
     """
-    content = files[0].read_bytes()
-    place = _place(content)
-    checksum = _checksum(content, place, files[1:])
-    files[0].write_bytes(content[: place.start] + checksum + content[place.stop :])
+    content, held, right = _read(files)
+    files[0].write_bytes(content.replace(held, right))
 
 
 def compare_checksum(files: Sequence[Path]) -> bytes:
     """Compare an export with the checksum that it holds.
 
     Args:
-        files: See `write_checksum`.
+        files: All files of the export, the one with the checksum first.
 
     Returns:
         The content of the first file.
@@ -35,24 +32,19 @@ def compare_checksum(files: Sequence[Path]) -> bytes:
     Raises:
         ValueError: The files differ from their checksum, or hold none.
     """
-    content = files[0].read_bytes()
-    place = _place(content)
-    if content[place] != _checksum(content, place, files[1:]):
+    content, held, right = _read(files)
+    if held != right:
         raise ValueError("it differs from its checksum")
     return content
 
 
-def _place(content: bytes) -> slice:
-    found = [*_CHECKSUM.finditer(content)]
+def _read(files: Sequence[Path]) -> tuple[bytes, bytes, bytes]:
+    """Content of the first file, the checksum that it holds, the checksum of all files."""
+    content = files[0].read_bytes()
+    found = _CHECKSUM.findall(content)
     if len(found) != 1:
         raise ValueError("it holds no checksum")
-    return slice(*found[0].span())
-
-
-def _checksum(content: bytes, place: slice, others: Sequence[Path]) -> bytes:
-    sha = hashlib.sha256(content[: place.start])
-    sha.update(EMPTY.encode())
-    sha.update(content[place.stop :])
-    for file in others:
+    sha = hashlib.sha256(content.replace(found[0], EMPTY.encode()))
+    for file in files[1:]:
         sha.update(file.read_bytes())
-    return (PREFIX + sha.hexdigest()).encode()
+    return content, found[0], f"sha256:{sha.hexdigest()}".encode()

@@ -171,14 +171,16 @@ class Exported:
         except Exception as e:  # each runtime has exceptions of its own
             raise InputError(f"{self.path}: its runtime fails ({in_one_line(e)[-200:]})") from e
         shape = [*output.shape]
-        fits = shape[1:] == [7] if takes.nms else shape[::2] == [len(images), 5 + classes]
-        if not fits:
+        wanted = [*shape[:1], 7] if takes.nms else [len(images), *shape[1:2], 5 + classes]
+        if shape != wanted:
             raise InputError(
                 f"{self.path}: its output, of shape {shape}, is not that of {classes} classes;"
                 " export it again"
             )
         if not output.isfinite().all():
-            raise InputError(f"{self.path}: its output is not finite; export another checkpoint")
+            raise InputError(
+                f"{self.path}: its output is not finite; export float32, or another file"
+            )
         if takes.nms and not output[:, 6].clamp(0, classes - 1).equal(output[:, 6]):
             raise InputError(
                 f"{self.path}: its output has other classes than the {classes} of its metadata;"

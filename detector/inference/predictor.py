@@ -299,9 +299,8 @@ class Predictor:
             if not given:
                 raise InputError(f"{folder}: no image file there")
         inputs = self.inputs(image_size, tile_size, tile_overlap)
-        pictures = Pictures(
-            given, inputs, batch_size, lenient=folder is not None and len(given) > 1
-        )
+        lenient = folder is not None and len(given) > 1
+        pictures = Pictures(given, inputs, batch_size, lenient)
         read = (collate_items([pictures[i] for i in batch]) for batch in pictures.batches)
         batches = (batch for batch in read if batch.indices)
         found = dict[int, Detections]()

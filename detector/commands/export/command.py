@@ -87,8 +87,8 @@ def export(
     trust(everything=trust_parts)
     if format not in ENDINGS:
         raise InputError(
-            f"format {format}: choose {' or '.join(ENDINGS)}; for TensorRT, LiteRT, NCNN, CoreML see"
-            " docs/deploy.md"
+            f"format {format}: choose {' or '.join(ENDINGS)}; for TensorRT, LiteRT, NCNN, CoreML"
+            " see docs/deploy.md"
         )
     if half and int8:
         raise InputError("half and int8 exclude each other: give one")
