@@ -246,6 +246,8 @@ class DetectorCLI(LightningCLI):
             model.exported, model.network.origins = file, file.metadata.origins
         elif found.trained and not found.checkpoint:
             found.trained.fill(model.network, model.names)
+        elif found.trained and self.command in ("validate", "test"):
+            found.trained.refuse_not_finite()
         found.trained = None  # Lightning reads a checkpoint again, when nothing holds its tensors
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:

@@ -20,6 +20,7 @@ from boltbox.detector.system.text_file import read_text
 
 SUFFIXES = {".bmp", ".dng", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff", ".webp"}
 MIN_SIDE = 10  # pixels; smaller files are no pictures
+MAX_SIDE = 2**15  # pixels of an input: a file that says more is damaged
 UNREADABLE = (  # what Pillow raises
     *(OSError, ValueError, SyntaxError, struct.error, MemoryError),
     Image.DecompressionBombError,

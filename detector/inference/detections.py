@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
+from boltbox.detector.data.images import read_image
 from boltbox.detector.data.inputs.tiles import merge
 from boltbox.detector.data.sample import Batch, LetterboxInfo, to_floats
 from boltbox.detector.model.postprocess import nms
-from boltbox.detector.system.errors import InputError, nearest, need
+from boltbox.detector.system.errors import InputError, in_one_line, nearest, need
 
 
 @dataclass(eq=False)
@@ -55,17 +59,74 @@ class Detections:
         """One by one."""
         return (self[i] for i in range(len(self)))
 
-    def plot(self, image: np.ndarray, width: int = 2) -> np.ndarray:
-        """A copy of an image, (H, W, 3) uint8 RGB or (H, W) grey, with the boxes drawn in, each
-        with its class and confidence. width: of the lines in pixels."""
+    def plot(self, image: np.ndarray | None = None, width: int = 2) -> np.ndarray:
+        """A copy of an image, (H, W, 3) uint8 RGB, with the boxes drawn in, each with its class and
+        confidence.
+
+        Args:
+            image: (H, W, 3) uint8 RGB or (H, W) grey; default: the file `path`.
+            width: Of the lines in pixels.
+
+        Raises:
+            InputError: No image is given and none known, or the file cannot be read.
+        """
         from torchvision.utils import draw_bounding_boxes  # takes seconds
 
+        if image is None:
+            if self.path is None:
+                raise InputError("these detections are not of a file: give plot or save the image")
+            image = read_image(self.path)
+        pixels = np.atleast_3d(image)
+        pixels = np.repeat(pixels, 3 // pixels.shape[2], 2)
+        if not len(self):
+            return pixels
         rows = zip(self.class_id, self.confidence, strict=True)
         texts = [f"{self.names[number]} {confidence:.2f}" for number, confidence in rows]
-        pixels = torch.from_numpy(np.atleast_3d(image).copy()).permute(2, 0, 1)
-        boxes = torch.from_numpy(self.xyxy)
-        drawn = draw_bounding_boxes(pixels, boxes, texts, width=width)
+        planes = torch.from_numpy(pixels).permute(2, 0, 1)
+        drawn = draw_bounding_boxes(planes, torch.from_numpy(self.xyxy), texts, width=width)
         return drawn.permute(1, 2, 0).numpy()
+
+    def save(self, path: str | Path, image: np.ndarray | None = None, width: int = 2) -> None:
+        """Write the image with the boxes drawn in.
+
+        Args:
+            path: A file whose ending says its format, like drawn.jpg.
+            image, width: See `plot`.
+
+        Raises:
+            InputError: As `plot`, or the file cannot be written.
+        """
+        drawn = Image.fromarray(self.plot(image, width))
+        try:
+            drawn.save(path)
+        except (ValueError, OSError) as e:
+            raise InputError(f"{path}: the image cannot be written ({in_one_line(e)})") from None
+
+    def to_json(self) -> str:
+        """A list with an object per detection: name, class_id, confidence, and xyxy in pixels."""
+        objects = []
+        for box, confidence, number in zip(self.xyxy, self.confidence, self.class_id, strict=True):
+            entry = {
+                "name": self.names[number],
+                "class_id": int(number),
+                "confidence": round(float(confidence), 5),
+                "xyxy": [round(float(value), 3) for value in box],
+            }
+            objects.append(entry)
+        return json.dumps(objects)
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame` with a row per detection: x1, y1, x2, y2 in pixels, confidence,
+        class_id, name.
+
+        Raises:
+            InputError: The package pandas is not installed.
+        """
+        table = need("pandas", "to_pandas").DataFrame(self.xyxy, columns=["x1", "y1", "x2", "y2"])
+        table["confidence"] = self.confidence
+        table["class_id"] = self.class_id
+        table["name"] = [self.names[number] for number in self.class_id]
+        return table
 
     def to_supervision(self) -> Any:
         """The same as `supervision.Detections`, with the names in `data["class_name"]`.

@@ -16,6 +16,8 @@ from torch import Tensor
 from torch.nn.functional import one_hot, pad
 from torch.nn.utils.rnn import pad_sequence
 
+from boltbox.detector.data.images import MAX_SIDE
+from boltbox.detector.inference.checksum import EMPTY, compare_checksum
 from boltbox.detector.model.boxes import xyxy_to_cxcywh
 from boltbox.detector.model.origin import Origin
 from boltbox.detector.system.errors import InputError, in_one_line, need
@@ -66,7 +68,7 @@ class Metadata:
         values["nms"] = self.nms and self.nms._asdict()
         values["origins"] = [origin._asdict() for origin in self.origins]
         strings = {key: json.dumps(value) for key, value in values.items()}
-        return {"program": PROGRAM, "task": "detect", **strings}
+        return {"program": PROGRAM, "task": "detect", **strings, "checksum": EMPTY}
 
     @classmethod
     def from_strings(cls, strings: Mapping[str, str]) -> Metadata:
@@ -87,6 +89,8 @@ class Metadata:
         sizes = metadata.batch, metadata.stride, height, width, len(metadata.names)
         if min(*sizes, *metadata.strides) < 1:
             raise ValueError("a size below 1")
+        if max(height, width) > MAX_SIDE:
+            raise ValueError(f"image_size {height}x{width} is more than {MAX_SIDE}")
         return metadata
 
 
@@ -149,15 +153,40 @@ class Exported:
     def _rows(self, images: Tensor) -> Iterable[Tensor]:
         """Of each of the images, at most as many as the file takes at once: (R, 5 + C)."""
         b = len(images)
-        if not self.metadata.dynamic:  # grey ones up to that number
-            images = pad(images, (*(0,) * 7, self.metadata.batch - b), value=0.5)
-        output = self.run(images.contiguous())
+        output = self._output(images)
         if not self.metadata.nms:
             return output[:b]
         image, boxes, scores, classes = output.split((1, 4, 1, 1), 1)
         of_class = one_hot(classes.long().squeeze(1), len(self.names))
         rows = torch.cat((xyxy_to_cxcywh(boxes), scores, of_class), 1)
         return [rows[image[:, 0] == i] for i in range(b)]
+
+    def _output(self, images: Tensor) -> Tensor:
+        """The output of the runtime, as the metadata describe it."""
+        takes, b, classes = self.metadata, len(images), len(self.names)
+        try:
+            if not takes.dynamic:  # grey ones up to the number that the file takes
+                images = pad(images, (*(0,) * 7, takes.batch - b), value=0.5)
+            output = self.run(images.contiguous())
+        except Exception as e:  # each runtime has exceptions of its own
+            raise InputError(f"{self.path}: its runtime fails ({in_one_line(e)[-200:]})") from e
+        shape = [*output.shape]
+        wanted = [*shape[:1], 7] if takes.nms else [len(images), *shape[1:2], 5 + classes]
+        if shape != wanted:
+            raise InputError(
+                f"{self.path}: its output, of shape {shape}, is not that of {classes} classes;"
+                " export it again"
+            )
+        if not output.isfinite().all():
+            raise InputError(
+                f"{self.path}: its output is not finite; export float32, or another file"
+            )
+        if takes.nms and not output[:, 6].clamp(0, classes - 1).equal(output[:, 6]):
+            raise InputError(
+                f"{self.path}: its output has other classes than the {classes} of its metadata;"
+                " export it again"
+            )
+        return output
 
 
 def shape_for(members: Iterable[object], image_size: int) -> tuple[int, int] | None:
@@ -184,6 +213,11 @@ def format_of(path: str | Path) -> str | None:
     return next((kind for kind, ending in ENDINGS.items() if path.name.endswith(ending)), None)
 
 
+def files_of(path: Path) -> list[Path]:
+    """The files of an export, the one with the metadata first."""
+    return [path / "model.xml", path / "model.bin"] if path.suffix != ".onnx" else [path]
+
+
 def load_exported(path: str | Path) -> Exported:
     """Read an exported file, ready to run on the CPU with as many threads as torch has.
 
@@ -198,33 +232,49 @@ def load_exported(path: str | Path) -> Exported:
         )
     runtime = need("onnxruntime" if kind == "onnx" else "openvino")
     try:
-        strings, run = (_onnx if kind == "onnx" else _openvino)(runtime, path)
-        return Exported(path, Metadata.from_strings(strings), run)
+        strings, shape, run = (_onnx if kind == "onnx" else _openvino)(runtime, path)
+        metadata = Metadata.from_strings(strings)
+        fixed = [metadata.batch, 3, *metadata.image_size]
+        if not metadata.dynamic and shape != fixed:
+            raise ValueError(f"its input has the shape {shape}, in the metadata {fixed}")
+        return Exported(path, metadata, run)
     except Exception as e:  # each runtime has exceptions of its own
         raise InputError(
             f"{path}: not an intact file of `export` ({in_one_line(e)[-200:]}); export it again"
         ) from e
 
 
-def _onnx(runtime: Any, path: Path) -> tuple[dict[str, str], Run]:
+def _onnx(runtime: Any, path: Path) -> tuple[dict[str, str], list[Any], Run]:
+    """Metadata, shape of the input, and the call."""
     options = runtime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 3
-    session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 4  # its errors are raised too
+    content = compare_checksum(files_of(path))
+    session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     strings = session.get_modelmeta().custom_metadata_map
-    return strings, lambda images: torch.from_numpy(session.run(None, {INPUT: images.numpy()})[0])
+    shape = session.get_inputs()[0].shape
+
+    def run(images: Tensor) -> Tensor:
+        return torch.from_numpy(session.run(None, {INPUT: images.numpy()})[0])
+
+    return strings, shape, run
 
 
-def _openvino(runtime: Any, path: Path) -> tuple[dict[str, str], Run]:
-    core = runtime.Core()
-    model = core.read_model(path / "model.xml")
+def _openvino(runtime: Any, path: Path) -> tuple[dict[str, str], list[Any], Run]:
+    """The same."""
+    core, files = runtime.Core(), files_of(path)
+    compare_checksum(files)
+    model = core.read_model(files[0])
     info = model.get_rt_info("boltbox").astype(dict)
     # float32 even where the processor computes in bfloat16: its 8 bits are too few for confidences
     options = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": torch.get_num_threads()}
     compiled = core.compile_model(model, "CPU", options)
     strings = {key: value.astype(str) for key, value in info.items()}
+    sides = model.input().get_partial_shape()
+    shape = [side.get_length() if side.is_static else None for side in sides]
 
     def run(images: Tensor) -> Tensor:
         request = compiled.create_infer_request()  # one a call: threads may share the file
         return torch.from_numpy(request.infer([images.numpy()])[0].copy())
 
-    return strings, run
+    return strings, shape, run

@@ -4,7 +4,7 @@ detections count."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os.path import isfile
 from pathlib import Path
 from typing import Any, Literal
@@ -29,9 +29,11 @@ from boltbox.detector.inference.exported import Exported, shape_for
 from boltbox.detector.inference.members import device_of, in_classes, load_member
 from boltbox.detector.inference.tta import Rows, augmented
 from boltbox.detector.model.network import YOLOv5
-from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.errors import InputError, nearest
+from boltbox.detector.weights.torch_file import not_finite
 
 Precision = Literal["16-mixed", "16-true", "32-true"]
+Confidence = float | Sequence[float] | Mapping[str, float]  # of all classes, of each, or by name
 
 
 class Predictor:
@@ -43,7 +45,8 @@ class Predictor:
         names: Class names.
         known: Class names of each member; default: all know all.
         image_size: Longer side of the input in pixels, unless `predict` is given another.
-        conf: Least confidence of a detection, or of each class one.
+        conf: Least confidence of a detection, or of each class one; or of some classes, by name,
+            and 0.25 of the others.
         iou: Overlap above which the less confident of two detections of a class is dropped.
         max_det: Most detections an image.
         agnostic: Suppress across classes.
@@ -54,9 +57,10 @@ class Predictor:
         precision: Of `find` and `predict`: 16-mixed (float32 without a GPU), 32-true, or 16-true,
             which halves the weights.
         fuse: False: predict with the networks themselves.
+        finite: An output that is not finite is an error; else it counts as no detection.
 
     Raises:
-        InputError: no such class or precision, or not a `conf` for each class.
+        InputError: no such class or precision, or a list `conf` that has not one for each class.
 
     Attributes:
         files: that it was loaded from.
@@ -70,7 +74,7 @@ class Predictor:
         names: Sequence[str],
         known: Sequence[Sequence[str]] | None = None,
         image_size: int = 640,
-        conf: float | Sequence[float] = 0.25,
+        conf: Confidence = 0.25,
         iou: float = 0.45,
         max_det: int = 1000,
         agnostic: bool = False,
@@ -80,13 +84,12 @@ class Predictor:
         rounded: bool = False,
         precision: Precision = "16-mixed",
         fuse: bool = True,
+        finite: bool = True,
     ) -> None:
         if precision not in ("16-mixed", "16-true", "32-true"):
             raise InputError(f"precision is {precision!r}; choose 16-mixed, 16-true or 32-true")
-        if isinstance(conf, Sequence) and len(conf) != len(names):
-            raise InputError(f"conf has {len(conf)} numbers, but there are {len(names)} classes")
         self.thresholds: dict[str, Any] = {
-            "conf": conf,
+            "conf": confidences(conf, names, 0.25),
             "iou": iou,
             "max_det": max_det,
             "agnostic": agnostic,
@@ -95,6 +98,7 @@ class Predictor:
             "rounded": rounded,
         }
         self.names, self.image_size, self.precision = list(names), image_size, precision
+        self.own_names = list(names)  # whatever `rename` says
         self.numbers = np.arange(len(names), dtype=np.float32)  # of the classes, see `rename`
         self.stride = max(32, *(member.max_stride for member in members))
         self.exported = [m for m in members if isinstance(m, Exported)]
@@ -102,6 +106,7 @@ class Predictor:
         weight = next(networks[0].parameters()) if networks else torch.zeros(0)
         self.device = weight.device
         dtype = torch.float16 if precision == "16-true" else weight.dtype
+        self.finite, self.networks = finite, list[YOLOv5]()
         self.network: YOLOv5 | None = None  # the only one, in one pass
         self._members: list[Rows] = []
         for member, classes_of in zip(members, known or [names] * len(members), strict=True):
@@ -109,6 +114,7 @@ class Predictor:
             head: Any = member
             if isinstance(member, YOLOv5):
                 network = (member.fused() if fuse else member).to(self.device, dtype)
+                self.networks.append(network)
                 rows, head = forward_function(network), network.head
                 self.network = network if len(members) == 1 and not tta else None
             if tta:
@@ -166,8 +172,8 @@ class Predictor:
         predictor.files = files
         return predictor
 
-    def __call__(
-        self, batch: Batch, at_once: int = 16
+    def detect(
+        self, batch: Batch, at_once: int = 16, thresholds: dict[str, Any] | None = None
     ) -> tuple[list[np.ndarray], list[Tensor] | None]:
         """Per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score, class, best
         first; and the raw prediction, if it is that of one network in one pass.
@@ -175,17 +181,34 @@ class Predictor:
         Args:
             batch: on the device.
             at_once: most tiles of an image that go through the networks together.
+            thresholds: in place of the Predictor's.
+
+        Raises:
+            InputError: the output is not finite.
         """
+        thresholds = thresholds or self.thresholds
         if batch.windows is not None:
-            rows = rows_of_tiles(lambda x: self._look(x)[0], batch, self.thresholds, at_once)
+            rows = rows_of_tiles(lambda x: self._look(x)[0], batch, thresholds, at_once)
             return [rows], None
         decoded, raw = self._look(batch.images)
-        return to_rows(decoded, batch.letterboxes, self.thresholds), raw
+        return to_rows(decoded, batch.letterboxes, thresholds), raw
 
     def _look(self, images: Tensor) -> tuple[Tensor, list[Tensor] | None]:
         """(B, R, 5 + C), the rows of images (B, 3, H, W); and the raw prediction, if it is that of
-        one network in one pass. Without autocast to bfloat16: its 8 bits are too few for
-        confidences."""
+        one network in one pass."""
+        decoded, raw = self._forward(images)
+        # one pass over the rows; suppression waits for the device anyway
+        if self.finite and not decoded.sum(dtype=torch.float32).isfinite():
+            tensors = [not_finite(network.state_dict()) for network in self.networks]
+            name = next(filter(None, tensors), "the network's output")
+            raise InputError(
+                f"{name} is not finite; give precision 32-true, or a checkpoint from before the"
+                " training diverged"
+            )
+        return decoded, raw
+
+    def _forward(self, images: Tensor) -> tuple[Tensor, list[Tensor] | None]:
+        """Without autocast to bfloat16: its 8 bits are too few for confidences."""
         device = images.device.type
         low = torch.get_autocast_dtype(device) == torch.bfloat16
         with torch.autocast(device, enabled=False) if low else contextlib.nullcontext():
@@ -226,14 +249,17 @@ class Predictor:
 
     @torch.inference_mode()
     def find(
-        self, batches: Iterable[Batch], at_once: int = 16
+        self,
+        batches: Iterable[Batch],
+        at_once: int = 16,
+        thresholds: dict[str, Any] | None = None,
     ) -> Iterator[tuple[Batch, list[np.ndarray]]]:
-        """Each batch with the rows of its images."""
+        """Each batch with the rows of its images; for the arguments see `detect`."""
         mixed = self.precision == "16-mixed" and self.device.type == "cuda"
         for batch in batches:
             batch = finish_on_device(batch._replace(images=batch.images.to(self.device)))
             with torch.autocast("cuda", torch.float16, enabled=mixed):
-                rows, _ = self(batch, at_once)
+                rows, _ = self.detect(batch, at_once, thresholds)
             for own in rows:
                 own[:, 5] = self.numbers[own[:, 5].astype(int)]
             yield batch, rows
@@ -245,39 +271,85 @@ class Predictor:
         tile_size: int | None = None,
         tile_overlap: float = 0.2,
         batch_size: int = 16,
+        conf: Confidence | None = None,
+        iou: float | None = None,
     ) -> Detections | list[Detections]:
         """The objects in images; the numbers are those of `cli.py predict` with the same options.
+        `predictor(images)` is the same.
 
         Args:
             images: one or a list of: path of an image file, its bytes, PIL image, (H, W, 3) uint8
                 RGB array (of `cv2.imread`, which gives BGR: `array[..., ::-1]`; (H, W): grey),
                 (3, H, W) tensor, uint8 or float in 0..1. Or all images of a folder or a glob
-                pattern, sorted.
+                pattern, sorted; a file of these that cannot be read is named and left out.
             image_size: longer side of the input in pixels; default: that of the training.
             tile_size: predict on larger images whole and in tiles whose sides are this many pixels
                 and which overlap by tile_overlap; default: no tiles.
             batch_size: most images, or tiles of one, that go through the network together.
+            conf, iou: in this call, in place of the Predictor's; of classes that `conf` does not
+                name, the Predictor's counts.
 
         Returns:
             Detections, or a list of them if `images` are several; see there for units.
 
         Raises:
-            InputError: something that is no image.
+            InputError: something that is no image, no such class, or an output that is not finite.
         """
+        thresholds = dict(self.thresholds)
+        if conf is not None:
+            thresholds["conf"] = confidences(conf, self.own_names, thresholds["conf"])
+        if iou is not None:
+            thresholds["iou"] = iou
+        folder = images if isinstance(images, str | Path) and not isfile(images) else None
         several = isinstance(images, Sequence) and not isinstance(images, str | bytes)
         given: Sequence[Any] = images if several else [images]  # type: ignore[assignment]
-        if isinstance(images, str | Path) and not isfile(images):
-            several, given = True, find_images(images)
+        if folder is not None:
+            given = find_images(folder)
             if not given:
-                raise InputError(f"{images}: no image file there")
+                raise InputError(f"{folder}: no image file there")
         inputs = self.inputs(image_size, tile_size, tile_overlap)
-        pictures, found = Pictures(given, inputs, batch_size), dict[int, Detections]()
-        batches = (collate_items([pictures[i] for i in batch]) for batch in pictures.batches)
-        for batch, rows in self.find(batches, batch_size):
+        lenient = folder is not None and len(given) > 1
+        pictures = Pictures(given, inputs, batch_size, lenient)
+        read = (collate_items([pictures[i] for i in batch]) for batch in pictures.batches)
+        batches = (batch for batch in read if batch.indices)
+        found = dict[int, Detections]()
+        for batch, rows in self.find(batches, batch_size, thresholds):
             for index, own in zip(batch.indices, rows, strict=True):
                 path = str(given[index]) if isinstance(given[index], str | Path) else None
                 found[index] = Detections.of(own, self.names, path)
-        return [found[i] for i in range(len(given))] if several else found[0]
+        if folder is not None and not found:
+            raise InputError(f"{folder}: none of its images could be read")
+        several = several or folder is not None
+        return [found[i] for i in sorted(found)] if several else found[0]
+
+    __call__ = predict
+
+
+def confidences(
+    conf: Confidence, names: Sequence[str], default: float | Sequence[float]
+) -> float | Sequence[float]:
+    """Least confidence of all classes, or of each one.
+
+    Args:
+        conf: One for all, one for each class, or some by class name.
+        default: Of classes that `conf` does not name.
+
+    >>> confidences({"dog": 0.6}, ["cat", "dog"], 0.25)
+    [0.25, 0.6]
+
+    Raises:
+        InputError: There is no such class, or another number of them.
+    """
+    if isinstance(conf, Mapping):
+        for name in conf:
+            if name not in names:
+                hint = nearest(str(name), names)
+                raise InputError(f"conf: there is no class {name!r}; {hint}")
+        each = default if isinstance(default, Sequence) else [default] * len(names)
+        return [conf.get(name, least) for name, least in zip(names, each, strict=True)]
+    if isinstance(conf, Sequence) and len(conf) != len(names):
+        raise InputError(f"conf has {len(conf)} numbers, but there are {len(names)} classes")
+    return conf
 
 
 def dtype_of(module: torch.nn.Module) -> torch.dtype:

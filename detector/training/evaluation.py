@@ -194,11 +194,10 @@ class EvaluationModule(L.LightningModule):
         if self.predictor is None:
             # not earlier: with its first batch DDP brings the first process's batch norm statistics
             # to all
-            fitting = self.trainer.state.fn == "fit"
-            self.predictor = self.make_predictor(
-                **VALIDATION | ({} if fitting else self.prediction)
-            )
-        detections, raw = self.predictor(batch)
+            fitting = self.trainer.state.fn == "fit"  # NaN is for boltbox.callbacks.Guard there
+            options = {"finite": False} if fitting else self.prediction
+            self.predictor = self.make_predictor(**VALIDATION | options)
+        detections, raw = self.predictor.detect(batch)
         losses = {}
         if raw is not None:
             _, losses = self.loss(raw, batch.targets, self.evaluated.head)
@@ -228,7 +227,7 @@ class EvaluationModule(L.LightningModule):
         if isinstance(batch, Tensor):
             batch = self._own_batch(batch)
             batch = batch._replace(images=batch.images.to(self.device))
-        rows, _ = self.predictor(batch)
+        rows, _ = self.predictor.detect(batch)
         return [Detections.of(own, self.names) for own in rows]
 
     def on_predict_end(self) -> None:

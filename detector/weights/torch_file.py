@@ -129,6 +129,14 @@ def plain_tensor(tensor: Tensor) -> Tensor:
     return tensor.detach().float() if tensor.is_floating_point() else tensor.detach()
 
 
+def not_finite(tensors: Mapping[str, Tensor]) -> str | None:
+    """Name of a tensor that holds NaN or infinity, if one does."""
+    for name, tensor in tensors.items():
+        if not tensor.isfinite().all():
+            return name
+    return None
+
+
 def shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
     """Of tensors by name."""
     return {name: tuple(tensor.shape) for name, tensor in tensors.items()}

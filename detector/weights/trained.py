@@ -11,12 +11,18 @@ from typing import Any
 
 from torch import Tensor
 
+from boltbox.detector.data.images import MAX_SIDE
 from boltbox.detector.model.network import SIZES, YOLOv5
 from boltbox.detector.model.network_options import NetworkOptions, empty_network
 from boltbox.detector.model.origin import AGPL, Origin, origins_of
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
-from boltbox.detector.weights.torch_file import load_torch_file, refused_unless_valid, shapes
+from boltbox.detector.weights.torch_file import (
+    load_torch_file,
+    not_finite,
+    refused_unless_valid,
+    shapes,
+)
 from boltbox.detector.weights.yolov5 import (
     ALLOWED,
     Weights,
@@ -97,8 +103,17 @@ class Trained:
         self._fill(network)
 
     def _fill(self, network: YOLOv5) -> None:
+        self.refuse_not_finite()
         network.load_state_dict(self.tensors)
         network.origins = self.origins
+
+    def refuse_not_finite(self) -> None:
+        """Raises InputError if a tensor holds NaN or infinity: its network would find nothing."""
+        if name := not_finite(self.tensors):
+            raise InputError(
+                f"{self.path}: {name} is not finite; give a checkpoint from before the training"
+                " diverged"
+            )
 
 
 def is_published(path: str | Path) -> bool:
@@ -151,11 +166,16 @@ def of_checkpoint(path: Path, content: dict[str, Any]) -> Trained:
     """
     with refused_unless_valid(path, DETECTOR):
         known, tensors = content["hyper_parameters"], content["state_dict"]
+        image_size = int(content.get("image_size", 640))
+        if not 1 <= image_size <= MAX_SIDE:
+            raise InputError(
+                f"image_size {image_size} is not within 1 to {MAX_SIDE}; give another file"
+            )
         prefix = "ema." if any(name.startswith("ema.") for name in tensors) else "network."
         return Trained(
             path,
             text_names(known["names"]),
-            int(content.get("image_size", 640)),
+            image_size,
             {name: value for name, value in known.get("network", {}).items() if value is not None},
             {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)},
             origins_of(content),

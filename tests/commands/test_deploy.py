@@ -1,12 +1,16 @@
 """The code of docs/deploy.md, as it stands there, gives what boltbox gives."""
 
 import importlib
+import inspect
+import io
 import math
 import re
+import struct
 from pathlib import Path
 
 import cv2
 import numpy as np
+import PIL.Image
 import pytest
 from fastapi.testclient import TestClient
 from shared import published_file, shared  # noqa: F401 - a fixture
@@ -63,8 +67,32 @@ def test_the_page(page: Path, photo: Path) -> None:
     inside = detector.session.run(None, {"images": images})[0][:, 1:]
     np.testing.assert_allclose(ours, inside, atol=1e-3)
 
-    client = TestClient(importlib.import_module("server").app)
+    server = importlib.import_module("server")
+    client = TestClient(server.app)
+    assert not inspect.iscoroutinefunction(server.detect)  # or it would keep the event loop
     answer = client.post("/detect", content=photo.read_bytes()).json()
     assert [entry["name"] for entry in answer] == [detector.names[int(row[5])] for row in rows]
     np.testing.assert_allclose([entry["box"] for entry in answer], rows[:, :4], atol=1e-3)
-    assert client.post("/detect", content=b"no image").status_code == 400
+    large = io.BytesIO()
+    PIL.Image.new("1", (20_000, 20_000)).save(large, "PNG")
+    assert len(large.getvalue()) < 100_000
+    bodies = {
+        b"": 400,
+        b"no image": 400,
+        bitmap(30_000, 30_000): 413,
+        bitmap(5_000, 5_000): 400,
+        large.getvalue(): 413,
+        photo.read_bytes()[:1000]: 400,
+        bytes(server.MAX_BYTES + 1): 413,
+        photo.read_bytes(): 200,
+    }
+    for body, status in bodies.items():
+        assert client.post("/detect", content=body).status_code == status, body[:60]
+    parts = iter([bytes(server.MAX_BYTES), b"1"])  # without a Content-Length
+    assert client.post("/detect", content=parts).status_code == 413
+
+
+def bitmap(width: int, height: int) -> bytes:
+    """A BMP file that ends after its header of 54 bytes."""
+    sizes = struct.pack("<IIiiHHIIiiII", 54, 40, width, height, 1, 24, 0, 0, 0, 0, 0, 0)
+    return b"BM" + struct.pack("<IHH", 54, 0, 0) + sizes

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import json
+import random
 import re
 import shutil
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ import torch
 import yaml
 from shared import SHARED, shared
 
+import boltbox
 import cli
 from benchmarks.recorded_disk import RecordedDisk
 from boltbox.detector.commands.export.check import check
@@ -26,6 +28,7 @@ from boltbox.detector.commands.export.write import onnx_model
 from boltbox.detector.data.demo import draw_image
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.transforms.letterbox import letterbox
+from boltbox.detector.inference.checksum import write_checksum
 from boltbox.detector.inference.exported import (
     ENDINGS,
     Exported,
@@ -431,12 +434,14 @@ def test_files_that_are_none(
     (tmp_path / "n_openvino").mkdir()
     assert "not an intact file of `export`" in said(tmp_path / "n_openvino")
     damaged = {"stride": "0", "names": "3", "image_size": "[64]", "layout": "9", "origins": '["x"]'}
-    damaged["strides"] = "[16, 0]"
+    damaged |= {"strides": "[16, 0]", "batch": "1000000000"}
     for key, value in damaged.items():
         broken = onnx.load_from_string(content)
         next(entry for entry in broken.metadata_props if entry.key == key).value = value
         onnx.save(broken, path)
+        write_checksum([path])
         assert "not an intact file of `export`" in said(), key
+        assert "checksum" not in said(), key
     del model.metadata_props[:]
     onnx.save(model, path)
     assert "not an intact file of `export`" in said()
@@ -444,6 +449,100 @@ def test_files_that_are_none(
     taken = ["export", "--ckpt_path", str(checkpoint), "--out", str(path)]
     assert "is no export" in error(taken, capsys)
     assert path.read_bytes() == foreign
+
+
+def set_metadata(model: onnx.ModelProto, key: str, value: str) -> None:
+    next(entry for entry in model.metadata_props if entry.key == key).value = value
+
+
+def nan_in_weights(model: onnx.ModelProto) -> None:
+    weights = next(i for i in model.graph.initializer if i.data_type == 1 and len(i.dims) == 4)
+    values = onnx.numpy_helper.to_array(weights).copy()
+    values.flat[0] = np.nan
+    weights.CopyFrom(onnx.numpy_helper.from_array(values, weights.name))
+
+
+def no_such_element(model: onnx.ModelProto) -> None:
+    """The last operator looks for one."""
+    model.graph.node[-1].output[0] = "all"
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([99]), "last"))
+    model.graph.node.append(onnx.helper.make_node("Gather", ["all", "last"], ["output"], axis=2))
+    del model.graph.output[0].type.tensor_type.shape.dim[:]
+
+
+NMS = json.dumps(Suppression(0.25, 0.45, 300, False)._asdict())
+WRONG: dict[str, tuple[list[str], Any, str]] = {
+    "fewer names": ([], {"names": '["a", "b"]'}, "its output"),
+    "more names": ([], {"names": '["a", "b", "c", "d", "e", "f"]'}, "its output"),
+    "an output of another shape": ([], {"nms": NMS}, "its output"),
+    "a class beyond the names": (["--nms", "true"], {"names": '["a", "b"]'}, "its output"),
+    "a size of another input": ([], {"image_size": "[128, 128]"}, "its input"),
+    "an input of any size": ([], {"dynamic": "true", "image_size": "[128, 128]"}, "its runtime"),
+    "a side of 10^6": ([], {"dynamic": "true", "image_size": "[1000000, 1000000]"}, "1000000"),
+    "a weight that is not finite": ([], nan_in_weights, "not finite"),
+    "an operator that fails": ([], no_such_element, "its runtime"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_file_that_does_not_fit_itself(
+    checkpoint: Path, small_data: Path, here: Path, wrong: str, capfd: pytest.CaptureFixture
+) -> None:
+    """With the right checksum: one sentence, and nothing from the runtime beside it."""
+    options, change, told = WRONG[wrong]
+    path = export(checkpoint, here / "n.onnx", "onnx", *options)
+    model = onnx.load(path)
+    if isinstance(change, dict):
+        for key, value in change.items():
+            set_metadata(model, key, value)
+    else:
+        change(model)
+    onnx.save(model, path)
+    write_checksum([path])
+    image = next(small_data.parent.rglob("*.jpg"))
+    line = ["predict", "--ckpt_path", str(path), "--source", str(image), "--run", "out"]
+    message = error(line, capfd)
+    assert str(path) in message
+    assert told in message
+
+
+@pytest.mark.parametrize("format", ENDINGS)
+def test_a_changed_file_is_refused(
+    checkpoint: Path, small_data: Path, here: Path, format: str, capsys: pytest.CaptureFixture
+) -> None:
+    """A flipped bit anywhere, a file that was cut or got longer, a part of another export."""
+    path = export(checkpoint, here / f"n{ENDINGS[format]}", format)
+    image = next(small_data.parent.rglob("*.jpg"))
+    line = ["predict", "--ckpt_path", str(path), "--source", str(image), "--run", "out"]
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    cli.main(line)
+    rng = random.Random(0)
+    for file in files:
+        whole = file.read_bytes()
+        changed = [whole[:-1], whole + b"\0", whole[: len(whole) // 2]]
+        for _ in range(15):
+            flipped = bytearray(whole)
+            flipped[rng.randrange(len(whole))] ^= 1 << rng.randrange(8)
+            changed.append(bytes(flipped))
+        for content in changed:
+            file.write_bytes(content)
+            assert f"{path}: not an intact file of `export`" in error(line, capsys)
+        file.write_bytes(whole)
+    if path.is_dir():
+        half = export(checkpoint, here / "half_openvino", format, "--half", "true")
+        shutil.copy(half / "model.xml", path)
+        assert "not an intact file" in error(line, capsys)
+    else:
+        cli.main(line)  # whole again
+
+
+@pytest.mark.parametrize("format", ["engine", "tflite"])
+def test_formats_of_other_tools(format: str, capsys: pytest.CaptureFixture) -> None:
+    told = error(["export", "--format", format, "--ckpt_path", "nowhere.ckpt"], capsys)
+    assert f"format {format}" in told
+    assert "docs/deploy.md" in told
+    with pytest.raises(InputError, match=r"docs/deploy\.md"):
+        boltbox.export("nowhere.ckpt", format=format)
 
 
 def test_options_that_yolov5_calls_otherwise(capsys: pytest.CaptureFixture) -> None:

@@ -109,7 +109,7 @@ WORDS = {
     "fit --model.optim.optimizer sgd": "model.optim.optimizer is sgd; it must be SGD, Adam, AdamW, Muon, auto or ",
     "fit --data.rect maybe": "data.rect is maybe; it must be true or false",
     "fit --trainer.max_epochs many": "trainer.max_epochs is many; it must be int >=0 or null",
-    "export --format x": "format is x; it must be onnx or openvino",
+    "export --format x": "format x: choose onnx or openvino; for TensorRT",
 }
 
 

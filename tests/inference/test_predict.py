@@ -257,16 +257,16 @@ def test_what_was_found_before_a_signal_is_kept(
     number: int, code: int, checkpoint: Path, here: Path, capsys, monkeypatch
 ) -> None:
     make_video(here / "film.avi", frames=20)
-    look, seen = Predictor.__call__, []
+    look, seen = Predictor.detect, []
 
-    def stopped(self: Predictor, batch: Batch, at_once: int = 16) -> object:
+    def stopped(self: Predictor, batch: Batch, *rest: Any) -> object:
         """A signal in the third batch."""
         seen.append(batch)
         if len(seen) == 3:
             os.kill(os.getpid(), number)
-        return look(self, batch, at_once)
+        return look(self, batch, *rest)
 
-    monkeypatch.setattr(Predictor, "__call__", stopped)
+    monkeypatch.setattr(Predictor, "detect", stopped)
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as leaving:
         predict(checkpoint, "film.avi", "--batch_size", "4", "--json", "true")

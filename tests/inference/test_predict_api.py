@@ -1,5 +1,8 @@
 """The detector as a Python object: the same numbers as the command's."""
 
+import json
+import re
+import sys
 from pathlib import Path
 
 import cv2
@@ -10,6 +13,7 @@ from made_predictions import NAMES, checkpoint_file, pictures_folder, predict  #
 from PIL import Image
 from shared import shared
 
+import cli
 from boltbox.detector.inference.detections import Detections
 from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.system.errors import InputError
@@ -148,6 +152,120 @@ def test_thresholds_of_its_own(
     torch.save(content, "own.ckpt")
     with pytest.raises(InputError, match="conf has 2 numbers, but there are 5 classes"):
         Predictor.load("own.ckpt", device="cpu", thresholds="own")
+
+
+def same(ours: Detections, theirs: Detections) -> None:
+    np.testing.assert_array_equal(ours.xyxy, theirs.xyxy)
+    np.testing.assert_array_equal(ours.confidence, theirs.confidence)
+    np.testing.assert_array_equal(ours.class_id, theirs.class_id)
+
+
+def test_options_of_one_call(checkpoint: Path, pictures: Path) -> None:
+    """A Predictor is called like a function; the next call has its own options again."""
+    file = pictures / "0000.jpg"
+    predictor = Predictor.load(checkpoint, device="cpu", conf=0.0005)
+    before = predictor(file)
+    same(before, predictor.predict(file))
+    changed = {"conf": 0.002, "iou": 0.1, "image_size": 96}
+    other = Predictor.load(checkpoint, device="cpu", **changed)(file)
+    same(predictor(file, **changed), other)
+    same(Detector.load(checkpoint, "cpu").predict(file, **changed), other)
+    same(predictor(file), before)
+    assert len(other) < len(before)
+
+
+def test_thresholds_by_name(checkpoint: Path, pictures: Path) -> None:
+    """The other classes keep the confidence that they have."""
+    file, some = pictures / "0000.jpg", {"star": 0.5, "disc": 0.002}
+    predictor = Predictor.load(checkpoint, device="cpu", conf=0.0005)
+    same(predictor(file, conf=some), predictor(file, conf=[0.002, 0.0005, 0.5, 0.0005, 0.0005]))
+    of_call = predictor(file, conf={"star": 0.9})
+    assert (of_call.class_id != NAMES.index("star")).all()
+    assert len(of_call) > 0
+    loaded = Predictor.load(checkpoint, device="cpu", conf=some)
+    listed = [0.002, 0.25, 0.5, 0.25, 0.25]
+    same(loaded(file), predictor(file, conf=listed))
+    same(loaded(file, conf={"star": 0.1}), predictor(file, conf=[0.002, 0.25, 0.1, 0.25, 0.25]))
+    same(Detector.load(checkpoint, "cpu").predict(file, conf=some), loaded(file))
+    with pytest.raises(InputError, match=r"conf: .*'stra'.*'star'"):
+        predictor(file, conf={"stra": 0.5})
+    with pytest.raises(InputError, match="'stra'"):
+        Detector.load(checkpoint, "cpu").predict(file, conf={"stra": 0.5})
+    with pytest.raises(InputError, match="conf has 2 numbers"):
+        predictor(file, conf=[0.1, 0.2])
+
+
+def test_detections_as_files_and_tables(
+    checkpoint: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predictor = Predictor.load(checkpoint, device="cpu", conf=0.0005, max_det=5)
+    found = predictor(pictures / "0000.jpg")
+    pixels = cv2.imread(str(pictures / "0000.jpg"), cv2.IMREAD_COLOR_RGB)
+    np.testing.assert_array_equal(found.plot(), found.plot(pixels))
+    found.save("drawn.png")
+    np.testing.assert_array_equal(cv2.imread("drawn.png", cv2.IMREAD_COLOR_RGB), found.plot())
+    of_array = predictor(pixels)
+    of_array[:0].save("plain.png", pixels[..., 0])
+    plain = cv2.imread("plain.png", cv2.IMREAD_COLOR_RGB)
+    np.testing.assert_array_equal(plain, np.repeat(pixels[..., :1], 3, 2))
+    with pytest.raises(InputError, match="image"):
+        of_array.plot()
+    for nowhere in ("drawn.nothing", "nowhere/drawn.jpg"):
+        with pytest.raises(InputError, match=nowhere):
+            found.save(nowhere)
+
+    objects = json.loads(found.to_json())
+    np.testing.assert_allclose([each["xyxy"] for each in objects], found.xyxy, atol=1e-3)
+    np.testing.assert_allclose([e["confidence"] for e in objects], found.confidence, atol=1e-5)
+    assert [each["name"] for each in objects] == [NAMES[k] for k in found.class_id]
+    assert [each["class_id"] for each in objects] == found.class_id.tolist()
+    table = found.to_pandas()
+    np.testing.assert_array_equal(table[["x1", "y1", "x2", "y2"]], found.xyxy)
+    np.testing.assert_array_equal(table["confidence"], found.confidence)
+    assert table["name"].tolist() == [NAMES[k] for k in found.class_id]
+    assert len(found[:0].to_pandas()) == len(json.loads(found[:0].to_json())) == 0
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(InputError, match="pip install --upgrade pandas"):
+        found.to_pandas()
+
+
+def test_a_broken_photo(
+    checkpoint: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a folder it is left out and named, as by the command; alone, or in a list whose results
+    have to stay in order, it is an error."""
+    predictor = Predictor.load(checkpoint, device="cpu")
+    whole = predictor.predict(pictures)
+    (pictures / "0001_broken.jpg").write_bytes(b"no image")
+    cut = pictures / "0002_cut.png"  # its header is good
+    Image.open(pictures / "0002.jpg").save(cut)
+    cut.write_bytes(cut.read_bytes()[:2000])
+    capsys.readouterr()
+    found = predictor.predict(pictures)
+    assert [each.path for each in found] == [each.path for each in whole]
+    said = capsys.readouterr().out
+    assert "0001_broken.jpg" in said
+    assert "0002_cut.png" in said
+    for wrong in (pictures / "0001_broken.jpg", sorted(pictures.iterdir())):
+        with pytest.raises(InputError, match="0001_broken"):
+            predictor.predict(wrong)
+    with pytest.raises(InputError, match="none of its images"):
+        predictor.predict(str(pictures / "000[12]_*"))
+
+
+def test_the_page(checkpoint: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code of docs/predict.md."""
+    page = (Path(cli.__file__).parent / "docs/predict.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    replaced = {"runs/fit-1/checkpoints/best.ckpt": str(checkpoint), '"cat"': '"star"'}
+    for old, new in replaced.items():
+        assert code.count(old) == 1
+        code = code.replace(old, new)
+    pictures.rename("photos")
+    file = Path("photos/0000.jpg").rename("a.jpg")
+    array = cv2.imread(str(file), cv2.IMREAD_COLOR_RGB)
+    exec(code, {"array": array, "pil_image": Image.open(file)})
+    assert Path("drawn.jpg").is_file()
 
 
 def test_supervision_takes_them(checkpoint: Path, pictures: Path) -> None:

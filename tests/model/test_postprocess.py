@@ -325,7 +325,7 @@ def test_rounded_nms_is_an_option_of_the_model(monkeypatch: pytest.MonkeyPatch) 
             literal=option,
         ).eval()
         monkeypatch.setattr(Predictor, "_look", lambda self, images: (rows, None))
-        (found,), _ = detector.make_predictor(**VALIDATION)(batch)
+        (found,), _ = detector.make_predictor(**VALIDATION).detect(batch)
         assert found[:, 4].tolist() == wanted.scores.tolist()
         by_api = detector.predict(sample.image, conf=0.001, iou=0.6, max_det=300)
         assert isinstance(by_api, Detections)

@@ -53,7 +53,7 @@ def check(exported: Exported, decoded: Decoded, images: Sequence[np.ndarray]) ->
     differ.
 
     Raises:
-        InputError: they differ more than its precision explains.
+        InputError: they differ more than its precision explains, or are not finite.
     """
     precision = exported.metadata.precision
     limit, inside = TOLERANCES[precision], exported.metadata.nms
@@ -61,12 +61,16 @@ def check(exported: Exported, decoded: Decoded, images: Sequence[np.ndarray]) ->
     pixels, score = 0.0, TIE
     wanted = found = 0
     for batch in batches(images, exported.metadata):
-        rows = exported(batch), torch.cat([decoded(image) for image in batch.split(1)])
+        right_rows = torch.cat([decoded(image) for image in batch.split(1)])
+        if not right_rows.isfinite().all():
+            raise InputError("no file is written: the network's output is not finite")
+        rows = exported(batch)
         if not inside:  # a network that has learned little has many scores of 1
-            scores, right_scores = (each[..., 4:] for each in rows)
+            scores, right_scores = rows[..., 4:], right_rows[..., 4:]
             tied = (scores - right_scores).abs() < TIE
             scores[tied] = right_scores[tied]
-        theirs, ours = (nms(each, conf, iou, max_det, False, agnostic) for each in rows)
+        theirs = nms(rows, conf, iou, max_det, False, agnostic)
+        ours = nms(right_rows, conf, iou, max_det, False, agnostic)
         for got, right in zip(theirs, ours, strict=True):
             i, k = _matched(got, right, limit.overlap)
             wanted, found = wanted + len(right.scores), found + len(k)

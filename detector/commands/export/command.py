@@ -1,8 +1,8 @@
 """`python cli.py export`: a trained network as a file for other runtimes."""
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -27,13 +27,12 @@ from boltbox.detector.system.ranges import ClosedUnitInterval, PositiveInt
 from boltbox.detector.system.rank_zero import program, rank_zero_print
 from boltbox.detector.system.trusted import trusting
 
-Format = Literal["onnx", "openvino"]
 COMPARED = 8  # images of a data set
 
 
 def export(
     ckpt_path: str | None = None,
-    format: Format = "onnx",
+    format: str = "onnx",
     out: str | None = None,
     image_size: PositiveInt | tuple[PositiveInt, PositiveInt] | None = None,
     batch: PositiveInt = 1,
@@ -60,7 +59,7 @@ def export(
     Args:
         ckpt_path: last, best (both of the most recent fit, or of --run), a run folder (its best), a
             checkpoint, or YOLOv5's published weights (.pt); default: best.
-        format: onnx or openvino.
+        format: onnx or openvino; for TensorRT, LiteRT, NCNN, CoreML see docs/deploy.md.
         out: File to write (openvino: folder); default: beside the checkpoint.
         image_size: Pixels, or [HEIGHT,WIDTH]; default: that of the training. Of a dynamic file
             only what int8 and the check use.
@@ -86,6 +85,11 @@ def export(
         InputError: what is asked for does not go together, a package is missing, or the file's
             detections are not PyTorch's.
     """
+    if format not in ENDINGS:
+        raise InputError(
+            f"format {format}: choose {' or '.join(ENDINGS)}; for TensorRT, LiteRT, NCNN, CoreML"
+            " see docs/deploy.md"
+        )
     if half and int8:
         raise InputError("half and int8 exclude each other: give one")
     home = Path(run) if run else None
@@ -135,7 +139,8 @@ def export(
     with tempfile.TemporaryDirectory(prefix=".export-", dir=target.parent) as folder:
         made = Path(folder, f"made{ENDINGS[format]}")
         write(graph, metadata, format, made, opset, files if int8 else [])
-        rank_zero_print(check(load_exported(made), decoded, images))
+        exported = replace(load_exported(made), path=target)
+        rank_zero_print(check(exported, decoded, images))
         _place(made, target)
     shape = "any size" if dynamic else "x".join(map(str, (batch, 3, *metadata.image_size)))
     rows = "image, x1, y1, x2, y2, score, class" if nms else "cx, cy, w, h, objectness, classes"

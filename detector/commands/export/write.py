@@ -15,7 +15,8 @@ from torch import nn
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.transforms.letterbox import letterbox
-from boltbox.detector.inference.exported import INPUT, OUTPUT, Metadata
+from boltbox.detector.inference.checksum import write_checksum
+from boltbox.detector.inference.exported import INPUT, OUTPUT, Metadata, files_of
 from boltbox.detector.system.errors import InputError, need
 
 
@@ -50,11 +51,13 @@ def write(
     """
     with quiet():
         model, plain = onnx_model(graph, metadata, opset), path.with_name("plain.onnx")
-        _save_onnx(model, metadata, plain)
+        _save_onnx(model, plain)
         if format == "onnx":
             if calibration:
-                _save_onnx(_quantised_onnx(plain, metadata, calibration), metadata, plain)
-            plain.rename(path)
+                model = _quantised_onnx(plain, metadata, calibration)
+            need("onnx").helper.set_model_props(model, metadata.to_strings())
+            _save_onnx(model, path)
+            write_checksum(files_of(path))
             return
         openvino = need("openvino")
         converted = openvino.Core().read_model(plain)
@@ -72,6 +75,7 @@ def write(
         # float16 halves the weights on disk, which OpenVINO widens when it computes
         halves = metadata.precision == "float16"
         openvino.save_model(converted, path / "model.xml", compress_to_fp16=halves)
+        write_checksum(files_of(path))
 
 
 def onnx_model(graph: nn.Module, metadata: Metadata, opset: int | None) -> Any:
@@ -100,13 +104,11 @@ def onnx_model(graph: nn.Module, metadata: Metadata, opset: int | None) -> Any:
         ).model_proto
 
 
-def _save_onnx(model: Any, metadata: Metadata, path: Path) -> None:
-    """With our metadata, and without torch's: those name files of this machine."""
-    onnx = need("onnx")
+def _save_onnx(model: Any, path: Path) -> None:
+    """Without torch's metadata: those name files of this machine."""
     for node in model.graph.node:
         del node.metadata_props[:]
-    onnx.helper.set_model_props(model, metadata.to_strings())
-    onnx.save(model, path)
+    need("onnx").save(model, path)
 
 
 def _quantised_onnx(plain: Path, metadata: Metadata, calibration: Sequence[str]) -> Any:

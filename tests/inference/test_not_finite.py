@@ -1,0 +1,117 @@
+"""Networks whose output is not finite, and checkpoints with an impossible size: one sentence at
+every door, not an empty result."""
+
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+import yaml
+from made_predictions import checkpoint_file, pictures_folder  # noqa: F401
+
+import cli
+from boltbox.detector.inference.predictor import Predictor
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.training.module import Detector
+
+WEIGHT = "backbone.stem.conv.weight"
+DOORS = {
+    "predict": "predict --ckpt_path bad.ckpt --source pictures --run out --device cpu --workers 0",
+    "ensemble": "predict --ckpt_path good.ckpt --ensemble [bad.ckpt] --source pictures --run out"
+    " --device cpu --workers 0",
+    "validate": "validate --ckpt_path bad.ckpt",
+    "validate ensemble": "validate --ckpt_path good.ckpt --ensemble [bad.ckpt]",
+    "test": "test --ckpt_path bad.ckpt",
+    "export": "export --ckpt_path bad.ckpt",
+}
+
+
+def bad_checkpoint(checkpoint: Path, **changed: Any) -> None:
+    """good.ckpt and bad.ckpt in the working folder."""
+    content = torch.load(checkpoint, weights_only=True)
+    torch.save(content, "good.ckpt")
+    factor = changed.pop("factor", 1.0)
+    for name, tensor in content["state_dict"].items():
+        if name.startswith("ema.backbone") and tensor.ndim == 4:
+            tensor *= factor
+    torch.save({**content, **changed}, "bad.ckpt")
+
+
+def refused(line: str, data: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    words = line.split()
+    if words[0] in ("validate", "test"):
+        names = yaml.safe_load(data.read_text())["names"]
+        images = str(data.parent / "images/val")
+        own = {"train": images, "val": images, "test": images, "names": names}
+        Path("data.yaml").write_text(yaml.safe_dump(own))
+        words += ["--data.dataset", "data.yaml", "--data.workers", "0", "--run", "out"]
+        words += ["--trainer.accelerator", "cpu", "--data.image_size", "64"]
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as leaving:
+        cli.main(words)
+    assert leaving.value.code == 2
+    told = capsys.readouterr().err.splitlines()
+    return next(text for text in told if text.startswith("error: "))
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_weights_that_are_not_finite(
+    door: str,
+    checkpoint: Path,
+    pictures: Path,
+    small_data: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bad_checkpoint(checkpoint, factor=float("nan"))
+    told = refused(DOORS[door], small_data, capsys)
+    assert "bad.ckpt: " in told
+    assert WEIGHT in told
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_an_output_that_is_not_finite(
+    door: str,
+    checkpoint: Path,
+    pictures: Path,
+    small_data: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Of weights that are."""
+    bad_checkpoint(checkpoint, factor=1e30)
+    assert "output" in refused(DOORS[door], small_data, capsys)
+
+
+def test_in_python(checkpoint: Path, pictures: Path) -> None:
+    """A Detector whose weights became NaN in memory too."""
+    bad_checkpoint(checkpoint, factor=float("nan"))
+    for load in (Predictor.load, Detector.load):
+        with pytest.raises(InputError, match=f"bad.ckpt: .*{WEIGHT}"):
+            load("bad.ckpt", device="cpu")
+    detector, image = Detector.load("good.ckpt", "cpu"), pictures / "0000.jpg"
+    predictor = detector.make_predictor()
+    with torch.no_grad():
+        detector.network.backbone.stem.conv.weight.fill_(float("nan"))
+    with pytest.raises(InputError, match=WEIGHT):
+        detector.predict(image)
+    assert predictor.predict(image) is not None  # it has a copy of the weights
+    images = torch.rand(2, 3, 64, 64)
+    trainer = L.Trainer(accelerator="cpu", logger=False, enable_progress_bar=False)
+    with pytest.raises(InputError, match=WEIGHT):
+        trainer.predict(detector, torch.utils.data.DataLoader(images, batch_size=2))
+
+
+@pytest.mark.parametrize("size", [10**7, -64])
+@pytest.mark.parametrize("door", ["predict", "validate", "export"])
+def test_an_impossible_image_size(
+    size: int,
+    door: str,
+    checkpoint: Path,
+    pictures: Path,
+    small_data: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bad_checkpoint(checkpoint, image_size=size)
+    told = refused(DOORS[door], small_data, capsys)
+    assert "bad.ckpt: " in told
+    assert str(size) in told
