@@ -78,6 +78,11 @@ def split_options(words: Sequence[str]) -> list[list[str]]:
     return parts
 
 
+def joined(option: str, values: Sequence[str]) -> list[str]:
+    """An option and its values as words, see `split_options`."""
+    return [f"{option}={values[0]}"] if len(values) == 1 else [option, *values]
+
+
 class CommandLine:
     """A command and its options.
 
@@ -114,7 +119,7 @@ class CommandLine:
                 values = values or ([] if option in WITHOUT_VALUE else ["true"])
                 self.options[name] = values[0] if len(values) == 1 else values
                 self.files.pop(name, None)
-            self.words += [f"{option}={values[0]}"] if len(values) == 1 else [option, *values]
+            self.words += joined(option, values)
         logger = self.options.get("trainer.logger", self.options.get("trainer.logger.class_path"))
         has_folder = any(name.endswith(".save_dir") for name in self.options)
         if str(logger).endswith(WITH_FOLDER) and not has_folder:
@@ -165,7 +170,8 @@ class CommandLine:
         if unknown or command != self.command:
             line = translated(split_options(self.typed), command, known, unknown)
             what = [f"--{name}" for name in unknown] or [self.command]
-            raise InputError(f"{', '.join(what)}: not a word of boltbox; {line}")
+            more = f" and {len(what) - 5} more" if len(what) > 5 else ""
+            raise InputError(f"{', '.join(what[:5])}{more}: not a word of boltbox; {line}")
 
 
 def is_known(name: str, known: Collection[str]) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Literal, NoReturn, Union, get_args, get_origin
 
 from jsonargparse import ArgumentParser, set_parsing_settings
 
+from boltbox.detector.commands.command_line import joined, split_options
 from boltbox.detector.system.errors import InputError, nearest
 from boltbox.detector.system.ranges import (
     NonNegativeFloat,
@@ -55,6 +56,19 @@ class Parser(ArgumentParser):
     """files: the file that an option stands in, of those that were not typed."""
 
     files: Mapping[str, str] = {}
+
+    def parse_args(self, args: Sequence[str], *others: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+        """The words after an option that takes a list are its items: `--classes 0 2`."""
+        lists: set[str] = set()
+        for action in self._actions:
+            if takes_only_lists(getattr(action, "_typehint", None)):
+                lists.update(action.option_strings)
+        words: list[str] = []
+        for option, *values in split_options(args):
+            if option in lists and values and not values[0].startswith(("[", "null")):
+                values = [f"[{','.join(values)}]"]
+            words += joined(option, values)
+        return super().parse_args(words, *others, **kwargs)
 
     def error(self, message: str, *args: Any, **kwargs: Any) -> NoReturn:
         """Raises InputError: what is wrong with which option, where it stands, and the nearest
@@ -105,6 +119,16 @@ class Parser(ArgumentParser):
         for group in self._action_groups:
             if all(action.help == argparse.SUPPRESS for action in group._group_actions):
                 group.title = group.description = None
+
+
+def takes_only_lists(kind: Any) -> bool:
+    """Whether all values of a type, but null, are lists.
+
+    >>> takes_only_lists(list[int] | None), takes_only_lists(int | list[int])
+    (True, False)
+    """
+    parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    return {get_origin(part) for part in parts if part is not type(None)} == {list}
 
 
 def allowed(kind: Any) -> str:
