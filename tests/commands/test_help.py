@@ -109,7 +109,7 @@ WORDS = {
     "fit --trainer.callbacks LearningRateMonitor --trainer.callbacks.wrong 3": "there is no option 'wrong'",
     "fit --data.image_size": "data.image_size is true; it must be int >0",
     "fit --trainer.precision fp16": "trainer.precision is fp16; it must be ",
-    "predict --source x --classes {a,b}": 'it must be a list like "[a,b]" or null',
+    "fit --model.network.levels five": 'model.network.levels is [five]; it must be a list like "[a,b]" or null',
     "fit --model.optim.optimizer sgd": "model.optim.optimizer is sgd; it must be SGD, Adam, AdamW, Muon, auto or ",
     "fit --data.rect maybe": "data.rect is maybe; it must be true or false",
     "fit --trainer.max_epochs many": "trainer.max_epochs is many; it must be int >=0 or null",
