@@ -38,6 +38,7 @@ OFTEN_USED = {  # options that the short help shows
     *("trainer.logger", "checkpoints.save_period"),
     *("evolve.generations", "evolve.population", "evolve.space", "evolve.workers"),
 }
+LIGHTNINGS_DEFAULT = re.compile(r"\s*Default: ``.*?``\.?")
 KEY = re.compile(r'Parser key "([\w.]+)"')
 VALUE = re.compile(r".*(?:Given value|Got value): (.*)")
 DENIED = re.compile(r"Importing '([\w.]+)' is not allowed")
@@ -97,12 +98,20 @@ class Parser(ArgumentParser):
         file = next(files, "") if option else ""
         raise InputError(f"{file}: {sentence}" if file else sentence)
 
-    def finish(self) -> None:
-        """Name the groups in the help, and set the types of the Trainer's numbers: of a float or an
-        int, 1 is the int, which is one batch and not all."""
+    def finish(self, hidden: Collection[str]) -> None:
+        """Prepare the help: groups by name, the command's own first, without the hidden options
+        and without Lightning's defaults, which the recipe may replace. Set the types of the Trainer's
+        numbers: of a float or an int, 1 is the int, which is one batch and not all."""
         for key, group in (self.groups or {}).items():
             group.title = key
+        own = self._action_groups.pop()
+        own.title = "options of this command"
+        self._action_groups.insert(0, own)
         for action in self._actions:
+            if action.dest in hidden:
+                action.help = argparse.SUPPRESS
+            elif action.help:
+                action.help = LIGHTNINGS_DEFAULT.sub("", action.help)
             given = getattr(action, "_typehint", None)
             kind = int | float | None if given == int | float | None else given
             kind = BOUNDED.get(action.dest, kind)
