@@ -10,6 +10,7 @@ from os.path import isfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from boltbox.detector.commands.paths import check_paths
 from boltbox.detector.commands.yolov5_line import (
     COMMAND_WORDS,
     KEYS,
@@ -19,7 +20,7 @@ from boltbox.detector.commands.yolov5_line import (
 )
 from boltbox.detector.system.configuration import flatten
 from boltbox.detector.system.errors import InputError, nearest
-from boltbox.detector.system.rank_zero import program
+from boltbox.detector.system.rank_zero import is_first_process, program
 from boltbox.detector.system.text_file import parse_yaml, read_text
 
 CONFIGS = Path(__file__).parents[2] / "configs"  # wherever boltbox is installed
@@ -143,7 +144,7 @@ class CommandLine:
 
     def check(self, commands: Mapping[str, Command]) -> None:
         """Raises InputError for a command or an option that does not exist, with the nearest name
-        or, of YOLOv5's words, the whole line in ours."""
+        or, of YOLOv5's words, the whole line in ours; and for a path that leads nowhere."""
         command = COMMAND_WORDS.get(self.command, self.command)
         if command not in commands:
             wrong = f"there is no command '{command}'" if command else "a command is missing"
@@ -172,6 +173,9 @@ class CommandLine:
             what = [f"--{name}" for name in unknown] or [self.command]
             more = f" and {len(what) - 5} more" if len(what) > 5 else ""
             raise InputError(f"{', '.join(what[:5])}{more}: not a word of boltbox; {line}")
+        reads_files = not set(WITHOUT_VALUE) & set(self.typed) and not self.data_class
+        if reads_files and is_first_process():  # another machine may lack what it does not read
+            check_paths(self.options)
 
 
 def is_known(name: str, known: Collection[str]) -> bool:

@@ -69,7 +69,7 @@ def main(args: Sequence[str] | None = None) -> None:
     Raises:
         SystemExit: with code 2 and one sentence on standard error, printed by one of all processes,
             after what the user can put right: InputError, Lightning's MisconfigurationException,
-            errors of the system (a wrong path, a full disk); without a command, with the help there.
+            errors of the system (a wrong path, a full disk); without a command, with the help.
     """
     with contextlib.suppress(AttributeError):  # something else in place of a text file
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

@@ -100,8 +100,8 @@ class Parser(ArgumentParser):
 
     def finish(self, hidden: Collection[str]) -> None:
         """Prepare the help: groups by name, the command's own first, without the hidden options
-        and without Lightning's defaults, which the recipe may replace. Set the types of the Trainer's
-        numbers: of a float or an int, 1 is the int, which is one batch and not all."""
+        and without Lightning's defaults, which the recipe may replace. Set the types of the
+        Trainer's numbers: of a float or an int, 1 is the int, which is one batch and not all."""
         for key, group in (self.groups or {}).items():
             group.title = key
         own = self._action_groups.pop()

@@ -103,19 +103,42 @@ def test_ours_in_place_of_yolov5s_words_exist(command: str) -> None:
         assert all((ROOT / file).is_file() for file in shipped)
 
 
+TYPOS = ("fti", "export --nsm", "fit --img 3", "fit --model.lr 1")
+NOWHERE = {
+    "fit --data.dataset nowhere.yaml": "nowhere.yaml: no such file",
+    "fit --config nowhere.yaml": "--config nowhere.yaml: no such file",
+    "fit --ckpt_path nowhere.ckpt": "ckpt_path nowhere.ckpt: no such file",
+    "export --ckpt_path nowhere/best.ckpt": "ckpt_path nowhere/best.ckpt: no such file",
+    "predict --source nowhere.jpg": "source nowhere.jpg: no image",
+    "fit --model.start.weights nowhere.pt": "nowhere.pt: no such weights file",
+    "fit --model.start.weights yolov8n.pt": "yolov8n.pt does not fit",
+    "test --ckpt_path yolo11n.pt": "yolo11n.pt does not fit",
+}
+
+
 def test_nothing_slow_is_imported_for_it() -> None:
-    """For the list of commands, and for typos."""
+    """For the list of commands, for typos, and for paths that lead nowhere."""
     check = "import sys, cli, contextlib\n"
-    check += (
-        "for line in ('--help', 'fti', 'export --nsm', 'fit --img 3', 'fit --model.lr 1', ''):\n"
-    )
+    check += f"for line in {['--help', '', *TYPOS, *NOWHERE]}:\n"
     check += " with contextlib.suppress(SystemExit): cli.main(line.split())\n"
     check += "assert not {'torch', 'lightning', 'numpy', 'cv2', 'optuna', 'jsonargparse'} & sys.modules.keys()\n"
     done = subprocess.run(
         [sys.executable, "-c", check], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("error: ") == 4
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == len(TYPOS) + len(NOWHERE)
+    for error, told in zip(errors[len(TYPOS) :], NOWHERE.values(), strict=True):
+        assert told in error
+
+
+def test_what_need_not_be_there(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is resumed is not started from weights; for the help nothing is read."""
+    line = "fit --ckpt_path auto --model.start.weights gone.pt --data.dataset demo --print_config"
+    told(line, capsys)
+    told("fit --data.dataset nowhere --help", capsys)
+    error = told("predict --ckpt_path best --source *.jpg", capsys, code=2)
+    assert "source *.jpg: no image" in error
 
 
 WORDS = {
@@ -185,11 +208,12 @@ OUT_OF_RANGE = {
 
 
 def test_ranges(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Before anything starts, typed or in a file: the data set need not be there."""
+    """Before anything is read, typed or in a file."""
+    (here / "empty.yaml").touch()
     for option, (value, allowed) in OUT_OF_RANGE.items():
-        error = told(f"fit --data.dataset nowhere.yaml --{option} {value}", capsys, code=2)
+        error = told(f"fit --data.dataset empty.yaml --{option} {value}", capsys, code=2)
         assert error == f"error: {option} is {value}; it must be {allowed}\n"
-    (here / "options.yaml").write_text("data: {dataset: nowhere.yaml, batch_size: 0}\n")
+    (here / "options.yaml").write_text("data: {dataset: empty.yaml, batch_size: 0}\n")
     error = told("fit --config options.yaml", capsys, code=2)
     assert error == "error: options.yaml: data.batch_size is 0; it must be int >0 or auto\n"
 
