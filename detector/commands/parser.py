@@ -104,9 +104,9 @@ class Parser(ArgumentParser):
         Trainer's numbers: of a float or an int, 1 is the int, which is one batch and not all."""
         for key, group in (self.groups or {}).items():
             group.title = key
-        own = self._action_groups.pop()
-        own.title = "options of this command"
-        self._action_groups.insert(0, own)
+        groups = list(self._action_groups)
+        groups[-1].title = "options of this command"
+        self._action_groups = groups[-1:] + groups[:-1]
         for action in self._actions:
             if action.dest in hidden:
                 action.help = argparse.SUPPRESS
