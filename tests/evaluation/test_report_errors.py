@@ -187,7 +187,7 @@ def test_galleries() -> None:
     assert greatest(wrong, SCENE.score, SCENE.image, 4) == [6, 1, 2, 3]
     assert greatest(
         np.array([False, True, True, True]), SCENE.label_area, SCENE.label_image, 2
-    ) == [1]
+    ) == [1, 2]
 
 
 def test_confusion_counts_images_where_nothing_matches() -> None:
