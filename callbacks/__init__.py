@@ -1,5 +1,5 @@
-"""Callbacks of the recipe: they read the Trainer's state, call a pure function of `detector`, write
-the result."""
+"""Callbacks of the recipe: each does one thing of a training at the hooks of Lightning, with the
+functions of `detector`."""
 
 from boltbox.callbacks.configuration import (
     EMA,

@@ -25,6 +25,16 @@ class Progress(TQDMProgressBar):
         if not sys.stdout.isatty() and not type(sys.stdout).__module__.startswith("ipykernel"):
             self.disable()
 
+    def init_validation_tqdm(self) -> Any:
+        bar = super().init_validation_tqdm()
+        bar.leave = False  # the table of metrics and the report stand above where it was
+        return bar
+
+    def init_test_tqdm(self) -> Any:
+        bar = super().init_test_tqdm()
+        bar.leave = False
+        return bar
+
     def on_train_start(self, trainer: L.Trainer, *_: Any) -> None:
         """A run that is resumed within an epoch does not get to on_train_epoch_start."""
         super().on_train_start(trainer)

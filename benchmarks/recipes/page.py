@@ -133,6 +133,6 @@ def _curves(study: Study, name: str) -> str:
                     recipe: [(row[column], row[2]) for row in curve.tolist()]
                     for recipe, curve in curves.items()
                 }
-                add_lines(axis, label, lines)
+                add_lines(axis, label, lines, legend=len(lines) > 1)
                 axis.set_title("COCO's AP on val, mean over seeds", fontsize=11)
         return base64.b64encode(path.read_bytes()).decode()

@@ -10,6 +10,7 @@ from os.path import isfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from boltbox.detector.commands.paths import check_paths
 from boltbox.detector.commands.yolov5_line import (
     COMMAND_WORDS,
     KEYS,
@@ -19,7 +20,7 @@ from boltbox.detector.commands.yolov5_line import (
 )
 from boltbox.detector.system.configuration import flatten
 from boltbox.detector.system.errors import InputError, nearest
-from boltbox.detector.system.rank_zero import program
+from boltbox.detector.system.rank_zero import is_first_process, program
 from boltbox.detector.system.text_file import parse_yaml, read_text
 
 CONFIGS = Path(__file__).parents[2] / "configs"  # wherever boltbox is installed
@@ -78,6 +79,11 @@ def split_options(words: Sequence[str]) -> list[list[str]]:
     return parts
 
 
+def joined(option: str, values: Sequence[str]) -> list[str]:
+    """An option and its values as words, see `split_options`."""
+    return [f"{option}={values[0]}"] if len(values) == 1 else [option, *values]
+
+
 class CommandLine:
     """A command and its options.
 
@@ -114,7 +120,7 @@ class CommandLine:
                 values = values or ([] if option in WITHOUT_VALUE else ["true"])
                 self.options[name] = values[0] if len(values) == 1 else values
                 self.files.pop(name, None)
-            self.words += [f"{option}={values[0]}"] if len(values) == 1 else [option, *values]
+            self.words += joined(option, values)
         logger = self.options.get("trainer.logger", self.options.get("trainer.logger.class_path"))
         has_folder = any(name.endswith(".save_dir") for name in self.options)
         if str(logger).endswith(WITH_FOLDER) and not has_folder:
@@ -138,7 +144,7 @@ class CommandLine:
 
     def check(self, commands: Mapping[str, Command]) -> None:
         """Raises InputError for a command or an option that does not exist, with the nearest name
-        or, of YOLOv5's words, the whole line in ours."""
+        or, of YOLOv5's words, the whole line in ours; and for a path that leads nowhere."""
         command = COMMAND_WORDS.get(self.command, self.command)
         if command not in commands:
             wrong = f"there is no command '{command}'" if command else "a command is missing"
@@ -165,7 +171,11 @@ class CommandLine:
         if unknown or command != self.command:
             line = translated(split_options(self.typed), command, known, unknown)
             what = [f"--{name}" for name in unknown] or [self.command]
-            raise InputError(f"{', '.join(what)}: not a word of boltbox; {line}")
+            more = f" and {len(what) - 5} more" if len(what) > 5 else ""
+            raise InputError(f"{', '.join(what[:5])}{more}: not a word of boltbox; {line}")
+        reads_files = not set(WITHOUT_VALUE) & set(self.typed) and not self.data_class
+        if reads_files and is_first_process():  # another machine may lack what it does not read
+            check_paths(self.options)
 
 
 def is_known(name: str, known: Collection[str]) -> bool:

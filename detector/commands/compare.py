@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from boltbox.detector.checkpoint.runs import claim, new_run, path_from, start_of
@@ -11,12 +11,13 @@ from boltbox.detector.report.charts import draw_panels, loss_names, points
 from boltbox.detector.report.folder import RunFiles
 from boltbox.detector.report.html import Section, write_page
 from boltbox.detector.report.table import aligned, number
-from boltbox.detector.system.configuration import differences
+from boltbox.detector.system.configuration import differences, flatten
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.file_names import common_folder, inside
 from boltbox.detector.system.rank_zero import rank_zero_print
 
 METRICS = ("fitness", "mAP50-95", "mAP50", "P", "R", "coco/AP")
+EVERYWHERE = ("data.", "model.", "trainer.precision")  # options that all commands use
 # of metrics.csv, with a panel each; the losses come after
 COLUMNS = ("val/mAP50-95", "val/mAP50", "val/P", "val/R", "lr/weight")
 
@@ -35,7 +36,7 @@ def compare(runs: list[str], run: Path | None = None) -> None:
     files.sort(key=lambda r: -float(r.metrics.get("fitness", -1)))
     folder = common_folder([str(r.path) for r in files])
     found = {inside(str(r.path), folder): r for r in files}
-    changed = differences([r.config for r in found.values()])
+    changed = _given(list(found.values()))
     options = [["option", *found], *([name, *map(str, row)] for name, row in changed.items())]
     evaluated = {_evaluated(r) for r in found.values() if r.metrics}
     warning = "warning: not evaluated on the same images; these metrics are not comparable"
@@ -59,6 +60,22 @@ def compare(runs: list[str], run: Path | None = None) -> None:
         sections.append(Section("Curves", pictures=[picture]))
     write_page(page, f"Comparison: {', '.join(found)}", sections)
     rank_zero_print(f"page: {page}")
+
+
+def _given(runs: Sequence[RunFiles]) -> dict[str, list[object]]:
+    """By name the values of the options that differ, of those that somebody gave for one of the
+    runs. What only a training uses is not compared with a validation."""
+    given: set[str] = set()
+    for run in runs:
+        given.update(run.changed or flatten(run.config))
+    rows: dict[str, list[object]] = {}
+    for name, values in differences([run.config for run in runs]).items():
+        compared = values
+        if "." in name and not name.startswith(EVERYWHERE):
+            compared = [v for v, run in zip(values, runs, strict=True) if not run.is_validation]
+        if name in given and any(value != compared[0] for value in compared):
+            rows[name] = values
+    return rows
 
 
 def _evaluated(run: RunFiles) -> tuple[object, ...]:

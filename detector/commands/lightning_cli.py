@@ -59,6 +59,7 @@ from boltbox.detector.system.trusted import (
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.trainer import Trainer
 from boltbox.detector.training.trainer_options import (
+    ONLY,
     TRAINER_OPTIONS,
     adapt_trainer,
     as_list,
@@ -132,7 +133,7 @@ class DetectorCLI(LightningCLI):
         for group, kind in CALLBACKS.items():
             parser.add_lightning_class_args(kind, group)
         parser.add_function_arguments(self.function, skip=OBJECTS)
-        parser.finish()
+        parser.finish([f"trainer.{name}" for name in ONLY])
         if not self.line.data_class:
             parser.link_arguments("seed_everything", "data.seed")
         parser.link_arguments("data.names", "model.names", apply_on="instantiate")

@@ -70,19 +70,22 @@ def main(args: Sequence[str] | None = None) -> None:
     Raises:
         SystemExit: with code 2 and one sentence on standard error, printed by one of all processes,
             after what the user can put right: InputError, Lightning's MisconfigurationException,
-            errors of the system (a wrong path, a full disk).
+            errors of the system (a wrong path, a full disk); without a command, with the help.
     """
     die_with_parent()  # before the imports that take seconds
     with contextlib.suppress(AttributeError):  # something else in place of a text file
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     words = list(sys.argv[1:] if args is None else args)
-    if words and words[0] in ("-h", "--help"):
-        print(f"usage: {program()} COMMAND [options]\n")
-        print("Train, evaluate and use a YOLOv5 detector.\n")
-        print(*(f"  {name:<11} {command.help}" for name, command in COMMANDS.items()), sep="\n")
-        print("\nCOMMAND --help shows the common options, COMMAND --help all shows every option.")
-        raise SystemExit(0)
-    if words == ["--version"]:
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
+    if not words or words[0] in ("-h", "--help"):
+        lines = [f"usage: {program()} COMMAND [options]", ""]
+        lines += ["Train, evaluate and use a YOLOv5 detector.", ""]
+        lines += [f"  {name:<11} {command.help}" for name, command in COMMANDS.items()]
+        lines += ["", "COMMAND --help shows the common options, COMMAND --help all every option."]
+        print("\n".join(lines), file=sys.stdout if words else sys.stderr)
+        raise SystemExit(0 if words else 2)
+    if words in (["--version"], ["version"]):
         print(f"boltbox {version('boltbox')}")
         return
     try:

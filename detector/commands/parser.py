@@ -9,6 +9,7 @@ from typing import Any, Literal, NoReturn, Union, get_args, get_origin
 
 from jsonargparse import ArgumentParser, set_parsing_settings
 
+from boltbox.detector.commands.command_line import joined, split_options
 from boltbox.detector.system.errors import InputError, nearest
 from boltbox.detector.system.ranges import (
     NonNegativeFloat,
@@ -37,6 +38,7 @@ OFTEN_USED = {  # options that the short help shows
     *("trainer.logger", "checkpoints.save_period"),
     *("evolve.generations", "evolve.population", "evolve.space", "evolve.workers"),
 }
+LIGHTNINGS_DEFAULT = re.compile(r"\s*Default: ``.*?``\.?")
 KEY = re.compile(r'Parser key "([\w.]+)"')
 VALUE = re.compile(r".*(?:Given value|Got value): (.*)")
 DENIED = re.compile(r"Importing '([\w.]+)' is not allowed")
@@ -55,6 +57,19 @@ class Parser(ArgumentParser):
     """files: the file that an option stands in, of those that were not typed."""
 
     files: Mapping[str, str] = {}
+
+    def parse_args(self, args: Sequence[str], *others: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+        """The words after an option that takes a list are its items: `--classes 0 2`."""
+        lists: set[str] = set()
+        for action in self._actions:
+            if takes_only_lists(getattr(action, "_typehint", None)):
+                lists.update(action.option_strings)
+        words: list[str] = []
+        for option, *values in split_options(args):
+            if option in lists and values and not values[0].startswith(("[", "null")):
+                values = [f"[{','.join(values)}]"]
+            words += joined(option, values)
+        return super().parse_args(words, *others, **kwargs)
 
     def error(self, message: str, *args: Any, **kwargs: Any) -> NoReturn:
         """Raises InputError: what is wrong with which option, where it stands, and the nearest
@@ -83,12 +98,20 @@ class Parser(ArgumentParser):
         file = next(files, "") if option else ""
         raise InputError(f"{file}: {sentence}" if file else sentence)
 
-    def finish(self) -> None:
-        """Name the groups in the help, and set the types of the Trainer's numbers: of a float or an
-        int, 1 is the int, which is one batch and not all."""
+    def finish(self, hidden: Collection[str]) -> None:
+        """Prepare the help: groups by name, the command's own first, without the hidden options
+        and without Lightning's defaults, which the recipe may replace. Set the types of the
+        Trainer's numbers: of a float or an int, 1 is the int, which is one batch and not all."""
         for key, group in (self.groups or {}).items():
             group.title = key
+        groups = list(self._action_groups)
+        groups[-1].title = "options of this command"
+        self._action_groups = groups[-1:] + groups[:-1]
         for action in self._actions:
+            if action.dest in hidden:
+                action.help = argparse.SUPPRESS
+            elif action.help:
+                action.help = LIGHTNINGS_DEFAULT.sub("", action.help)
             given = getattr(action, "_typehint", None)
             kind = int | float | None if given == int | float | None else given
             kind = BOUNDED.get(action.dest, kind)
@@ -105,6 +128,16 @@ class Parser(ArgumentParser):
         for group in self._action_groups:
             if all(action.help == argparse.SUPPRESS for action in group._group_actions):
                 group.title = group.description = None
+
+
+def takes_only_lists(kind: Any) -> bool:
+    """Whether all values of a type, but null, are lists.
+
+    >>> takes_only_lists(list[int] | None), takes_only_lists(int | list[int])
+    (True, False)
+    """
+    parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    return {get_origin(part) for part in parts if part is not type(None)} == {list}
 
 
 def allowed(kind: Any) -> str:

@@ -22,7 +22,26 @@ from boltbox.detector.system.rank_zero import printable, rank_zero_print
 from boltbox.detector.system.signals import exit_on_signals
 from boltbox.detector.system.trusted import trusting
 
-LINES = 100  # images: more have a line each on a terminal alone
+LINES = 100  # images: more have a line each on a terminal alone, as soon as they are done
+
+
+class InOrder:
+    """Prints numbered lines in order: an early one waits for those before it."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[int, str] = {}
+        self.turn = 0
+
+    def add(self, number: int, line: str) -> None:
+        self.waiting[number] = line
+        while self.turn in self.waiting:
+            rank_zero_print(self.waiting.pop(self.turn))
+            self.turn += 1
+
+    def finish(self) -> None:
+        """Print those that wait for an image that could not be read."""
+        for number in sorted(self.waiting):
+            rank_zero_print(self.waiting.pop(number))
 
 
 def predict(
@@ -151,12 +170,17 @@ def predict(
         tqdm(total=len(sources.images), unit=" images", disable=None) as bar,
     ):
         lines, film, before = sys.stdout.isatty() or bar.total <= LINES, "", started
+        in_order = InOrder()
         try:
             for batch, rows in predictor.find(batches, batch_size):
                 each = 1000 * (time.perf_counter() - before) / len(rows)
                 # the tiles of one image have a letterbox each; there is one picture
-                for picture, box, found in zip(
-                    batch.pictures or [], batch.letterboxes, rows, strict=batch.windows is None
+                for number, picture, box, found in zip(
+                    batch.indices,
+                    batch.pictures or [],
+                    batch.letterboxes,
+                    rows,
+                    strict=batch.windows is None,
                 ):
                     assert box is not None
                     files.add(picture, found, box.width, box.height)
@@ -171,20 +195,32 @@ def predict(
                         bar.set_postfix_str(text, refresh=False)
                     else:
                         size = f"{box.width}x{box.height}"
-                        rank_zero_print(f"{picture.path}: {size}, {text}, {each:.0f} ms")
+                        line = f"{picture.path}: {size}, {text}, {each:.0f} ms"
+                        in_order.add(number if bar.total <= LINES else in_order.turn, line)
                 bar.update(len(rows))
                 before = time.perf_counter()
         except SystemExit:
             rank_zero_print(f"stopped; {files.detections} detections so far are kept in {folder}")
             raise
+        finally:
+            in_order.finish()
     if not files.pictures:
         raise InputError(f"source {source}: none of its files could be read")
-    what, seconds = "images" if sources.images else "frames", time.perf_counter() - started
+    what, seconds = "image" if sources.images else "frame", time.perf_counter() - started
     folders = [str(each) for each in (folder, label_folder) if each and each.is_dir()]
     rank_zero_print(
-        f"{files.detections} detections in {files.pictures} {what}: {', '.join(folders)}"
+        f"{counted(files.detections, 'detection')} in {counted(files.pictures, what)}:"
+        f" {', '.join(folders)}"
     )
-    rank_zero_print(f"{files.pictures / seconds:.1f} {what}/s")
+    rank_zero_print(f"{files.pictures / seconds:.1f} {what}s/s")
+
+
+def counted(number: int, noun: str) -> str:
+    """
+    >>> counted(1, "image"), counted(2, "image")
+    ('1 image', '2 images')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _refuse_others(run: Path) -> None:

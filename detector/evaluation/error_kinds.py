@@ -125,9 +125,10 @@ def count_errors(
 
 
 def greatest(chosen: np.ndarray, value: np.ndarray, image: np.ndarray, most: int) -> list[int]:
-    """Rows of the greatest values (n,) among those where `chosen` (n,) is true, one of an image;
-    image: the number of each row's."""
+    """Rows of the greatest values (n,) among those where `chosen` (n,) is true: first one of each
+    image, then the others; image: the number of each row's."""
     order = np.argsort(-value, kind="stable")
     order = order[chosen[order]]
-    first = np.sort(np.unique(image[order], return_index=True)[1])
-    return order[first[:most]].tolist()
+    first = np.unique(image[order], return_index=True)[1]
+    is_first = np.isin(np.arange(len(order)), first)
+    return np.concatenate([order[is_first], order[~is_first]])[:most].tolist()

@@ -99,7 +99,8 @@ class YOLOv5(nn.Module):
         backbone: str = "yolov5",
     ) -> None:
         if size not in SIZES:
-            raise InputError(f"model.network.size '{size}' is not known; {nearest(size, SIZES)}")
+            hint = nearest(size.removeprefix("yolov5"), SIZES)
+            raise InputError(f"model.network.size '{size}' is not known; {hint}")
         row = SIZES[size]
         depth, width = depth_multiple or row.depth, width_multiple or row.width
         levels = tuple(row.levels if levels is None else levels)

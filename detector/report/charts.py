@@ -91,29 +91,36 @@ def draw_curves(rows: Rows, path: Path) -> bool:
 
 
 def draw_panels(panels: Panels, path: Path) -> bool:
-    """Three panels a row over epochs, to a PNG file, or False if there is nothing to draw: lines
-    and panels without a point are left out."""
-    drawn = {title: {name: p for name, p in of.items() if p} for title, of in panels.items()}
-    drawn = {title: lines for title, lines in drawn.items() if lines}
+    """Three panels a row over epochs, to a PNG file, or False if there is nothing to draw: panels
+    without a point, and lines that have none in any panel, are left out. Where all panels have the
+    same lines, one legend names them."""
+    drawn = {title: lines for title, lines in panels.items() if any(lines.values())}
     if not drawn:
         return False
+    seen = {name for lines in drawn.values() for name, pairs in lines.items() if pairs}
+    same = len({tuple(lines) for lines in drawn.values()}) == 1
     rows = math.ceil(len(drawn) / 3)
     with picture(path, 13, 3.5 * rows) as figure:
         for k, (title, lines) in enumerate(drawn.items(), 1):
             axis = figure.add_subplot(rows, 3, k)
             axis.set_title(title)
-            add_lines(axis, "epoch", lines)
+            named = {name: pairs for name, pairs in lines.items() if name in seen}
+            add_lines(axis, "epoch", named, legend=len(named) > 1 and not same)
+        if same:
+            figure.legend(*axis.get_legend_handles_labels(), loc="outside upper left", ncols=4)
     return True
 
 
-def add_lines(axis: Axes, x: str, lines: Mapping[str, Points]) -> None:
-    """Lines over whole numbers called `x`, with a legend if there are several."""
+def add_lines(axis: Axes, x: str, lines: Mapping[str, Points], legend: bool) -> None:
+    """Lines over whole numbers called `x`."""
     for name, pairs in lines.items():
-        axis.plot(*zip(*pairs, strict=True), label=short(name), marker=".", markersize=4)
+        across = [pair[0] for pair in pairs]
+        up = [pair[1] for pair in pairs]
+        axis.plot(across, up, label=short(name), marker=".", markersize=4)
     axis.set(ylim=(0, None), xlabel=x)
     axis.locator_params("x", integer=True, nbins=7)
     axis.grid(visible=True)
-    if len(lines) > 1:
+    if legend:
         axis.legend(fontsize=9)
 
 

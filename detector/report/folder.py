@@ -45,6 +45,11 @@ class RunFiles:
             )
         return files
 
+    @property
+    def is_validation(self) -> bool:
+        """Whether it is of the command validate or test."""
+        return self.metrics.get("command") in ("validate", "test")
+
     def record(self) -> PredictionRecord:
         """detections.npz. Raises InputError if it is missing, damaged, or not of the evaluation
         that metrics.json is of."""

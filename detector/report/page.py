@@ -123,11 +123,13 @@ def _errors(record: PredictionRecord, errors: Errors, confidence: float) -> Iter
         for kind, n in count_errors(record, errors, confidence).items()
     ]
     text = (
-        f"Kinds of TIDE (Bolya et al. 2020). Numbers: detections from confidence {confidence:.3f}"
-        " on, where the mean F1 is best, by the size of their box in COCO's classes. Gained is what"
-        " fixing the kind would add, in all detections."
+        f"Kinds of TIDE (Bolya et al. 2020). Numbers: detections with a confidence of at least"
+        f" {confidence:.3f}, where the mean F1 is best, by the size of their box in COCO's classes."
+        " mAP50 gain: how much mAP50 would rise if every error of this kind were fixed. It counts"
+        " detections of any confidence: an object that is missed at this one may be found by a less"
+        " confident detection, and then fixing it gains nothing."
     )
-    head = ("kind", "number", *SIZES, "mAP50 gained", "what it is")
+    head = ("kind", "number", *SIZES, "mAP50 gain", "meaning")
     yield Section("Errors", [text], [head, *rows])
     sure = record.score >= confidence
     wrong = sure & ~np.isin(errors.verdict, (TRUE_POSITIVE, DUPLICATE))
@@ -136,7 +138,7 @@ def _errors(record: PredictionRecord, errors: Errors, confidence: float) -> Iter
             _detection(record, errors, k)
             for k in greatest(wrong, record.score, record.image, SHOWN)
         ]
-        text = f"{wrong.sum()} in all, also where the label is wrong or missing. {LEGEND}"
+        text = f"{_shown(wrong)}, also where the label is wrong or missing. {LEGEND}"
         yield Section("Most confident false positives", [text], crops=crops)
     missed = errors.missed(len(record.label_kind), sure)
     if missed.any():
@@ -144,7 +146,13 @@ def _errors(record: PredictionRecord, errors: Errors, confidence: float) -> Iter
             _missed(record, k, sure)
             for k in greatest(missed, record.label_area, record.label_image, SHOWN)
         ]
-        yield Section("Largest missed objects", [f"{missed.sum()} in all. {LEGEND}"], crops=crops)
+        yield Section("Largest missed objects", [f"{_shown(missed)}. {LEGEND}"], crops=crops)
+
+
+def _shown(chosen: np.ndarray) -> str:
+    """How many of them a gallery shows."""
+    number = int(chosen.sum())
+    return f"{number} in all" if number <= SHOWN else f"{SHOWN} of {number}"
 
 
 def _detection(record: PredictionRecord, errors: Errors, k: int) -> Crop:

@@ -4,13 +4,12 @@ Checksums are the publishers' own; where none is known, those within the file ar
 is read. docs/weights.md has sizes and accuracies.
 """
 
+import re
 import sys
 from os.path import isfile
 from pathlib import Path
 from typing import NamedTuple
 from zipfile import is_zipfile
-
-import torch
 
 from boltbox.detector.model.origin import AGPL
 from boltbox.detector.system.errors import InputError
@@ -47,21 +46,41 @@ PUBLISHED = {
     for size in ("nano", "tiny", "s", "m", "l", "x")
 }
 
+# later networks, and YOLOv5's other tasks and heads
+_OTHERS = re.compile(r"(yolov?(?!5)\d.*|yolov5[nsmlx]6?(u|-seg|-cls)|rtdetr.*)\.(pt|yaml)")
+
+
+def unfit(name: str) -> str:
+    """Why the published weights of this name are none for this network, "" if they may be.
+
+    >>> unfit("yolo11n.pt")[:38], unfit("yolov5n.pt")
+    ('yolo11n.pt does not fit this network; ', '')
+    """
+    if isfile(name) or not _OTHERS.fullmatch(name):
+        return ""
+    return (
+        f"{name} does not fit this network; yolov5n.pt does, and in a fit yolox_nano.pth too"
+        " (docs/weights.md)"
+    )
+
 
 def local_file(path: str | Path) -> Path:
     """The path itself; of a name in PUBLISHED that is no file here, the file in torch.hub's cache
     (TORCH_HOME), fetched if it is not there yet.
 
     Raises:
-        InputError: it cannot be fetched, or is another file than was published.
+        InputError: it cannot be fetched, is another file than was published, or see `unfit`.
     """
     name = str(path)
+    if why := unfit(name):
+        raise InputError(why)
     if isfile(path) or name not in PUBLISHED:
         return Path(path)
+    import torch  # takes seconds, and a command line asks for the names before it
+
     address, sha256, licence = PUBLISHED[name]
     file = Path(torch.hub.get_dir(), "checkpoints", name)
     if not file.is_file():
-        rank_zero_print(f"{name}: fetched from {address} ({licence}) to {file}")
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             shown = sys.stderr.isatty()
@@ -74,4 +93,5 @@ def local_file(path: str | Path) -> Path:
                 f"{name}: no such file here, and it could not be fetched from {address} ({e});"
                 " download it and give its path"
             ) from None
+        rank_zero_print(f"{name}: fetched from {address} ({licence}) to {file}")
     return file

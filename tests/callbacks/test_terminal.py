@@ -116,6 +116,14 @@ def test_a_terminal_of_80_columns(small_data: Path, here: Path, terminal: Termin
         assert len(line) <= 79
     bar = r"epoch 2/3: 100%.* 3/3 .*box=\S+, obj=\S+, cls="
     assert re.search(bar, terminal.getvalue())
+    data = f"path: {small_data.parent}\ntrain: images/train\nval: images/val\ntest: images/val\n"
+    (here / "data.yaml").write_text(f"{data}names: [disc, ring, star, triangle, cross]\n")
+    options = split("--report.enabled false --pictures.enabled false --data.dataset data.yaml")
+    for command in ("validate", "test"):
+        screen = Terminal()
+        run_on(screen, command, "--ckpt_path", "run/checkpoints/last.ckpt", *options)
+        assert "100%" in screen.getvalue(), "there was a bar"
+        assert not [line for line in screen.lines() if "%|" in line], "no bar is left"
 
 
 class Stop(L.Callback):

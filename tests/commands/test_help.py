@@ -49,6 +49,33 @@ def test_the_program_names_its_commands(capsys: pytest.CaptureFixture[str]) -> N
     assert [line.split()[0] for line in lines if line.startswith("  ")] == [*COMMANDS]
 
 
+def test_other_words_for_help(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = told("--help", capsys)
+    assert told("help", capsys) == listed
+    assert told("", capsys, code=2) == listed, "a script that forgot the command must not go on"
+    assert told("help predict", capsys) == told("predict --help", capsys)
+    assert told("help predict all", capsys) == told("predict --help", capsys)
+    cli.main(["version"])
+    assert capsys.readouterr().out.startswith("boltbox ")
+
+
+@pytest.mark.parametrize(
+    "command", ["validate", "test", "evolve", "benchmark", "doctor", "anchors"]
+)
+def test_help_of_a_command_with_a_trainer(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its own options come first; nothing that is refused, and one default."""
+    own = {*CONTENT[command], "evolve"}  # a group too
+    for line in (f"{command} --help", f"{command} --help all"):
+        text = told(line, capsys)
+        shown = re.findall(r"^  --([\w.]+)", text, re.M)
+        number = len(own & set(shown))
+        assert number
+        assert set(shown[:number]) <= own
+        assert "Default: ``" not in text
+        assert not {"trainer.max_steps", "trainer.overfit_batches"} & set(shown)
+        assert "trainer.accumulate_grad_batches" not in shown
+
+
 def test_short_help(capsys: pytest.CaptureFixture[str]) -> None:
     """Of the file that is given nothing is read."""
     short = told("fit --config nowhere.yaml --help", capsys)
@@ -76,19 +103,42 @@ def test_ours_in_place_of_yolov5s_words_exist(command: str) -> None:
         assert all((ROOT / file).is_file() for file in shipped)
 
 
+TYPOS = ("fti", "export --nsm", "fit --img 3", "fit --model.lr 1")
+NOWHERE = {
+    "fit --data.dataset nowhere.yaml": "nowhere.yaml: no such file",
+    "fit --config nowhere.yaml": "--config nowhere.yaml: no such file",
+    "fit --ckpt_path nowhere.ckpt": "ckpt_path nowhere.ckpt: no such file",
+    "export --ckpt_path nowhere/best.ckpt": "ckpt_path nowhere/best.ckpt: no such file",
+    "predict --source nowhere.jpg": "source nowhere.jpg: no image",
+    "fit --model.start.weights nowhere.pt": "nowhere.pt: no such weights file",
+    "fit --model.start.weights yolov8n.pt": "yolov8n.pt does not fit",
+    "test --ckpt_path yolo11n.pt": "yolo11n.pt does not fit",
+}
+
+
 def test_nothing_slow_is_imported_for_it() -> None:
-    """For the list of commands, and for typos."""
+    """For the list of commands, for typos, and for paths that lead nowhere."""
     check = "import sys, cli, contextlib\n"
-    check += (
-        "for line in ('--help', 'fti', 'export --nsm', 'fit --img 3', 'fit --model.lr 1', ''):\n"
-    )
+    check += f"for line in {['--help', '', *TYPOS, *NOWHERE]}:\n"
     check += " with contextlib.suppress(SystemExit): cli.main(line.split())\n"
     check += "assert not {'torch', 'lightning', 'numpy', 'cv2', 'optuna', 'jsonargparse'} & sys.modules.keys()\n"
     done = subprocess.run(
         [sys.executable, "-c", check], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert len(done.stderr.splitlines()) == 5
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == len(TYPOS) + len(NOWHERE)
+    for error, told in zip(errors[len(TYPOS) :], NOWHERE.values(), strict=True):
+        assert told in error
+
+
+def test_what_need_not_be_there(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is resumed is not started from weights; for the help nothing is read."""
+    line = "fit --ckpt_path auto --model.start.weights gone.pt --data.dataset demo --print_config"
+    told(line, capsys)
+    told("fit --data.dataset nowhere --help", capsys)
+    error = told("predict --ckpt_path best --source *.jpg", capsys, code=2)
+    assert "source *.jpg: no image" in error
 
 
 WORDS = {
@@ -98,14 +148,18 @@ WORDS = {
     "fit --trainer.lr0 1": "--model.optim.lr0 1",
     "fit --model.wieght_decay 1": "did you mean 'model.optim.weight_decay'?",
     "fit --data.augment.mosiac 1": "did you mean 'data.augment.mosaic'?",
-    "fit --img 320 --nothing 3": "there is no option --nothing",
+    "fit --img 320 --nothing 3": "left out: --nothing 3 (no such option",
+    "fit --model.classes 3": "there is no option --model.classes; the classes are the `names` of the data set",
+    "fit --model.network.size yolov5s": "model.network.size 'yolov5s' is not known; did you mean 's'?",
+    "fit --model.start.weights yolov8n.pt": "yolov8n.pt does not fit this network; yolov5n.pt does",
+    "validate --ckpt_path yolo11m.pt": "yolo11m.pt does not fit this network; yolov5n.pt does",
     "fit --model.network.head nowhere.Head": "No module named 'nowhere'",
     "fit --model.network.head torch.nn.Conv2d": "model.network.head: Expected 'torch.nn.Conv2d' to be a subclass of Head",
     "fit --model.network.head boltbox.detector.model.head.AnchorHed": "has no attribute 'AnchorHed'",
     "fit --trainer.callbacks LearningRateMonitor --trainer.callbacks.wrong 3": "there is no option 'wrong'",
     "fit --data.image_size": "data.image_size is true; it must be int >0",
     "fit --trainer.precision fp16": "trainer.precision is fp16; it must be ",
-    "predict --source x --classes cat": 'classes is cat; it must be a list like "[a,b]" or null',
+    "fit --model.network.levels five": 'it must be a list like "[a,b]" or null',
     "fit --model.optim.optimizer sgd": "model.optim.optimizer is sgd; it must be SGD, Adam, AdamW, Muon, auto or ",
     "fit --data.rect maybe": "data.rect is maybe; it must be true or false",
     "fit --trainer.max_epochs many": "trainer.max_epochs is many; it must be int >=0 or null",
@@ -154,11 +208,12 @@ OUT_OF_RANGE = {
 
 
 def test_ranges(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Before anything starts, typed or in a file: the data set need not be there."""
+    """Before anything is read, typed or in a file."""
+    (here / "empty.yaml").touch()
     for option, (value, allowed) in OUT_OF_RANGE.items():
-        error = told(f"fit --data.dataset nowhere.yaml --{option} {value}", capsys, code=2)
+        error = told(f"fit --data.dataset empty.yaml --{option} {value}", capsys, code=2)
         assert error == f"error: {option} is {value}; it must be {allowed}\n"
-    (here / "options.yaml").write_text("data: {dataset: nowhere.yaml, batch_size: 0}\n")
+    (here / "options.yaml").write_text("data: {dataset: empty.yaml, batch_size: 0}\n")
     error = told("fit --config options.yaml", capsys, code=2)
     assert error == "error: options.yaml: data.batch_size is 0; it must be int >0 or auto\n"
 

@@ -156,9 +156,15 @@ LINES = [
     # Ultralytics
     (
         "detect train data=coco8.yaml model=yolov8n.pt epochs=100 imgsz=640",
-        "fit --data.dataset coco8.yaml --model.start.weights yolov8n.pt --trainer.max_epochs 100"
-        " --data.image_size 640",
+        "fit --data.dataset coco8.yaml --trainer.max_epochs 100 --data.image_size 640",
     ),
+    (
+        "yolo detect train data=d.yaml model=yolov5s.pt cos_lr=True half=False cache=True amp=False",
+        "fit --data.dataset d.yaml --model.start.weights yolov5s.pt --model.optim.lr_schedule cosine"
+        " --data.cache ram --trainer.precision 32-true",
+    ),
+    ("yolo task=detect mode=predict model=a.pt source=b.jpg classes=0",
+     "predict --ckpt_path a.pt --source b.jpg --classes 0"),
     (
         "train data=d.yaml model=yolov5s.pt epochs=10 batch=8 patience=20 lr0=0.01",
         "fit --data.dataset d.yaml --model.start.weights yolov5s.pt --trainer.max_epochs 10"
@@ -168,7 +174,7 @@ LINES = [
     ("detect val model=best.pt data=d.yaml", "validate --ckpt_path best.pt --data.dataset d.yaml"),
     (
         "detect predict model=best.pt source=photos conf=0.25 save_txt=True",
-        "predict --ckpt_path best.pt --source photos --conf 0.25 --labels True",
+        "predict --ckpt_path best.pt --source photos --conf 0.25 --labels true",
     ),
     ("predict model=best.pt source=a.jpg", "predict --ckpt_path best.pt --source a.jpg"),
     ("export model=best.pt format=onnx imgsz=640", "export --ckpt_path best.pt --format onnx --image_size 640"),
@@ -208,6 +214,11 @@ def test_a_line(line: str, ours: str, capsys: pytest.CaptureFixture[str]) -> Non
             "train --hyp my/hyp.yaml --quad",
             "first python cli.py import-hyp my/hyp.yaml; left out: --quad; here",
         ),
+        ("train --quad --nothing 3", "left out: --quad, --nothing 3 (no such option; "),
+        ("train --epochs 3 --bach 16", "left out: --bach 16 (no such option; did you mean 'batch'?)"),
+        *((f"{line} {name}", f"left out: {line.split()[-1]} {name} (does not fit this network; yolov5n.pt")
+          for line in ("train --weights", "val --weights", "predict --model", "export --weights")
+          for name in ("yolov8n.pt", "yolo11x.pt", "yolo26s-seg.pt", "yolov5nu.pt")),
         # nothing is lost
         ("export --include onnx --simplify --inplace", "here"),
         ("predict --weights a.pt --exist-ok --save-json", "here"),
@@ -218,6 +229,56 @@ def test_what_a_line_lacks(line: str, says: str, capsys: pytest.CaptureFixture[s
     with pytest.raises(SystemExit):
         cli.main(line.split())
     assert f": not a word of boltbox; {says}" in capsys.readouterr().err
+
+
+EVERYTHING = {  # options of YOLOv5's scripts and Ultralytics' modes, as their documentation lists them
+    "train.py": "weights=a.pt cfg=yolov5n.yaml data=d.yaml hyp=hyp.VOC.yaml epochs=3 batch-size=4 imgsz=64 rect"
+    " nosave noval noautoanchor noplots evolve evolve_population=a resume_evolve=b bucket=c cache image-weights device=cpu"
+    " multi-scale single-cls optimizer=SGD sync-bn workers=1 project=p name=n exist-ok quad cos-lr label-smoothing=0.1"
+    " patience=9 freeze=1 save-period=1 seed=1 local_rank=0 entity=e upload_dataset bbox_interval=1 artifact_alias=latest"
+    " ndjson-console ndjson-file",
+    "val.py": "data=d.yaml weights=a.pt batch-size=4 imgsz=64 conf-thres=0.1 iou-thres=0.5 max-det=9 task=val device=cpu"
+    " workers=1 single-cls augment verbose save-txt save-hybrid save-conf save-json project=p name=n exist-ok half dnn",
+    "detect.py": "weights=a.pt source=x data=d.yaml imgsz=64 conf-thres=0.1 iou-thres=0.5 max-det=9 device=cpu view-img"
+    " save-txt save-format=1 save-csv save-conf save-crop nosave classes=0 agnostic-nms augment visualize update project=p"
+    " name=n exist-ok line-thickness=3 hide-labels hide-conf half dnn vid-stride=2",
+    "export.py": "data=d.yaml weights=a.pt imgsz=64 batch-size=1 device=cpu half inplace keras optimize int8 per-tensor"
+    " dynamic cache=c simplify mlmodel opset=17 verbose workspace=4 nms agnostic-nms topk-per-class=9 topk-all=9"
+    " iou-thres=0.5 conf-thres=0.1 include=onnx",
+    "yolo train": "model=a.pt data=d.yaml epochs=3 time=2 patience=9 batch=4 imgsz=64 save=True save_period=1 cache=False"
+    " device=cpu workers=1 project=p name=n exist_ok=False pretrained=True optimizer=auto verbose=True seed=0"
+    " deterministic=True single_cls=False classes=0 rect=False multi_scale=False cos_lr=False close_mosaic=10 resume=False"
+    " amp=True fraction=1.0 profile=False freeze=1 lr0=0.01 lrf=0.01 momentum=0.9 weight_decay=0.0005 warmup_epochs=3.0"
+    " warmup_momentum=0.8 warmup_bias_lr=0.1 box=7.5 cls=0.5 dfl=1.5 pose=12.0 kobj=1.0 nbs=64 overlap_mask=True"
+    " mask_ratio=4 dropout=0.0 val=True plots=True compile=False hsv_h=0.015 hsv_s=0.7 hsv_v=0.4 degrees=0.0 translate=0.1"
+    " scale=0.5 shear=0.0 perspective=0.0 flipud=0.0 fliplr=0.5 bgr=0.0 mosaic=1.0 mixup=0.0 cutmix=0.0 copy_paste=0.0"
+    " copy_paste_mode=flip auto_augment=randaugment erasing=0.4",
+    "yolo val": "model=a.pt data=d.yaml imgsz=64 batch=4 save_json=False conf=0.001 iou=0.7 max_det=9 half=True device=cpu"
+    " dnn=False plots=True classes=0 rect=True split=val project=p name=n verbose=False save_txt=False save_conf=False"
+    " workers=1 augment=False agnostic_nms=False single_cls=False visualize=False compile=False",
+    "yolo predict": "model=a.pt source=x conf=0.25 iou=0.7 imgsz=64 rect=True half=False device=cpu batch=1 max_det=9"
+    " vid_stride=1 stream_buffer=False visualize=False augment=False agnostic_nms=False classes=0 retina_masks=False"
+    " embed=1 project=p name=n stream=False verbose=True compile=False show=False save=False save_frames=False"
+    " save_txt=False save_conf=False save_crop=False show_labels=True show_conf=False show_boxes=True line_width=2",
+    "yolo export": "model=a.pt format=onnx imgsz=64 keras=False optimize=False half=False int8=False dynamic=False"
+    " simplify=True opset=17 workspace=4 nms=False batch=1 device=cpu data=d.yaml fraction=1.0 end2end=True",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("script", EVERYTHING)
+def test_every_option_has_a_place(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """In boltbox's line, or among what is left out, without a guess: both are told at once."""
+    words = EVERYTHING[script].split()
+    if script.endswith(".py"):
+        words = [word for each in words for word in f"--{each}".split("=")]
+    with pytest.raises(SystemExit):
+        cli.main([*script.split(), *words])
+    error = capsys.readouterr().err
+    assert "no such option" not in error
+    command, *told = shlex.split(error.rpartition("here this line is: python cli.py ")[2])
+    shared = OPTIONS[SHARED] if COMMANDS[command].needs_trainer else []
+    options = {word.removeprefix("--") for word in told if word.startswith("--")}
+    assert options <= {*OPTIONS[command], *shared, "config"}
 
 
 def test_a_value_with_an_equals_sign_is_no_option(

@@ -26,11 +26,7 @@ def test_linters_are_content(command: str) -> None:
 
 
 def test_options_in_the_readme_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    used = set(
-        re.findall(
-            r"(?:`|python cli.py[^\n]*)--([a-z_]+[\w.]*)", README.split("| YOLOv5 | here |")[0]
-        )
-    )
+    used = set(re.findall(r"(?:`|python cli.py[^\n]*)--([a-z_]+[\w.]*)", README))
     used |= set(re.findall(r"--([a-z_]+\.[\w.]+|config|run|ckpt_path)", README))
     assert len(used) > 8
     known = set()

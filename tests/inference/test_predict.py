@@ -179,6 +179,36 @@ def test_a_folder_of_images_and_a_video(
         assert float(line[6]) == pytest.approx(float(row["confidence"]), abs=1e-5)
 
 
+def test_classes_are_typed_as_for_yolov5(checkpoint: Path, pictures: Path) -> None:
+    """One is a list of one, several words are a list."""
+    text = {}
+    for run, typed in enumerate(("[star,0]", "star 0", "star,0", "[0]", "0", "disc")):
+        options = ["--images=false", "--classes", *typed.split()]
+        folder = predict(checkpoint, "pictures", *options, run=str(run))
+        text[typed] = [file.read_text() for file in sorted((folder / "labels").iterdir())]
+    assert text["[star,0]"] == text["star 0"] == text["star,0"] != text["[0]"]
+    assert text["[0]"] == text["0"] == text["disc"]
+
+
+def test_lines_come_in_the_order_of_the_files(
+    checkpoint: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Though a batch has images of one shape; one that cannot be read holds nobody up."""
+    (here / "photos").mkdir()
+    for k in range(9):
+        size = ((64, 64, 3), (32, 96, 3), (96, 32, 3))[k % 3]
+        cv2.imwrite(f"photos/{k}.png", np.full(size, 9 * k, np.uint8))
+    half = Path("photos/4.png").read_bytes()[:60]
+    Path("photos/4.png").write_bytes(half + bytes(40))
+    run = predict(checkpoint, "photos", "--batch_size=2", "--images=false")
+    told = capsys.readouterr().out
+    order = [k for k in range(9) if k != 4]
+    assert re.findall(r"^photos/(\d).png: ", told, re.M) == [str(k) for k in order]
+    assert len(labels(run)) == len(order)
+    predict(checkpoint, "photos/1.png", "--images=false", run="one")
+    assert re.search(r"^\d+ detections? in 1 image: one$", capsys.readouterr().out, re.M)
+
+
 def test_a_film_on_a_terminal_says_what_is_left(
     checkpoint: Path, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch
 ) -> None:

@@ -7,8 +7,23 @@ from typing import Any
 import cv2
 import pytest
 import yaml
+from matplotlib.figure import Figure
 
 import cli
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """Those that are saved."""
+    saved: list[Figure] = []
+    real = Figure.savefig
+
+    def savefig(self: Figure, *args: Any, **more: Any) -> None:
+        saved.append(self)
+        real(self, *args, **more)
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+    return saved
 
 
 def make_run(
@@ -87,6 +102,40 @@ def test_two_runs(here: Path, capsys: pytest.CaptureFixture) -> None:
     assert "warning: not evaluated on the same images" in capsys.readouterr().out
     cli.main(["compare", "runs/fit-1", "other"])
     assert "warning: not evaluated on the same images" in capsys.readouterr().out
+
+
+def test_options_that_somebody_gave(here: Path, capsys: pytest.CaptureFixture) -> None:
+    """A fit and its validation: what belongs to only one of these commands is no difference, unless
+    it was given."""
+    fit = make_run(here / "fit", 0.01, 0.2, 3)
+    (fit / "changed.yaml").write_text("trainer.max_epochs: 3\nmodel.optim.lr0: 0.01\n")
+    validation = make_run(here / "validation", 0.01, 0.3, 0, conf=0.001, verbose=False)
+    figures = json.loads((validation / "metrics.json").read_text())
+    (validation / "metrics.json").write_text(json.dumps(figures | {"command": "validate"}))
+    (validation / "changed.yaml").write_text("model.optim.lr0: 0.01\n")
+    cli.main(["compare", "fit", "validation"])
+    assert capsys.readouterr().out.startswith("Options that differ\nNone.\n")
+    (validation / "changed.yaml").write_text("model.optim.lr0: 0.01\nconf: 0.001\n")
+    cli.main(["compare", "fit", "validation"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines[2:4]] == [["conf", "0.001", "None"], []]
+
+
+def test_one_legend(here: Path, figures: list[Figure]) -> None:
+    """It names the runs that have curves, each in one colour; also where a panel lacks one."""
+    make_run(here / "a", 0.01, 0.3, 2)
+    make_run(here / "b", 0.01, 0.2, 3)
+    make_run(here / "c", 0.01, 0.1, 0)
+    (here / "a/metrics.csv").write_text("epoch,val/mAP50\n0,0.1\n1,0.2\n")
+    (here / "b/metrics.csv").write_text("epoch,val/mAP50,val/mAP50-95\n0,0.2,0.1\n1,0.3,0.2\n")
+    cli.main(["compare", "a", "b", "c"])
+    (figure,) = figures
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["a", "b"]
+    assert not any(axis.get_legend() for axis in figure.axes)
+    colours = [[line.get_color() for line in axis.lines] for axis in figure.axes]
+    assert len(colours) == 2
+    assert colours[0] == colours[1]
 
 
 def test_what_cannot_be_compared_is_said(here: Path, capsys: pytest.CaptureFixture) -> None:

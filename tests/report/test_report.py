@@ -210,6 +210,24 @@ def test_images_that_are_gone(copy: Path, small_data: Path, tmp_path: Path) -> N
     assert "gone <b>.png" in page.text, "escaped"
 
 
+def test_as_many_pictures_as_are_counted(copy: Path) -> None:
+    """Also where one image has several errors; of many the page says how many it shows."""
+    record = PredictionRecord.load(copy / "detections.npz")
+    for number, text in ((4, "4 in all"), (30, "24 of 30")):
+        record.box = np.tile(np.float32([0, 0, 2, 2]), (number, 1))
+        record.score = np.linspace(0.9, 0.6, number, dtype=np.float32)
+        record.kind = np.zeros(number, record.kind.dtype)
+        record.image = np.repeat([0, 1], [3, number - 3]).astype(record.image.dtype)
+        record.save(copy / "detections.npz")
+        cli.main(["report", str(copy)])
+        page = (copy / "report.html").read_text()
+        section = page.partition(">Most confident false positives</h2>")[2].partition("</section>")[
+            0
+        ]
+        assert f"<p>{text}, " in section
+        assert section.count("<figure>") == min(number, 24)
+
+
 @pytest.mark.parametrize("what", ["no folder", "an empty folder", "no figures", "half a file"])
 def test_a_folder_without_a_run(what: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     run = tmp_path / "run"

@@ -86,7 +86,6 @@ def test_errors_are_one_sentence(
     ("words", "told"),
     [
         ("exprt --ckpt_path last", "error: there is no command 'exprt'; did you mean 'export'?\n"),
-        ("", "error: a command is missing; choose from fit, "),
         (
             "fit --config http://127.0.0.1:1/a.yaml",
             "error: --config http://127.0.0.1:1/a.yaml: no such file",
