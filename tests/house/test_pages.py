@@ -12,6 +12,7 @@ import pytest
 import cli
 from boltbox.detector.commands.command_line import CommandLine
 from boltbox.detector.commands.main import COMMANDS
+from boltbox.detector.data.datasets import _KINDS as KINDS
 
 ROOT = Path(cli.__file__).parent
 LINES = {"troubleshooting": 150, "doctor": 90, "comparison": 70}  # a page has no more
@@ -77,3 +78,13 @@ def test_each_source_is_used() -> None:
     sources = re.findall(r"^\[(\d+)\]: ", text, re.MULTILINE)
     used = set(re.findall(r"\[(\d+)\](?!:)", text))
     assert used == set(sources)
+
+
+def test_doctor_findings() -> None:
+    """The page names each kind of finding, and no other."""
+    named = set(re.findall(r"`([a-z]+(?:_[a-z0-9]+)+)`", page("doctor")))
+    assert {name for name in named if unknown_part(name)} == set()
+    code = [path.read_text() for path in (ROOT / "detector/commands/doctor").glob("*.py")]
+    kinds = set(re.findall(r'"(?:fault|warning|note)", "(\w+_\w+)"', "\n".join(code)))
+    assert len(kinds) > 15
+    assert {*kinds, *KINDS.values()} - named == set()
