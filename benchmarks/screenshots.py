@@ -36,8 +36,19 @@ PICTURES = ROOT / "docs/pictures"
 BROWSER = "chromium --headless --no-sandbox --disable-gpu --hide-scrollbars"
 WIDTH = 1000  # pixels of a page
 COLOURS = 256  # of a picture of a page
-# of the doctor: in the picture of its page, and with a cut-out each
-SHOWN = ("fault: damaged_image", "fault: zero_size_box", "warning: box_past_frame")
+SHOWN = {  # by picture: the page, and how the titles of its sections begin
+    "report-demo": ("demo/report.html", "Metrics", "Curves"),
+    "report-cells": ("cells/report.html", "Metrics", "Errors", "Largest missed"),
+    "compare": ("compare/compare.html", ""),
+    "doctor": (
+        "doctor/doctor.html",
+        "Findings",
+        "fault: damaged",
+        "fault: zero_size",
+        "warning: box_past",
+    ),
+}
+# of the doctor's findings, with a cut-out each
 KINDS = ("damaged_image", "zero_size_box", "unknown_class", "box_past_frame", "duplicate_box")
 
 # The terminal
@@ -204,7 +215,7 @@ def record(commands: Sequence[str], folder: Path) -> list[tuple[str, ...]]:
         screen.write(rest.decode())
         process.wait()
         seen.append((time.monotonic(), screen.shown()))
-        moments = np.linspace(seen[0][0], seen[-1][0], FRAMES)
+        moments = np.linspace(seen[1][0], seen[-1][0], FRAMES)  # from the first word on
         times = [at for at, _ in seen]
         places = np.searchsorted(times, moments, side="right") - 1
         frames += [seen[place][1] for place in places]
@@ -278,24 +289,18 @@ def main() -> None:
         plant_faults(faulty)
     cells = f"--data.dataset {options.bccd.resolve()} --data.image_size 320"
     pages = {
-        "demo/report.html": "fit",
-        "demo-yolov5/report.html": "fit --config configs/yolov5.yaml",
-        "bccd/report.html": f"fit {cells} --trainer.max_epochs 25",
-        "doctor/doctor.html": "doctor --data.dataset pets",
-        "compare/compare.html": "compare demo demo-yolov5",
+        "runs/demo/report.html": "fit",
+        "runs/demo-yolov5/report.html": "fit --config configs/yolov5.yaml",
+        "runs/cells/report.html": f"fit {cells} --trainer.max_epochs 12",
+        "runs/doctor/doctor.html": "doctor --data.dataset pets",
+        "runs/compare/compare.html": "compare runs/demo runs/demo-yolov5",
     }
     for page, words in pages.items():
         if not (folder / page).exists():
             boltbox(f"{words} --run {Path(page).parent}", folder)
-    screenshot(folder / "demo/report.html", ["Metrics", "Curves"], PICTURES / "report-demo.png")
-    screenshot(
-        folder / "bccd/report.html",
-        ["Metrics", "Confusion", "Errors"],
-        PICTURES / "report-cells.png",
-    )
-    screenshot(folder / "doctor/doctor.html", ["Findings", *SHOWN], PICTURES / "doctor.png")
-    cut_outs(folder / "doctor/doctor.html", KINDS)
-    screenshot(folder / "compare/compare.html", [""], PICTURES / "compare.png")
+    for name, (page, *sections) in SHOWN.items():
+        screenshot(folder / "runs" / page, sections, PICTURES / f"{name}.png")
+    cut_outs(folder / "runs/doctor/doctor.html", KINDS)
     fit = "fit --trainer.max_epochs 8"
     predict = "predict --source datasets/demo/images/val"
     with tempfile.TemporaryDirectory() as empty:
