@@ -1,0 +1,209 @@
+"""The figures of the README and the pages, drawn from committed measurements.
+
+    python -m benchmarks.figures
+
+writes docs/pictures/NAME-light.svg and NAME-dark.svg. It takes seconds and trains nothing.
+`tests/house/test_figures.py` draws them again and compares the curves and bars.
+"""
+
+import csv
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from textwrap import fill
+from typing import NamedTuple
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+HERE = Path(__file__).parent
+PICTURES = HERE.parent / "docs/pictures"
+SETS = {"BCCD": "Blood cells", "playing_cards": "Playing cards", "aquarium": "Aquarium"}
+TRAINED_ON = {"BCCD": 205, "playing_cards": 296, "aquarium": 400}  # images of the whole set
+RECIPES = {"yolov5": "YOLOv5 recipe", "default": "Boltbox"}
+STYLE = {
+    "font.size": 17,
+    "svg.hashsalt": "boltbox",  # the same ids each time
+    "path.simplify": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+
+class Theme(NamedTuple):
+    """Colours of text, grid and the two recipes, on a transparent ground."""
+
+    text: str
+    grid: str
+    yolov5: str
+    default: str
+
+
+THEMES = {
+    "light": Theme("#1f2328", "#d1d9e0", "#6e7781", "#c2410c"),
+    "dark": Theme("#e6edf3", "#3d444d", "#9198a1", "#fb923c"),
+}
+
+
+def runs(name: str, recipe: str) -> list[dict]:
+    """The trainings from yolov5n.pt (30 epochs, seeds 0 to 2) on a dataset of recipes.json."""
+    rows = json.loads((HERE / "recipes.json").read_text())
+    wanted = ("weights", recipe, name)
+    return [row for row in rows if (row["study"], row["recipe"], row["data"]) == wanted]
+
+
+def curves(theme: Theme) -> Figure:
+    """AP on val against the epoch: mean of the seeds, and their range."""
+    figure, axes = panels(theme)
+    for axis, (name, title) in zip(axes, SETS.items(), strict=True):
+        for recipe, label in RECIPES.items():
+            trained = [np.array(run["curve"]) for run in runs(name, recipe)]
+            epochs = trained[0][:, 0]
+            ap = 100 * np.stack([curve[:, 2] for curve in trained])  # (seeds, epochs)
+            mean = ap.mean(0)
+            colour = getattr(theme, recipe)
+            (line,) = axis.plot(epochs, mean, color=colour, linewidth=3, label=label)
+            line.set_gid(f"{name}-{recipe}")
+            axis.fill_between(epochs, ap.min(0), ap.max(0), color=colour, alpha=0.25, linewidth=0)
+            axis.annotate(
+                f"{mean[-1]:.0f}",
+                (epochs[-1], mean[-1]),
+                (5, -6),
+                textcoords="offset points",
+                color=colour,
+                weight="bold",
+            )
+        axis.set(title=title, xlabel="epoch", xlim=(0, 30), xticks=(0, 10, 20, 30), ylim=(0, 100))
+    axes[0].set_ylabel("COCO AP, val")
+    legend(figure, theme)
+    return figure
+
+
+def few_images(theme: Theme) -> Figure:
+    """AP after 30 epochs with 50, 100 and all training images: mean of the seeds, and their
+    range."""
+    figure, axes = panels(theme)
+    for axis, (name, title) in zip(axes, SETS.items(), strict=True):
+        subsets = (f"{name}-50", f"{name}-100", name)
+        for shift, (recipe, label) in zip((-0.2, 0.2), RECIPES.items(), strict=True):
+            colour = getattr(theme, recipe)
+            for place, subset in enumerate(subsets):
+                scores = 100 * np.array([run["score"] for run in runs(subset, recipe)])
+                mean = scores.mean()
+                (bar,) = axis.bar(place + shift, mean, 0.38, color=colour, label=label)
+                bar.set_gid(f"{subset}-{recipe}")
+                ends = [scores.min(), scores.max()]
+                axis.plot([place + shift] * 2, ends, color=theme.text, linewidth=1.5)
+                axis.annotate(
+                    f"{mean:.0f}",
+                    (place + shift, ends[1]),
+                    (0, 4),
+                    textcoords="offset points",
+                    ha="center",
+                    color=colour,
+                    weight="bold",
+                    size=14,
+                )
+        labels = ["50", "100", str(TRAINED_ON[name])]
+        axis.set(title=title, xlabel="training images", ylim=(0, 100))
+        axis.set_xticks(range(3), labels)
+    axes[0].set_ylabel("COCO AP")
+    legend(figure, theme)
+    return figure
+
+
+def speed(theme: Theme) -> Figure:
+    """Seconds of whole processes beside YOLOv5, each pair relative to YOLOv5."""
+    lines = (HERE / "speed_beside_yolov5.csv").read_text().splitlines()
+    rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
+    seconds = {}
+    for row in rows:
+        measured = [float(row[name]) for name in ("seconds 1", "seconds 2") if row[name]]
+        seconds[row["work"], row["conditions"], row["tool"]] = sum(measured) / len(measured)
+    figure = Figure((12, 4.6))
+    axis = figure.add_axes((0.37, 0.04, 0.6, 0.84))
+    places = []
+    labels = []
+    for (work, conditions, tool), theirs in seconds.items():
+        ours = seconds.get((work, conditions, "Boltbox"))
+        if tool != "YOLOv5" or ours is None:
+            continue
+        place = len(places)
+        places.append(place)
+        labels.append(fill(f"{work}: {conditions}", 26))
+        pairs = ((-0.2, theirs, "yolov5"), (0.2, ours, "default"))
+        for shift, value, recipe in pairs:
+            colour = getattr(theme, recipe)
+            (bar,) = axis.barh(place + shift, value / theirs, 0.38, color=colour)
+            bar.set_gid(f"{work}-{place}-{recipe}")
+            axis.annotate(
+                f"{value:.3g} s",
+                (value / theirs, place + shift),
+                (6, 0),
+                textcoords="offset points",
+                va="center",
+                color=colour,
+                weight="bold",
+            )
+    axis.set_yticks(places, labels)
+    axis.set(xlim=(0, 1.12), xticks=())
+    axis.invert_yaxis()
+    paint(axis, theme)
+    axis.spines["bottom"].set_visible(False)
+    legend(figure, theme, ("YOLOv5", "Boltbox"))
+    return figure
+
+
+def panels(theme: Theme) -> tuple[Figure, list]:
+    """Three panels side by side, one per dataset."""
+    figure = Figure((12, 4.6))
+    axes = []
+    for left in (0.075, 0.395, 0.715):
+        axis = figure.add_axes((left, 0.17, 0.25, 0.62))
+        paint(axis, theme)
+        axis.grid(axis="y", color=theme.grid, linewidth=1)
+        axis.set_axisbelow(True)
+        axes.append(axis)
+    return figure, axes
+
+
+def paint(axis: mpl.axes.Axes, theme: Theme) -> None:
+    axis.patch.set_alpha(0)
+    axis.tick_params(colors=theme.text, length=0)
+    for name in ("left", "bottom"):
+        axis.spines[name].set_color(theme.grid)
+    for text in (axis.title, axis.xaxis.label, axis.yaxis.label):
+        text.set_color(theme.text)
+
+
+def legend(figure: Figure, theme: Theme, labels: Iterable[str] = RECIPES.values()) -> None:
+    """Above the panels, in the colours of the recipes."""
+    for left, label, colour in zip(
+        (0.075, 0.3), labels, (theme.yolov5, theme.default), strict=True
+    ):
+        figure.text(left, 0.94, f"■ {label}", color=colour, weight="bold", va="center")
+
+
+FIGURES: dict[str, Callable[[Theme], Figure]] = {
+    "recipes": curves,
+    "few-images": few_images,
+    "speed": speed,
+}
+
+
+def draw(folder: Path) -> list[Path]:
+    """Write every figure in both themes into a folder; returns the paths."""
+    paths = []
+    folder.mkdir(parents=True, exist_ok=True)
+    with mpl.rc_context(STYLE):
+        for name, figure in FIGURES.items():
+            for theme, colours in THEMES.items():
+                paths.append(folder / f"{name}-{theme}.svg")
+                figure(colours).savefig(paths[-1], transparent=True, metadata={"Date": None})
+    return paths
+
+
+if __name__ == "__main__":
+    for path in draw(PICTURES):
+        print(f"{path}: {path.stat().st_size / 1000:.0f} kB")

@@ -1,0 +1,92 @@
+"""docs/troubleshooting.md, doctor.md and comparison.md: commands and links work, quoted lines are
+the program's."""
+
+import ast
+import re
+import shlex
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import cli
+from boltbox.detector.commands.command_line import CommandLine
+from boltbox.detector.commands.main import COMMANDS
+from boltbox.detector.data.datasets import _KINDS as KINDS
+
+ROOT = Path(cli.__file__).parent
+LINES = {"troubleshooting": 150, "doctor": 90, "comparison": 70}  # a page has no more
+LEAST = 12  # characters of a piece of a message that has several
+
+
+def page(name: str) -> str:
+    return (ROOT / f"docs/{name}.md").read_text()
+
+
+@cache
+def words_of_the_program() -> str:
+    """All strings in the code, one per line; of a formatted one the parts between its values."""
+    found = []
+    for folder in ("detector", "callbacks"):
+        for path in (ROOT / folder).rglob("*.py"):
+            nodes = ast.walk(ast.parse(path.read_text()))
+            found += [node.value for node in nodes if isinstance(node, ast.Constant)]
+    return "\n".join(text for text in found if isinstance(text, str))
+
+
+def unknown_part(text: str) -> str:
+    """What is left of a text after the pieces at its start that the program has as strings."""
+    known = words_of_the_program()
+    while (text := text.strip(" .,;:()")) not in known:
+        ends = [end for end in range(len(text), LEAST - 1, -1) if text[:end] in known]
+        if not ends:
+            return text
+        text = text[ends[0] :]
+    return ""
+
+
+def test_quoted_lines_are_what_the_program_prints() -> None:
+    quoted = re.findall(r"^ *> `(?:error: )?(.*)`$", page("troubleshooting"), re.MULTILINE)
+    assert len(quoted) > 15
+    parts = [part for line in quoted for part in line.split("...")]
+    assert {part: rest for part in parts if (rest := unknown_part(part))} == {}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_commands_exist(name: str) -> None:
+    for words in re.findall(r"^ +python cli\.py (.*?)(?:  +#.*)?$", page(name), re.MULTILINE):
+        CommandLine(shlex.split(words)).check(COMMANDS)  # InputError for an option that is none
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_links_lead_somewhere(name: str) -> None:
+    text = page(name)
+    assert text.count("\n") <= LINES[name]
+    links = re.findall(r"\]\((?!http)([^)#\s]*)(?:#([^)\s]*))?", text)
+    links += re.findall(r"^\[\d+\]: (?!http)(\S+)()", text, re.MULTILINE)
+    assert links
+    for file, heading in links:
+        path = ROOT / "docs" / (file or f"{name}.md")
+        assert path.exists(), file
+        if heading:
+            titles = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+            assert heading in {re.sub(r"[^\w -]", "", t).lower().replace(" ", "-") for t in titles}
+
+
+def test_each_source_is_used() -> None:
+    text = page("comparison")
+    sources = re.findall(r"^\[(\d+)\]: ", text, re.MULTILINE)
+    used = set(re.findall(r"\[(\d+)\](?!:)", text))
+    assert used == set(sources)
+
+
+def test_doctor_findings() -> None:
+    """The page names each kind of finding, and no other."""
+    named = set(re.findall(r"`([a-z]+(?:_[a-z0-9]+)+)`", page("doctor")))
+    alike = re.compile("(duplicate|similar)_(image|across_splits)")  # put together by the code
+    known = words_of_the_program()
+    assert {name for name in named if name not in known and not alike.fullmatch(name)} == set()
+    code = [path.read_text() for path in (ROOT / "detector/commands/doctor").glob("*.py")]
+    kinds = set(re.findall(r'"(?:fault|warning|note)", "(\w+_\w+)"', "\n".join(code)))
+    assert len(kinds) > 15
+    assert {*kinds, *KINDS.values()} - named == set()
