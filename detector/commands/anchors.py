@@ -47,5 +47,5 @@ def anchors(
         print(json_.dumps(report))
     else:
         table = aligned(anchor_rows(report))
-        rank_zero_print(f"{report['reason']}\n{table}\n\nto use them: {report['yaml']}")
+        rank_zero_print(f"anchors: {report['reason']}\n{table}\n\nto use them: {report['yaml']}")
         rank_zero_print(f"report: {run}")

@@ -25,7 +25,13 @@ from boltbox.callbacks.recipe import in_order
 from boltbox.callbacks.run_folder import RunFolder, refuse_another
 from boltbox.callbacks.run_state import RunState
 from boltbox.detector.checkpoint.reader import newest_checkpoint
-from boltbox.detector.checkpoint.runs import locked, new_run, remove_empty, results_folder
+from boltbox.detector.checkpoint.runs import (
+    has_checkpoints,
+    locked,
+    new_run,
+    remove_empty,
+    results_folder,
+)
 from boltbox.detector.commands.ckpt_path import CkptPath, read_ckpt_path
 from boltbox.detector.commands.command_line import WITHOUT_VALUE, Command, CommandLine
 from boltbox.detector.commands.parser import OFTEN_USED, Parser
@@ -42,7 +48,12 @@ from boltbox.detector.loggers.placement import place_loggers
 from boltbox.detector.model.parts import find_part
 from boltbox.detector.system.configuration import differences, flatten
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.rank_zero import is_first_process, program, rank_zero_print
+from boltbox.detector.system.rank_zero import (
+    is_first_process,
+    print_fact,
+    program,
+    rank_zero_print,
+)
 from boltbox.detector.system.text_file import load_yaml
 from boltbox.detector.system.trusted import (
     check_classes,
@@ -120,6 +131,8 @@ class DetectorCLI(LightningCLI):
             options = {name: self.config_init[name] for name in names}
             with end_together(self.trainer, str(options.get("ckpt_path"))):
                 self.function(self.trainer, model=self.model, datamodule=self.datamodule, **options)
+            if self.command == "fit" and has_checkpoints(Path(self.trainer.default_root_dir)):
+                print_fact("next", f"{program()} predict --source PHOTOS")
 
     def add_arguments_to_parser(self, parser: Any) -> None:
         parser.add_argument(
@@ -159,7 +172,7 @@ class DetectorCLI(LightningCLI):
         if self.found and self.command != "fit":
             rank_zero_print(f"{self.command}: weights from {self.found.path}, options from {file}")
         elif self.found is None and brought.get("data.dataset"):
-            rank_zero_print(demo.announcement(dataset))
+            print_fact("data", demo.announcement(dataset))
 
     def _read_ckpt_path(self, dataset: str | None) -> CkptPath | None:
         options, command = self.line.options, self.command

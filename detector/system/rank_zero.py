@@ -3,7 +3,9 @@
 import contextlib
 import os
 import re
+import shutil
 import sys
+import textwrap
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -12,6 +14,7 @@ from tqdm import tqdm
 
 # but tab and newline; halves of characters, of file names
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+KEY_WIDTH = 10  # characters of a fact's name and colon
 RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "GROUP_RANK", "NODE_RANK", "SLURM_NODEID")
 
 
@@ -26,6 +29,21 @@ def rank_zero_print(text: str) -> None:
     with contextlib.suppress(OSError):
         tqdm.write(printable(text))
         sys.stdout.flush()
+
+
+def print_fact(key: str, text: str) -> None:
+    """Print `key: text`, with the texts of all facts in one column. On a terminal that is narrower,
+    the text continues in that column."""
+    line = printable(f"{key + ':':<{KEY_WIDTH}} {text}")
+    if sys.stdout.isatty():
+        line = textwrap.fill(
+            line,
+            width=shutil.get_terminal_size().columns,
+            subsequent_indent=" " * (KEY_WIDTH + 1),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    rank_zero_print(line)
 
 
 def first_to_report(error: str) -> bool:

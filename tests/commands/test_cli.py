@@ -101,7 +101,7 @@ def test_without_validation(small_data: Path, here: Path, capsys: pytest.Capture
     assert not switched_off & {p.name for p in (here / "run").iterdir()}
     cli.main(split("fit --run run --ckpt_path last --trainer.max_epochs 2"))
     assert [r["epoch"] for r in rows(here / "run")] == ["0", "1"]
-    assert capsys.readouterr().out.count("checkpoint: run/checkpoints/last.ckpt\n") == 2
+    assert capsys.readouterr().out.count("saved:     run/checkpoints/last.ckpt\n") == 2
 
 
 def test_the_end_tells_where_everything_lies(
@@ -110,18 +110,18 @@ def test_the_end_tells_where_everything_lies(
     """The best epoch's table and the files; after a resume that has nothing left to do too."""
     told = trained.with_name("told.txt").read_text()
     assert re.search(
-        r"^ *epoch +box .*\n +1/2 .*\n +2/2 .*@\d\ncheckpoint: .*\n\nbest: epoch \d/2\nclass +objects .*\nall ",
+        r"^ *epoch +box .*\n +1/2 .*\n +2/2 .*@\d\nsaved:     .*\n\nclass +objects .*\nall ",
         told,
         re.M,
     )
     assert not re.search("epoch ./2.*/3", told), "QUICK: no progress bar"
     for path in (trained / "checkpoints/best.ckpt", trained / "plots"):
-        assert re.search(f": {path}$", told, re.M)
+        assert re.search(f": +{path}$", told, re.M)
     shutil.copytree(trained, here / "run")
     cli.main(split("validate --run run --ckpt_path last --report.enabled false"))
     capsys.readouterr()
     cli.main(split("fit --run run --ckpt_path last"))
-    assert re.search("^best: epoch ./2\nclass ", capsys.readouterr().out, re.M)
+    assert re.search("^best: +epoch . of 2: ", capsys.readouterr().out, re.M)
 
 
 def test_what_was_dropped_is_named_in_the_folder(

@@ -27,7 +27,7 @@ def test_published_weights(published: Path) -> None:
         torch.float32
     }
     network = YOLOv5(80, "n")
-    assert load_weights(network, published).line == f"{published}: took 349 of 349 tensors"
+    assert load_weights(network, published).line == f"{published}: loaded 349 of 349 tensors"
     assert same(
         {theirs: network.state_dict()[ours] for theirs, ours in key_map(network).items()},
         weights.state,
@@ -39,7 +39,7 @@ def test_published_weights_for_other_classes(published: Path) -> None:
     head = {name: t.clone() for name, t in network.head.state_dict().items()}
     said = load_weights(network, published).line
     assert said.endswith(
-        "took 343 of 349 tensors; not the head, which is for other classes or of another kind and starts fresh"
+        "loaded 343 of 349 tensors; the head starts from random values, as its classes or its kind differ"
     )
     assert same(network.head.state_dict(), head)
     load_weights(other, published)
@@ -162,7 +162,7 @@ def test_a_checkpoint_of_ours(tmp_path: Path) -> None:
     )
     network = small(seed=3)
     torch.save(checkpoint(["a", "b", "c"], network=plain), file)
-    assert load_weights(network, file).line == f"{file}: took 349 of 349 tensors"
+    assert load_weights(network, file).line == f"{file}: loaded 349 of 349 tensors"
     assert same(network.state_dict(), plain.state_dict())
     torch.save(checkpoint(["a", "b", "c"], network=plain, ema=average), file)
     load_weights(network, file)

@@ -228,7 +228,7 @@ def test_the_predictions_of_yolox_nano() -> None:
     """The real file, whole: boxes in pixels, objectness and scores, by a forward pass of its own."""
     file = shared("weights/yolox_nano.pth")
     network = YOLOv5(80, **NANO).eval()
-    assert load_weights(network, file).line == f"{file}: took 642 of 642 tensors"
+    assert load_weights(network, file).line == f"{file}: loaded 642 of 642 tensors"
     image = torch.rand(1, 3, 64, 96, generator=torch.Generator().manual_seed(0))  # RGB
     tensors = torch.load(file, weights_only=True)["model"]
     with torch.no_grad():
@@ -264,7 +264,7 @@ def test_the_head_starts_fresh(
     head = {name: t.clone() for name, t in network.head.state_dict().items()}
     count = len(network.state_dict())
     said = load_weights(network, file, keep_anchors=anchors is not None).line
-    taken = f"took {count - len(head)} of {count} tensors"
+    taken = f"loaded {count - len(head)} of {count} tensors"
     assert (
         said
         == f"{file}: {taken}; not the head, which is for other classes or of another kind and starts fresh"
