@@ -141,7 +141,7 @@ def test_badly_fitting_anchors_get_better() -> None:
     assert not choice.warning
     assert measure(choice.anchors.reshape(-1, 2), sizes).bpr > 0.99
     assert re.fullmatch(
-        r"new anchors: BPR 0\.\d{4} -> (0\.99\d\d|1\.0000), fitness 0\.\d{4} -> 0\.\d{4}",
+        r"new ones, BPR 0\.\d{4} -> (0\.99\d\d|1\.0000), fitness 0\.\d{4} -> 0\.\d{4}",
         choice.reason,
     )
     assert (np.diff(choice.anchors.prod(-1).mean(-1)) > 0).all(), (
@@ -245,7 +245,7 @@ def test_new_anchors_travel(
     shutil.copytree(flat_data.parent, here / "data")
     fit(here / "data/data.yaml", *split("--pictures.enabled true --model.network.anchors 2"))
     told = capsys.readouterr().out
-    assert re.search(r"^new anchors: BPR 0\.\d+ -> ", told, re.M)
+    assert re.search(r"^anchors:   new ones, BPR 0\.\d+ -> ", told, re.M)
     for name in ("all", "stride 8", "stride 32"):
         for when in ("before", "after"):
             assert re.search(f"^{when}, {name} ", told, re.M)
@@ -287,7 +287,7 @@ def test_the_command_trains_nothing_and_its_line_can_be_pasted(
     assert yaml.safe_load(line)["model"]["network"]["anchors"] == report["after"]["anchors"]
     (here / "pasted.yaml").write_text(line)
     fit(flat_data, "--config", "pasted.yaml")
-    assert "anchors:   warning: those of model.network.anchors" in capsys.readouterr().out
+    assert "anchors:   those of model.network.anchors" in capsys.readouterr().out
     state = load(here / "run/checkpoints/last.ckpt")["state_dict"]
     assert state["network.head.anchors"].flatten(1)[0].tolist() == pytest.approx(
         [v / 8 for v in report["after"]["anchors"][0]]
@@ -315,15 +315,15 @@ def test_anchors_that_boxes_were_trained_with_are_kept_longer(
     weights = ["--model.start.weights", "run/checkpoints/last.ckpt", "--run"]
     capsys.readouterr()
     cli.main(["anchors", "--data.dataset", str(data), "--data.image_size", "64"])
-    assert "\nnew anchors: BPR 0.94" in capsys.readouterr().out
+    assert "\nanchors:   new ones, BPR 0.94" in capsys.readouterr().out
     fit(data, *weights, "second", *adamw)
     assert "anchors:   kept, as they fit the labels (BPR 0.9444 > 0.8)" in capsys.readouterr().out
     monkeypatch.setattr(boltbox.detector.training.module, "SURE", 1.1)
     for more in ([*adamw, "--autoanchor.bpr_limit", "0.98"], []):
         fit(data, *weights, f"run-{len(more)}", *more)
         told = capsys.readouterr().out
-        assert "\nnew anchors: BPR 0.94" in told
-    assert "trained as a fresh network is" in told
+        assert "\nanchors:   new ones, BPR 0.94" in told
+    assert "training as from scratch" in told
 
 
 class Remember(L.Callback):
