@@ -99,7 +99,9 @@ def test_a_terminal_of_80_columns(small_data: Path, here: Path, terminal: Termin
     )
     lines = terminal.lines()
     text = "\n".join(lines)
-    assert re.search(r"^device:    cpu \(\d+ threads?\), 32-true\nrun:       run \(new\)$", text, re.M)
+    assert re.search(
+        r"^device:    cpu \(\d+ threads?\), 32-true\nrun:       run \(new\)$", text, re.M
+    )
     heading = next(line for line in lines if line.split() == HEADING)
     printed, expected = table(lines), rows(here / "run")
     assert [cells[0] for cells in printed] == ["1/3", "2/3", "3/3"]

@@ -256,9 +256,7 @@ def test_a_fit_from_our_checkpoint_on_data_with_other_classes(
     ]
     cli.main([*line, *given, "--run", "out"])
     told = capsys.readouterr().out
-    sentence = (
-        r": loaded (\d+) of \1 tensors; class outputs start from random values, as the classes differ"
-    )
+    sentence = r": loaded (\d+) of \1 tensors; class outputs start from random values, as the classes differ"
     assert re.search(re.escape(str(checkpoint)) + sentence, told)
     start = torch.load(checkpoint, weights_only=True)["state_dict"]
     ended = torch.load("out/checkpoints/last.ckpt", weights_only=True)

@@ -245,7 +245,9 @@ def test_fine_tuning_from_a_checkpoint_of_ours(
     (here / "six.yaml").write_text(yaml.safe_dump(content))
     weights = trained / "checkpoints/best.ckpt"
     fit(here / "six.yaml", *f"--model.start.weights {weights} --trainer.max_epochs 0".split())
-    assert "class outputs start from random values, as the classes differ" in capsys.readouterr().out
+    assert (
+        "class outputs start from random values, as the classes differ" in capsys.readouterr().out
+    )
 
 
 def test_a_fresh_fit_never_writes_into_an_older_run(

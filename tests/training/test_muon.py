@@ -147,7 +147,9 @@ def test_auto_goes_by_what_a_training_starts_from(
     assert "AdamW" in told("asked", *weights, *one, "--model.optim.lr0", "0.002")
     monkeypatch.setattr(boltbox.detector.training.module, "SURE", 0.0)
     tuned = told("tuned", *weights, *one)
-    assert tuned.splitlines()[1].startswith("optimizer: AdamW (auto: for pretrained weights), lr0 0.001")
+    assert tuned.splitlines()[1].startswith(
+        "optimizer: AdamW (auto: for pretrained weights), lr0 0.001"
+    )
     monkeypatch.setattr(boltbox.detector.training.module, "KNOWN", 0.0)
     known = told("known", *weights, *one)
     assert ": lower learning rate, lr0 0.0003\noptimizer: AdamW (auto:" in known

@@ -173,7 +173,9 @@ def test_a_checkpoint_of_ours_for_other_classes(tmp_path: Path) -> None:
     torch.save(checkpoint(["a", "b", "c"], network=small(3, seed=1)), tmp_path / "last.ckpt")
     network = small(5, seed=2)
     head = {name: t.clone() for name, t in network.head.state_dict().items()}
-    assert "the head starts from random values" in load_weights(network, tmp_path / "last.ckpt").line
+    assert (
+        "the head starts from random values" in load_weights(network, tmp_path / "last.ckpt").line
+    )
     assert same(network.backbone.state_dict(), small(3, seed=1).backbone.state_dict())
     assert same(network.head.state_dict(), head)
 

@@ -246,7 +246,10 @@ def test_its_head_on_other_classes() -> None:
     fresh = {name: t.clone() for name, t in network.head.state_dict().items()}
     assert "the head starts from random values" in load_weights(network, file).line
     assert same(network.head.state_dict(), fresh)
-    assert "class outputs start from random values" in load_weights(network, file, reuse_head=True).line
+    assert (
+        "class outputs start from random values"
+        in load_weights(network, file, reuse_head=True).line
+    )
     for name, tensor in network.head.state_dict().items():
         expected = fresh[name] if "cls_preds" in name else tensors[f"head.{name}"]
         assert torch.equal(tensor, expected)
