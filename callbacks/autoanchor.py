@@ -14,7 +14,7 @@ from boltbox.detector.report.anchors import anchor_report, anchor_rows, no_ancho
 from boltbox.detector.report.table import aligned
 from boltbox.detector.system.atomic_file import write_json
 from boltbox.detector.system.ranges import ClosedUnitInterval
-from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.recipe import data_of
 
@@ -49,7 +49,7 @@ class AutoAnchor(L.Callback):
             rank_zero_print(no_anchors(pl_module.network.head))
             return
         if trainer.ckpt_path:
-            rank_zero_print("anchors: those of the checkpoint; the labels are not looked at")
+            print_fact("anchors", "those of the checkpoint; AutoAnchor is skipped")
             return
         data = data_of(trainer, "anchors stay as they are; they are not compared with the labels")
         if data is None:
@@ -62,7 +62,7 @@ class AutoAnchor(L.Callback):
         if found is None:
             return
         choice, report = found
-        rank_zero_print(f"{'warning: ' if choice.warning else ''}{choice.reason}")
+        print_fact("anchors", f"{'warning: ' if choice.warning else ''}{choice.reason}")
         if changed:
             rank_zero_print(aligned(anchor_rows(report)))
         write_json(Path(trainer.default_root_dir) / "anchors.json", report)
@@ -84,7 +84,7 @@ class AutoAnchor(L.Callback):
         fits = bpr > limit
         if isinstance(asked, list):
             below = "" if fits else f", below {limit:g}"
-            reason = f"anchors of model.network.anchors are kept (BPR {bpr:.4f}{below})"
+            reason = f"those of model.network.anchors (BPR {bpr:.4f}{below})"
             choice = Choice(before, False, reason, warning=not fits)
         else:
             force = isinstance(asked, int)

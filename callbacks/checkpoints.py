@@ -13,7 +13,7 @@ from boltbox.detector.checkpoint.reader import newest_valid, read_outline
 from boltbox.detector.checkpoint.writer import AtomicCheckpointIO, wait_for_checkpoint
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import NonNegativeFloat
-from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.rank_zero import print_fact
 from boltbox.detector.system.signals import StopSignal
 from boltbox.detector.training.module import Detector
 
@@ -120,7 +120,7 @@ class Checkpoints(ModelCheckpoint):
         trainer.strategy.barrier("Checkpoints")
         paths = [self.best_model_path, str(_folder(trainer) / "last.ckpt")]
         for path in [path for path in paths if isfile(path)][:1]:
-            rank_zero_print(f"checkpoint: {path}")
+            print_fact("saved", path)
 
     def _find_last_checkpoints(self, trainer: L.Trainer) -> set[str]:
         """What Lightning takes for `ckpt_path="last"`, as the commands do."""

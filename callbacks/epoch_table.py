@@ -1,5 +1,5 @@
-"""What a training prints besides its bar: what it runs on, a line an epoch, how to resume it; and
-metrics.csv, which has the same lines."""
+"""What a training prints besides its bar: what it runs on, how long it will take, a line per epoch,
+how to resume it; and metrics.csv, which has the same lines."""
 
 import time
 from collections.abc import Iterable
@@ -13,13 +13,15 @@ from tqdm import tqdm
 from boltbox.detector.checkpoint.writer import wait_for_checkpoint
 from boltbox.detector.model.loss import mean_losses
 from boltbox.detector.system.csv_table import write_table
-from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
 from boltbox.detector.training.module import Detector
-from boltbox.detector.training.recipe import data_of
 
 METRICS = ("P", "R", "mAP50", "mAP50-95")
 WIDTHS = {"epoch": 6, "P": 5, "R": 5, "mAP50": 5, "mAP50-95": 8, "time": 7, "ETA": 7, "best": 8}
 EVERY = 20  # epochs under one heading
+ESTIMATE_AFTER = 5.0  # seconds of the first epoch after which its batches tell the time of all
+SHORT = 60  # seconds of a training whose time is not told
+LONG_ON_CPU = 2 * 3600  # seconds from which on faster options are named
 
 
 class EpochTable(L.Callback):
@@ -27,8 +29,8 @@ class EpochTable(L.Callback):
     are in the checkpoint, so that a resumed run lacks none and has none twice. On the terminal the
     same as a line, with ETA, and mAP50-95 and number of the best epoch by fitness.
 
-    At the start it prints device, precision, run folder, number of images, and whether the run is
-    new; after Ctrl-C and the like how to resume.
+    At the start it prints network, device and run folder, and whether the run is new; some seconds
+    later how long all epochs will take; after Ctrl-C and the like how to resume.
 
     Args:
         resume: command, or line of Python, that continues the run from its last checkpoint.
@@ -39,26 +41,58 @@ class EpochTable(L.Callback):
         self.rows: list[dict[str, Any]] = []  # of metrics.csv
         self._lines = 0
         self._started = 0.0  # this epoch
+        self._first_batch: tuple[int, float] | None = None  # number of batches done, and when
+        self._estimated = False
 
     def on_train_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """A run that is resumed within an epoch does not get to on_train_epoch_start."""
         progress: Any = trainer.fit_loop.epoch_loop.batch_progress
         within = 0 if progress.is_last_batch else progress.current.processed
         where = f" after batch {within}" if within else ""
-        origin = f"continued in epoch {trainer.current_epoch + 1}{where}"
-        data = data_of(trainer)
-        datasets = data.datasets if data else {}
-        images = " and ".join(f"{len(data)} {split}" for split, data in datasets.items())
-        rank_zero_print(
-            f"fit on {_device(trainer)}, {trainer.precision}; run folder"
-            f" {trainer.default_root_dir}, {origin if trainer.ckpt_path else 'new'}"
-            + (f"; {images} images, {len(pl_module.names)} classes" if images else "")
-        )
+        state = "new"
+        if trainer.ckpt_path:
+            state = f"continued in epoch {trainer.current_epoch + 1}{where}"
+        print_fact("model", _model(pl_module))
+        print_fact("device", _device(trainer))
+        print_fact("run", f"{trainer.default_root_dir} ({state})")
         self._lines = 0
         self.on_train_epoch_start()
 
     def on_train_epoch_start(self, *_: Any) -> None:
         self._started = time.perf_counter()
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: Detector, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Once, where the first epoch is long: how long all epochs will take. The first batch is
+        left out, as it warms up."""
+        if self._estimated:
+            return
+        now = time.perf_counter()
+        if self._first_batch is None:
+            self._first_batch = (batch_idx, now)
+            return
+        first, began = self._first_batch
+        if batch_idx <= first:  # of the next epoch, whose line has an ETA
+            self._estimated = True
+        elif now - began > ESTIMATE_AFTER:
+            self._estimated = True
+            self._print_time(trainer, pl_module, (now - began) / (batch_idx - first))
+
+    def _print_time(self, trainer: L.Trainer, pl_module: Detector, per_batch: float) -> None:
+        epochs = (trainer.max_epochs or 1) - trainer.current_epoch
+        seconds = per_batch * int(trainer.num_training_batches) * epochs
+        if seconds < SHORT:
+            return
+        duration = tqdm.format_interval(seconds)
+        print_fact("time", f"about {duration} for {epochs} epochs ({per_batch:.2f} s per batch)")
+        is_cpu = trainer.strategy.root_device.type == "cpu"
+        if is_cpu and seconds > LONG_ON_CPU:
+            print_fact(
+                "hint",
+                f"a CPU is slow; half of data.image_size {pl_module.image_size} takes a quarter of"
+                " the time, and model.network.size n is the smallest network",
+            )
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
         # first, in all processes: after a validation within the epoch it reduces over them
@@ -126,10 +160,25 @@ def _line(cells: dict[str, str]) -> str:
     return " ".join(text.rjust(WIDTHS.get(name, 6)) for name, text in cells.items())
 
 
+def _model(detector: Detector) -> str:
+    """`YOLOv5n from scratch, 5 classes, 640 px, batch 16`."""
+    options = detector.hparams["network"]
+    name = f"{options['backbone']} {options['size']}"
+    if options["backbone"] == "yolov5":
+        name = f"YOLOv5{options['size']}"
+    sources = [origin.source for origin in detector.network.origins]
+    start = " and ".join(sources) if sources else "scratch"
+    classes = f"{len(detector.names)} classes" if len(detector.names) > 1 else "1 class"
+    size = f"{detector.image_size} px, batch {detector.batch_size}"
+    return f"{name} from {start}, {classes}, {size}"
+
+
 def _device(trainer: L.Trainer) -> str:
-    """`cpu (2 threads)`, `NVIDIA H100`, `4 x NVIDIA H100`."""
+    """`cpu (2 threads), 32-true`, `NVIDIA H100, 16-mixed`, `4 x NVIDIA H100, 16-mixed`."""
     device: torch.device = trainer.strategy.root_device
-    name = f"cpu ({torch.get_num_threads()} threads)"
+    threads = torch.get_num_threads()
+    name = f"cpu ({threads} thread{'s' if threads > 1 else ''})"
     if device.type == "cuda":
         name = torch.cuda.get_device_name(device)
-    return name if trainer.world_size == 1 else f"{trainer.world_size} x {name}"
+    devices = name if trainer.world_size == 1 else f"{trainer.world_size} x {name}"
+    return f"{devices}, {trainer.precision}"

@@ -10,9 +10,9 @@ from boltbox.callbacks.checkpoints import best_fitness
 from boltbox.detector.evaluation.metrics import Result
 from boltbox.detector.model.origin import describe_origins, to_plain
 from boltbox.detector.report.folder import best_epoch
-from boltbox.detector.report.table import class_table
+from boltbox.detector.report.table import class_table, number
 from boltbox.detector.system.atomic_file import not_fatal, write_json
-from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.recipe import data_of
 
@@ -53,8 +53,9 @@ class MetricsFiles(L.Callback):
             write_json(_json_path(trainer), self._content)  # again: the disk may have failed
         content = best_epoch(Path(trainer.default_root_dir)) or self._content
         if content:
-            epoch = f"{content['epoch'] + 1}/{trainer.max_epochs}"
-            rank_zero_print(f"\nbest: epoch {epoch}\n{class_table(content)}")
+            rank_zero_print(f"\n{class_table(content)}\n")
+            metrics = ", ".join(f"{name} {number(content[name])}" for name in ("mAP50", "mAP50-95"))
+            print_fact("best", f"epoch {content['epoch'] + 1} of {trainer.max_epochs}: {metrics}")
 
     def _write(self, trainer: L.Trainer, pl_module: Detector, result: Result) -> None:
         command = trainer.state.fn.value  # type: ignore[union-attr]

@@ -10,7 +10,7 @@ from boltbox.detector.data.inputs.evaluation_input import whole
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.report.drawing import Picture, draw_pictures, encoded, pictures_of
 from boltbox.detector.system.atomic_file import not_fatal, write_atomically
-from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.rank_zero import print_fact
 from boltbox.detector.training.module import Detector
 
 BATCHES = 3  # of the training that are drawn
@@ -58,7 +58,7 @@ class Pictures(L.Callback):
         if self.shown:
             self._write(trainer, pl_module, "val_labels", self.shown, "labels")
             self._write(trainer, pl_module, "val_predictions", self.shown, "predictions")
-        rank_zero_print(f"pictures: {_folder(trainer)}")
+        print_fact("pictures", str(_folder(trainer)))
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
         if trainer.state.fn != "fit":

@@ -10,6 +10,7 @@ from lightning.pytorch.callbacks import TQDMProgressBar
 from boltbox.detector.model.loss import mean_losses
 from boltbox.detector.training.module import Detector
 
+FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt} {remaining}{postfix}"  # fits 80 columns
 REFRESH = 0.5  # seconds between two readings of the losses, which wait for the device
 
 
@@ -39,6 +40,7 @@ class Progress(TQDMProgressBar):
         """A run that is resumed within an epoch does not get to on_train_epoch_start."""
         super().on_train_start(trainer)
         self.train_progress_bar.leave = False
+        self.train_progress_bar.bar_format = FORMAT
         self.on_train_epoch_start(trainer)
 
     def on_train_epoch_start(self, trainer: L.Trainer, *_: Any) -> None:
@@ -50,7 +52,7 @@ class Progress(TQDMProgressBar):
         if time.monotonic() - self._read_at > REFRESH:
             means = mean_losses(pl_module.epoch_losses)
             self._means = {
-                name.removesuffix("_loss"): f"{mean:.4f}" for name, mean in means.items()
+                name.removesuffix("_loss"): f"{mean:.3f}" for name, mean in means.items()
             }
             self._read_at = time.monotonic()
         return dict(self._means)

@@ -1,13 +1,12 @@
 """The report at the end of a run."""
 
-import time
 from pathlib import Path
 
 import lightning as L
 
 from boltbox.detector.report.charts import draw_labels
 from boltbox.detector.report.page import write_report
-from boltbox.detector.system.rank_zero import program, rank_zero_print
+from boltbox.detector.system.rank_zero import print_fact, program, rank_zero_print
 from boltbox.detector.training.recipe import data_of
 
 
@@ -32,7 +31,6 @@ class Report(L.Callback):
         run = Path(trainer.default_root_dir)
         if not self.enabled or not trainer.is_global_zero:
             return
-        started = time.perf_counter()
         try:
             data = data_of(trainer, "the report shows neither images nor statistics of the labels")
             if data:
@@ -42,6 +40,6 @@ class Report(L.Callback):
             why = " ".join(f"{type(e).__name__}: {e}".split())
             rank_zero_print(f"warning: no report ({why}); try again with: {program()} report {run}")
         else:
-            rank_zero_print(f"report: {page} ({time.perf_counter() - started:.1f} s)")
+            print_fact("report", str(page))
 
     on_test_end = on_fit_end

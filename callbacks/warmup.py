@@ -7,10 +7,9 @@ import lightning as L
 import numpy as np
 
 from boltbox.detector.system.ranges import BelowOne, NonNegativeFloat
-from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.optimizer import set_rates
-from boltbox.detector.training.recipe import recipe_line
+from boltbox.detector.training.recipe import print_optimizer
 from boltbox.detector.training.schedule import accumulation, warmup_iterations
 
 
@@ -50,7 +49,7 @@ class Warmup(L.Callback):
         window = accumulation(self.nominal, pl_module.batch_size)
         steps = math.ceil(batches / window) * epochs
         images = pl_module.batch_size * window
-        rank_zero_print(recipe_line(pl_module.optim, pl_module.auto_names, steps, images))
+        print_optimizer(pl_module.optim, pl_module.auto_names, steps, images)
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: Detector, batch: Any, batch_idx: int

@@ -12,7 +12,7 @@ from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.report.anchors import anchor_rows, no_anchors
 from boltbox.detector.report.table import aligned
 from boltbox.detector.system.atomic_file import write_atomically
-from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
 from boltbox.detector.training.module import Detector
 from boltbox.detector.weights.trained import take_anchors
 
@@ -47,5 +47,6 @@ def anchors(
         print(json_.dumps(report))
     else:
         table = aligned(anchor_rows(report))
-        rank_zero_print(f"{report['reason']}\n{table}\n\nto use them: {report['yaml']}")
+        print_fact("anchors", report["reason"])
+        rank_zero_print(f"{table}\n\nto use them: {report['yaml']}")
         rank_zero_print(f"report: {run}")

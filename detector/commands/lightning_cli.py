@@ -28,6 +28,7 @@ from boltbox.detector.checkpoint.reader import newest_checkpoint
 from boltbox.detector.checkpoint.runs import (
     ROOT,
     claim,
+    has_checkpoints,
     locked,
     new_run,
     remove_empty,
@@ -46,7 +47,12 @@ from boltbox.detector.model.parts import find_part
 from boltbox.detector.system.configuration import differences, flatten
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.parent import announce_first_rank
-from boltbox.detector.system.rank_zero import is_first_process, program, rank_zero_print
+from boltbox.detector.system.rank_zero import (
+    is_first_process,
+    print_fact,
+    program,
+    rank_zero_print,
+)
 from boltbox.detector.system.text_file import load_yaml
 from boltbox.detector.system.trusted import (
     check_classes,
@@ -124,6 +130,8 @@ class DetectorCLI(LightningCLI):
             options = {name: self.config_init[name] for name in names}
             with end_together(self.trainer, str(options.get("ckpt_path"))):
                 self.function(self.trainer, model=self.model, datamodule=self.datamodule, **options)
+            if self.command == "fit" and has_checkpoints(Path(self.trainer.default_root_dir)):
+                print_fact("next", f"{program()} predict --source PHOTOS")
 
     def add_arguments_to_parser(self, parser: Any) -> None:
         parser.add_argument(
@@ -164,7 +172,7 @@ class DetectorCLI(LightningCLI):
             what = "resuming" if self.command == "fit" else "weights"
             rank_zero_print(f"{self.command}: {what} from {self.found.path}, options from {file}")
         elif self.found is None and brought.get("data.dataset"):
-            rank_zero_print(demo.announcement(dataset))
+            print_fact("data", demo.announcement(dataset))
 
     def _read_ckpt_path(self, dataset: str | None) -> CkptPath | None:
         options, command = self.line.options, self.command

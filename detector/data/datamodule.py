@@ -34,7 +34,7 @@ from boltbox.detector.data.transforms.augment import Augment, TrainSamples
 from boltbox.detector.data.transforms.letterbox import round_up
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import BelowOne, NonNegativeInt, PositiveInt
-from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
 
 # of the Trainer's stages; in predict, Lightning asks for data of one's own
 SPLITS = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",)}
@@ -157,7 +157,9 @@ class DetectionData(L.LightningDataModule):
             if split in self.datasets:
                 continue
             self.datasets[split] = dataset = self.file.open(split, single_class=self.single_class)
-            for line in dataset.summary(split):
+            counts, *left_out = dataset.summary(split)
+            print_fact(split, counts.removeprefix(f"{split}: "))
+            for line in left_out:
                 rank_zero_print(line)
             training = split == "train"
             shrink = training and not self.literal and self.augment.resamples_once(self.rect)

@@ -55,10 +55,10 @@ def defaults(command: str, dataset: str | None) -> dict[str, Any]:
 
 
 def announcement(dataset: str | None) -> str:
-    """A line for who trains on it. dataset: as for `defaults`."""
-    what = "" if dataset else "no --data.dataset is given: this is on "
+    """What a training on it prints. dataset: as for `defaults`."""
+    why = "" if dataset else ", as no --data.dataset is given"
     options = ", ".join(f"{name} {value}" for name, value in OPTIONS.items())
-    return f"{what}the demo data set; its defaults are {options}"
+    return f"the demo dataset{why}; defaults: {options}"
 
 
 def circle(points: int) -> np.ndarray:

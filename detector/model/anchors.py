@@ -201,7 +201,7 @@ def choose_anchors(
     bpr = measure(old, labels, anchor_t).bpr
     if bpr > bpr_limit and not force:
         return Choice(
-            anchors, False, f"anchors fit the labels (BPR {bpr:.4f} > {bpr_limit:g}) and are kept"
+            anchors, False, f"kept, as they fit the labels (BPR {bpr:.4f} > {bpr_limit:g})"
         )
     bases = [labels] if seen is None or not len(seen) else [seen, labels]
     before = [measure(old, sizes, anchor_t) for sizes in bases]
@@ -209,7 +209,7 @@ def choose_anchors(
     for basis, fit in zip(bases, before, strict=True):
         found, why = find_anchors(basis, len(old), seed, generations, anchor_t, fit.bpr)
         if found is None:
-            reason = reason or f"better anchors cannot be made: {why}; they are kept"
+            reason = reason or f"kept, as better ones cannot be made: {why}"
             continue
         after = [measure(found, sizes, anchor_t) for sizes in bases]
         pairs = list(zip(before, after, strict=True))
@@ -217,10 +217,10 @@ def choose_anchors(
         if better and after[0] != before[0]:
             was, new = pairs[-1]  # of the labels
             reason = (
-                f"new anchors: BPR {was.bpr:.4f} -> {new.bpr:.4f}, fitness {was.fitness:.4f} ->"
+                f"new ones, BPR {was.bpr:.4f} -> {new.bpr:.4f}, fitness {was.fitness:.4f} ->"
                 f" {new.fitness:.4f}"
             )
             return Choice(in_level_order(found.reshape(anchors.shape), strides), True, reason)
-        reason = "no anchors were found that fit better in BPR and fitness; they are kept"
+        reason = "kept, as no others fit better in BPR and fitness"
         warning = bpr <= bpr_limit
     return Choice(anchors, False, f"{reason} (BPR {bpr:.4f})", warning)

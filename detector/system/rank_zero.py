@@ -3,8 +3,10 @@
 import contextlib
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterable
+import textwrap
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -16,6 +18,7 @@ from tqdm import tqdm
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 Item = TypeVar("Item")
 PATIENCE = 3  # seconds
+KEY_WIDTH = 10  # characters of a fact's name and colon
 RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "GROUP_RANK", "NODE_RANK", "SLURM_NODEID")
 
 
@@ -36,6 +39,19 @@ def progress(items: Iterable[Item], what: str, total: int) -> Iterable[Item]:
     """The items, with a progress bar on the first process's terminal if they take long."""
     hidden = None if is_first_process() else True  # None: where there is no terminal
     return tqdm(items, what, total, delay=PATIENCE, disable=hidden, leave=False)
+def print_fact(key: str, text: str) -> None:
+    """Print `key: text`, with the texts of all facts in one column. On a terminal that is narrower,
+    the text continues in that column."""
+    line = printable(f"{key + ':':<{KEY_WIDTH}} {text}")
+    if sys.stdout.isatty():
+        line = textwrap.fill(
+            line,
+            width=shutil.get_terminal_size().columns,
+            subsequent_indent=" " * (KEY_WIDTH + 1),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    rank_zero_print(line)
 
 
 def first_to_report(error: str) -> bool:

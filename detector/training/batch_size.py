@@ -11,7 +11,7 @@ import torch
 
 from boltbox.detector.model.loss import Loss
 from boltbox.detector.model.network import YOLOv5
-from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.rank_zero import print_fact
 from boltbox.detector.training.optimizer import OptimOptions, set_rates
 
 SHARE = 0.8  # of the free memory: the average of the weights and validations take some too
@@ -36,7 +36,7 @@ def choose_batch_size(
             found = _largest_batch(trainer, *parts, optim, side, images // world)
     each = trainer.strategy.broadcast(found) or -(-WITHOUT_GPU // world)
     reason = "what fits the GPU's memory" if is_gpu else "without a GPU"
-    rank_zero_print(f"data.batch_size: {each * world} (auto: {reason})")
+    print_fact("batch", f"data.batch_size {each * world} (auto: {reason})")
     return each * world
 
 

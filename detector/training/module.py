@@ -19,7 +19,7 @@ from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.model.origin import origins_of, to_plain
 from boltbox.detector.model.sharding import shard
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.rank_zero import program, rank_zero_print
+from boltbox.detector.system.rank_zero import print_fact, program, rank_zero_print
 from boltbox.detector.training.batch_size import choose_batch_size
 from boltbox.detector.training.compilation import compiled, eager_unless
 from boltbox.detector.training.evaluation import EvaluationModule
@@ -181,21 +181,22 @@ class Detector(EvaluationModule):
         looked_at = examples(data.images["train"], inputs, EXAMPLES)
         known = known_objects(self.network, looked_at, self.taken.classes)
         known = self.trainer.strategy.broadcast(known)
-        said = "weights: before any training"
         for_adamw = {"momentum", "weight_decay"} - {*self.auto_names}  # that are given
         if known.objectness < SURE and not for_adamw:
             left_open: dict[str, Any] = dict.fromkeys(self.auto_names) | {"optimizer": "auto"}
             self.optim = replace(self.optim, **left_open).chosen(None, None)
             self.taken = self.taken._replace(head=False)  # for AutoAnchor, which comes later
-            rank_zero_print(
-                f"{said} the likeliest boxes have an objectness of {known.objectness:.3f}, less"
-                f" than {SURE:g}: trained as a fresh network is"
+            print_fact(
+                "weights",
+                f"they do not recognise these objects (objectness {known.objectness:.3f}, below"
+                f" {SURE:g}): training as from scratch",
             )
         elif known.map50 >= KNOWN:
             self.optim = replace(self.optim, lr0=GENTLE)
-            rank_zero_print(
-                f"{said} their mAP50 is {known.map50:.2f}: a rate that keeps what they know, lr0"
-                f" {GENTLE:g}"
+            print_fact(
+                "weights",
+                f"they already recognise these objects (mAP50 {known.map50:.2f}): lower learning"
+                f" rate, lr0 {GENTLE:g}",
             )
 
     def on_fit_start(self) -> None:

@@ -11,13 +11,10 @@ from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
 from boltbox.detector.training.optimizer import OptimOptions
 
-OPTIMIZER_RULES = {
-    "AdamW": " (auto: for trained weights)",
-    "Muon": " (auto: no weights that see the objects)",
-}
+OPTIMIZER_RULES = {"AdamW": " (auto: for pretrained weights)", "Muon": " (auto: from scratch)"}
 FEW_STEPS = 200  # a run with fewer gains by smaller batches (docs/recipe.md)
 
 
@@ -56,37 +53,35 @@ def global_batch_size(trainer: L.Trainer) -> int | None:
     return images and images * trainer.world_size
 
 
-def recipe_line(optim: OptimOptions, auto_names: Sequence[str], steps: int, images: int) -> str:
-    """What a run trains with, and which rule chose it.
+def print_optimizer(
+    optim: OptimOptions, auto_names: Sequence[str], steps: int, images: int
+) -> None:
+    """Print what a run trains with, which rule chose it, and what may be wrong with it.
 
     Args:
-        optim: as chosen. auto_names: the options that were left to be chosen. steps: of the whole
-            run. images: of a step.
-
-    >>> recipe_line(OptimOptions("AdamW", lr0=0.001), ["optimizer", "lr0"], 390, 16)
-    "recipe: AdamW (auto: for trained weights), lr0 0.001 (linear), 390 steps of 16 images \
-(auto: of 64 in a longer run); YOLOv5's: --config configs/yolov5.yaml"
-    >>> recipe_line(OptimOptions("AdamW", lr0=0.001), [], 60, 64)
-    "recipe: AdamW, lr0 0.001 (linear), 60 steps of 64 images, which are few: a smaller \
-data.batch_size and model.optim.nominal_batch_size take more; YOLOv5's: \
---config configs/yolov5.yaml"
+        optim: The options, none of them left open.
+        auto_names: Options that were left to be chosen.
+        steps: Optimizer steps of the whole run.
+        images: Images per step.
     """
-    name, lr0, usual = optim.optimizer_name, optim.lr0 or 0.0, optim.rates.lr0
-    auto = optim.nominal_batch_size == "auto" and images < 64
-    rule = " (auto: of 64 in a longer run)" if auto else ""
-    if steps < FEW_STEPS and images > 8:
-        smaller = "a smaller data.batch_size and model.optim.nominal_batch_size take more"
-        rule += f", which are few: {smaller}"
-    chosen = OPTIMIZER_RULES.get(name, "") if "optimizer" in auto_names else ""
-    rate = f"{name}{chosen}, lr0 {lr0:g} ({optim.lr_schedule})"
-    if lr0 >= 10 * usual and name != "SGD":
-        rate += f", which is a rate for SGD: {name}'s is {usual:g}"
+    name = optim.optimizer_name
+    lr0 = optim.lr0 or 0.0
+    rule = OPTIMIZER_RULES.get(name, "") if "optimizer" in auto_names else ""
+    text = f"{name}{rule}, lr0 {lr0:g} ({optim.lr_schedule})"
     if optim.backbone_lr is not None:
-        rate += f", the backbone's {optim.backbone_lr:g}"
-    return (
-        f"recipe: {rate}, {steps} steps of {images} images{rule}; YOLOv5's: --config"
-        " configs/yolov5.yaml"
-    )
+        text += f", backbone {optim.backbone_lr:g}"
+    text += f", {steps} steps of {images} images"
+    if optim.nominal_batch_size == "auto" and images < 64:
+        text += " (auto: 64 in a longer run)"
+    print_fact("optimizer", text)
+    if lr0 >= 10 * optim.rates.lr0 and name != "SGD":
+        print_fact("hint", f"lr0 {lr0:g} suits SGD; the default of {name} is {optim.rates.lr0:g}")
+    if steps < FEW_STEPS and images > 8:
+        print_fact(
+            "hint",
+            f"{steps} optimizer steps are few; for more, lower data.batch_size and"
+            " model.optim.nominal_batch_size, or train longer",
+        )
 
 
 def print_missing(trainer: L.Trainer) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from boltbox.detector.model.timm_backbone import PREFIX
 from boltbox.detector.system.errors import InputError, nearest
-from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
 
 TRAINER_OPTIONS: dict[str, Any] = {  # of the recipe, where they differ from Lightning's defaults
     "max_epochs": 100,
@@ -107,7 +107,7 @@ def usable_precision(precision: str, accelerator: str, command: str, strategy: s
     else:
         return precision
     if command not in SILENT:
-        rank_zero_print(f"precision: {chosen} ({why})")
+        print_fact("precision", f"{chosen} ({why})")
     return chosen
 
 

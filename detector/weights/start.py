@@ -16,7 +16,7 @@ from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.origin import passed_on
 from boltbox.detector.model.timm_backbone import TimmBackbone, body_of
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.rank_zero import print_fact
 from boltbox.detector.weights.timm import load_backbone
 from boltbox.detector.weights.torch_file import refused_unless_valid, shapes
 from boltbox.detector.weights.trained import ANCHORS, DETECTOR, Trained, as_typed, read_weights
@@ -71,7 +71,7 @@ class StartOptions:
         taken = Taken("")
         if self.weights:
             taken = load_weights(network, self.weights, names, keep_anchors, self.reuse_head)
-            rank_zero_print(taken.line)
+            print_fact("weights", taken.line)
         if self.backbone_weights:
             if not isinstance(network.backbone, TimmBackbone):
                 raise InputError(
@@ -80,7 +80,7 @@ class StartOptions:
                 )
             line, origin = load_backbone(network.backbone, self.backbone_weights)
             network.origins = [origin]
-            rank_zero_print(line)
+            print_fact("weights", line)
         return taken
 
     def frozen(self, network: YOLOv5) -> list[nn.Module]:
@@ -164,9 +164,7 @@ def copy_weights(
     if whole and reuse_head and moved and type(network.head) is AnchorHead:
         whole, of_classes = False, [*head]  # as many classes, in another order
     left_out = set() if same_kind and not keep_anchors else {ANCHORS}
-    note = (
-        "; not the anchors, which model.network.anchors gives" if keep_anchors and same_kind else ""
-    )
+    note = "; anchors: those of model.network.anchors" if keep_anchors and same_kind else ""
     least = network.head.num_anchors * network.num_classes  # rows of a tensor of classes
     in_rows = same_kind and all(
         head[name][1:] == own_head[name][1:] and own_head[name][:1] >= (least,)
@@ -178,11 +176,11 @@ def copy_weights(
         given = given | {
             name: _with_rows(fresh[name], given[name], network, rows) for name in of_classes
         }
-        note += "; of the head boxes and objectness, its classes start fresh"
-        note += f" but for {', '.join(weights.names[k] for k in rows.values())}" if rows else ""
+        note += "; class outputs start from random values, as the classes differ"
+        note += f", except {', '.join(weights.names[k] for k in rows.values())}" if rows else ""
     elif not whole:
         left_out |= head.keys() | own_head.keys()
-        note += "; not the head, which is for other classes or of another kind and starts fresh"
+        note += "; the head starts from random values, as its classes or its kind differ"
     given = {name: tensor for name, tensor in given.items() if name not in left_out}
     wrong = {name for name, _ in shapes(given).items() ^ shapes(fresh).items()} - left_out
     if wrong:
@@ -191,7 +189,7 @@ def copy_weights(
             f" network was made with {as_typed(weights.options)}"
         )
     network.load_state_dict({**fresh, **given})
-    line = f"took {len(given)} of {len(fresh)} tensors{note}"
+    line = f"loaded {len(given)} of {len(fresh)} tensors{note}"
     trained = [k for k, theirs in pairs.items() if kept and (k == theirs or not whole)]
     return Taken(line, kept, trained)
 

@@ -141,7 +141,7 @@ def test_badly_fitting_anchors_get_better() -> None:
     assert not choice.warning
     assert measure(choice.anchors.reshape(-1, 2), sizes).bpr > 0.99
     assert re.fullmatch(
-        r"new anchors: BPR 0\.\d{4} -> (0\.99\d\d|1\.0000), fitness 0\.\d{4} -> 0\.\d{4}",
+        r"new ones, BPR 0\.\d{4} -> (0\.99\d\d|1\.0000), fitness 0\.\d{4} -> 0\.\d{4}",
         choice.reason,
     )
     assert (np.diff(choice.anchors.prod(-1).mean(-1)) > 0).all(), (
@@ -186,7 +186,7 @@ def test_fitting_anchors_are_kept() -> None:
     sizes = np.exp(np.random.default_rng(3).normal(4, 0.5, (300, 2)))
     choice = choose_anchors(defaults(), STRIDES, sizes)
     assert (choice.changed, choice.warning) == (False, False)
-    assert "are kept" in choice.reason
+    assert "kept" in choice.reason
     assert choose_anchors(defaults(), STRIDES, sizes, force=True).changed
 
 
@@ -245,7 +245,7 @@ def test_new_anchors_travel(
     shutil.copytree(flat_data.parent, here / "data")
     fit(here / "data/data.yaml", *split("--pictures.enabled true --model.network.anchors 2"))
     told = capsys.readouterr().out
-    assert re.search(r"^new anchors: BPR 0\.\d+ -> ", told, re.M)
+    assert re.search(r"^anchors:   new ones, BPR 0\.\d+ -> ", told, re.M)
     for name in ("all", "stride 8", "stride 32"):
         for when in ("before", "after"):
             assert re.search(f"^{when}, {name} ", told, re.M)
@@ -267,7 +267,7 @@ def test_new_anchors_travel(
     for label in (here / "data/labels/train").iterdir():
         label.write_text("0 .5 .5 .1 .9\n")
     cli.main(["fit", "--run", "run", "--ckpt_path", "last", "--trainer.max_epochs", "2"])
-    assert "anchors: those of the checkpoint" in capsys.readouterr().out
+    assert "anchors:   those of the checkpoint" in capsys.readouterr().out
     resumed = load(here / "run/checkpoints/last.ckpt")["state_dict"]
     assert torch.equal(resumed["network.head.anchors"], state["network.head.anchors"])
     assert torch.equal(resumed["ema.head.anchors"], state["network.head.anchors"])
@@ -287,7 +287,7 @@ def test_the_command_trains_nothing_and_its_line_can_be_pasted(
     assert yaml.safe_load(line)["model"]["network"]["anchors"] == report["after"]["anchors"]
     (here / "pasted.yaml").write_text(line)
     fit(flat_data, "--config", "pasted.yaml")
-    assert "anchors of model.network.anchors are kept" in capsys.readouterr().out
+    assert "anchors:   those of model.network.anchors" in capsys.readouterr().out
     state = load(here / "run/checkpoints/last.ckpt")["state_dict"]
     assert state["network.head.anchors"].flatten(1)[0].tolist() == pytest.approx(
         [v / 8 for v in report["after"]["anchors"][0]]
@@ -315,15 +315,15 @@ def test_anchors_that_boxes_were_trained_with_are_kept_longer(
     weights = ["--model.start.weights", "run/checkpoints/last.ckpt", "--run"]
     capsys.readouterr()
     cli.main(["anchors", "--data.dataset", str(data), "--data.image_size", "64"])
-    assert "\nnew anchors: BPR 0.94" in capsys.readouterr().out
+    assert "\nanchors:   new ones, BPR 0.94" in capsys.readouterr().out
     fit(data, *weights, "second", *adamw)
-    assert "anchors fit the labels (BPR 0.9444 > 0.8) and are kept" in capsys.readouterr().out
+    assert "anchors:   kept, as they fit the labels (BPR 0.9444 > 0.8)" in capsys.readouterr().out
     monkeypatch.setattr(boltbox.detector.training.module, "SURE", 1.1)
     for more in ([*adamw, "--autoanchor.bpr_limit", "0.98"], []):
         fit(data, *weights, f"run-{len(more)}", *more)
         told = capsys.readouterr().out
-        assert "\nnew anchors: BPR 0.94" in told
-    assert "trained as a fresh network is" in told
+        assert "\nanchors:   new ones, BPR 0.94" in told
+    assert "training as from scratch" in told
 
 
 class Remember(L.Callback):

@@ -103,12 +103,12 @@ def test_another_folder_is_as_good(
     checkpoint = project / "runs/fit-1/checkpoints/best.ckpt"
     cli.main(["validate", "--ckpt_path", str(checkpoint), *QUIET])
     told = capsys.readouterr().out
-    assert "took" not in told
-    assert "val: 4 images, " in told
+    assert "loaded" not in told
+    assert "val:       4 images, " in told
     lines = [line for line in told.splitlines() if str(checkpoint) in line]
     assert len(lines) == 1
     assert str(project / "runs/fit-1/config.yaml") in lines[0]
-    boxes = told.partition("val: 4 images, ")[2].split()[0]
+    boxes = told.partition("val:       4 images, ")[2].split()[0]
     assert f"all{boxes:>14}" in told, "all batches were looked at, not limit_val_batches of the run"
     config = yaml.safe_load((here / "runs/validate-1/config.yaml").read_text())
     trainer, fresh = (
@@ -128,7 +128,7 @@ def test_a_training_goes_on_from_another_folder(
 ) -> None:
     run = moved / "runs/fit-1"
     cli.main(["fit", "--ckpt_path", "last", "--run", str(run), "--trainer.max_epochs", "2"])
-    assert "took" not in capsys.readouterr().out
+    assert "loaded" not in capsys.readouterr().out
     assert torch.load(run / "checkpoints/last.ckpt", weights_only=True)["epoch"] == 1
     config = yaml.safe_load((run / "config.yaml").read_text())
     assert config["model"]["start"]["weights"] == "start.ckpt"
@@ -262,9 +262,7 @@ def test_a_fit_from_our_checkpoint_on_data_with_other_classes(
     ]
     cli.main([*line, *given, "--run", "out"])
     told = capsys.readouterr().out
-    sentence = (
-        r": took (\d+) of \1 tensors; of the head boxes and objectness, its classes start fresh"
-    )
+    sentence = r": loaded (\d+) of \1 tensors; class outputs start from random values, as the classes differ"
     assert re.search(re.escape(str(checkpoint)) + sentence, told)
     start = torch.load(checkpoint, weights_only=True)["state_dict"]
     ended = torch.load("out/checkpoints/last.ckpt", weights_only=True)
@@ -281,7 +279,7 @@ def test_a_fit_from_our_checkpoint_on_data_with_other_classes(
         network=NetworkOptions(**NARROW),
         start=StartOptions(weights=str(checkpoint), reuse_head=False),
     ).network.state_dict()
-    assert "not the head, which is for other classes or of another kind" in capsys.readouterr().out
+    assert "the head starts from random values" in capsys.readouterr().out
     for name, tensor in network.items():
         wanted = fresh[name] if name.startswith("head.convs.") else start[f"ema.{name}"]
         assert torch.equal(tensor, wanted), name
@@ -292,7 +290,7 @@ def test_a_fit_from_our_checkpoint_on_data_with_other_classes(
         network=NetworkOptions(**NARROW, anchors=anchors),
         start=StartOptions(weights=str(checkpoint)),
     )
-    assert "not the head, which is for other classes or of another kind" in capsys.readouterr().out
+    assert "the head starts from random values" in capsys.readouterr().out
     assert other.network.head.anchors_px.flatten(1).tolist() == anchors
     assert torch.equal(
         other.network.backbone.stem.conv.weight, start["ema.backbone.stem.conv.weight"]
@@ -437,7 +435,7 @@ def test_strip(
     ]
     assert np.array_equal(found[0][0].xyxy, found[1][0].xyxy)
     started = load_weights(small(5, **NARROW), stripped).line
-    assert re.search(r"took (\d+) of \1 tensors", started)
+    assert re.search(r"loaded (\d+) of \1 tensors", started)
     told = error(["fit", "--ckpt_path", str(stripped)], capsys)
     assert "holds no training to continue" in told
     assert f"--model.start.weights {stripped}" in told
@@ -498,7 +496,7 @@ def test_predict_and_validate_take_a_file_of_yolov5(
     cli.main(["validate", *common, *data, *QUIET[2:], "--run", "figures"])
     told = capsys.readouterr().out
     assert f"weights from {published}" in told
-    assert "took" not in told
+    assert "loaded" not in told
     assert (here / "figures/metrics.json").is_file()
     assert "--model.start.weights" in error(["fit", *common, *data], capsys)
 

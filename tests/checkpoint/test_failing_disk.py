@@ -178,7 +178,7 @@ def test_a_disk_that_becomes_read_only(
     assert "last.ckpt (" in err
     assert "best.ckpt (" in err
     assert "  3/3 " in out
-    assert "best: epoch 1/3" in out
+    assert "best:      epoch 1 of 3" in out
     assert torch.load(run / "checkpoints/last.ckpt", weights_only=True)["epoch"] == 0
     assert best_epochs(run) == [0, 0, 0]
 
@@ -197,7 +197,7 @@ def test_no_checkpoint_at_all(
     assert leaving.value.code == 2
     assert len(err.strip().splitlines()) == 1
     assert "last.ckpt (" in err
-    assert "best: epoch " in out
+    assert "best:      epoch " in out
     assert not list(run.rglob("*.ckpt"))
 
 

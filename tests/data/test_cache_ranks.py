@@ -58,4 +58,4 @@ def test_one_copy_for_all(
     assert sum(p["store"] > 0 for p in processes) >= RANKS * (1 + WORKERS)
     # a part of a page at the end of each
     assert 0.9 * found["stored"] < together <= found["stored"] + 2 * 4096
-    assert done.stdout.count("train: images are cached in memory") == 1, "one process tells"
+    assert done.stdout.count("cache:     train images in memory") == 1, "one process tells"

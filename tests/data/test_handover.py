@@ -109,7 +109,7 @@ def test_a_training_with_1_mb_of_shm(small_data: Path, tmp_path: Path) -> None:
             "--pictures.enabled", "false", "--autoanchor.enabled", "false", "--trainer.enable_progress_bar", "false",
             "--trainer.accelerator", "cpu", "--run", str(tmp_path / "run")]  # fmt: skip
     said = with_shm("1m", lambda: cli.main(line), tmp_path / "log")
-    assert "train: images are cached in memory" in said
+    assert "cache:     train images in memory" in said
     assert (tmp_path / "run/checkpoints/last.ckpt").is_file()
 
 

@@ -77,7 +77,7 @@ def test_weights_are_the_same(small_data: Path, here: Path, capsys: pytest.Captu
         )
     assert all(torch.equal(v, run[k]) for run in runs[1:] for k, v in runs[0].items())
     said = capsys.readouterr().out
-    assert "train: images are cached in memory (0.3 MB)" in said
+    assert "cache:     train images in memory (0.3 MB)" in said
 
 
 def test_an_image_that_cannot_be_decoded(data: Path, tmp_path: Path) -> None:

@@ -348,7 +348,7 @@ def test_a_fit_says_the_same_the_second_time(
         cli.main(["anchors", *line, "--model.network.width_multiple", "0.125"])
         said.append(capsys.readouterr().out.splitlines()[:2])
     assert said[0] == said[1]
-    assert said[0][0].startswith("train: 24 images")
+    assert said[0][0].startswith("train:     24 images")
     assert sorted(small_data.parent.rglob("*")) == before
 
 

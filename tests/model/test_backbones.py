@@ -273,7 +273,7 @@ def test_a_killed_run_ends_the_same(
     (here / "model.safetensors").unlink()
     cli.main([*line[2:], "--ckpt_path", "last"])
     assert not difference(run, whole)
-    said = "recipe: Muon (auto: no weights that see the objects), lr0 0.016 (linear), the backbone's 0.001"
+    said = "optimizer: Muon (auto: from scratch), lr0 0.016 (linear), backbone 0.001"
     assert capsys.readouterr().out.count(said) == 2
 
 

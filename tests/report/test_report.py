@@ -252,7 +252,7 @@ def test_validate_has_a_report_and_never_fails_for_it(
     checkpoint = trained / "checkpoints/last.ckpt"
     line = f"validate --ckpt_path {checkpoint} --trainer.enable_progress_bar false".split()
     cli.main([*line, "--run", "one"])
-    assert "report: one/report.html (" in capsys.readouterr().out
+    assert "report:    one/report.html\n" in capsys.readouterr().out
     assert "metrics of 8 images" in Reader(here / "one").text
 
     def fail(*_: object) -> None:

@@ -129,10 +129,10 @@ def test_auto_goes_by_what_a_training_starts_from(
         one = "--trainer.limit_train_batches 1 --trainer.limit_val_batches 0"
         cli.main(small_fit(small_data, here / run, *one.split(), *more))
         lines = capsys.readouterr().out.splitlines()
-        return "\n".join(line for line in lines if line.startswith(("weights:", "recipe:")))
+        return "\n".join(line for line in lines if line.startswith(("weights:", "optimizer:")))
 
     one, two = (["--trainer.max_epochs", str(epochs)] for epochs in (1, 2))
-    assert "recipe: Muon (auto: no weights that see the objects), lr0 0.008" in told(
+    assert "optimizer: Muon (auto: from scratch), lr0 0.008" in told(
         "fresh", "--seed_everything", "1", *one
     )
     weights, last = (
@@ -141,22 +141,24 @@ def test_auto_goes_by_what_a_training_starts_from(
     )
     monkeypatch.setattr(boltbox.detector.training.module, "SURE", 0.99)
     unknown = told("unknown", *weights, *one)
-    assert "weights: before any training the likeliest boxes have an objectness of 0." in unknown
-    assert ", less than 0.99: trained as a fresh network is" in unknown
-    assert "recipe: Muon (auto: no weights that see the objects), lr0 0.008" in unknown
+    assert "weights:   they do not recognise these objects (objectness 0." in unknown
+    assert ", below 0.99): training as from scratch" in unknown
+    assert "optimizer: Muon (auto: from scratch), lr0 0.008" in unknown
     for option, value in (("lr0", "0.002"), ("momentum", "0.8"), ("weight_decay", "0.01")):
         said = told(option, *weights, *one, f"--model.optim.{option}", value)
-        assert said.startswith("recipe: AdamW (auto: for trained weights)")
+        assert "optimizer: AdamW (auto: for pretrained weights)" in said
     monkeypatch.setattr(boltbox.detector.training.module, "SURE", 0.0)
     tuned = told("tuned", *weights, *one)
-    assert tuned.startswith("recipe: AdamW (auto: for trained weights), lr0 0.001")
+    assert tuned.splitlines()[1].startswith(
+        "optimizer: AdamW (auto: for pretrained weights), lr0 0.001"
+    )
     monkeypatch.setattr(boltbox.detector.training.module, "KNOWN", 0.0)
     known = told("known", *weights, *one)
-    assert ": a rate that keeps what they know, lr0 0.0003\nrecipe: AdamW (auto:" in known
+    assert ": lower learning rate, lr0 0.0003\noptimizer: AdamW (auto:" in known
     monkeypatch.setattr(boltbox.detector.training.module, "SURE", 0.99)
-    assert "AdamW (auto: for trained weights), lr0 0.0003" in told("known", *last, *two)
+    assert "AdamW (auto: for pretrained weights), lr0 0.0003" in told("known", *last, *two)
     goes_on = told("tuned", *last, *two)
-    assert goes_on.startswith("recipe: AdamW (auto: for trained weights), lr0 0.001")
+    assert goes_on.startswith("optimizer: AdamW (auto: for pretrained weights), lr0 0.001")
 
 
 class Told(nn.Module):

@@ -89,7 +89,7 @@ def test_the_program_trains_what_the_command_trains(
     }
     exec(compile(program(replaced), "docs/python.md", "exec"), {"__name__": "__main__"})
     told = capsys.readouterr().out
-    assert "; run folder runs/fit-1, new; 24 train and 8 val images, 5 classes\n" in told
+    assert "run:       runs/fit-1 (new)\n" in told
     assert "not the whole recipe" not in told
     assert len(re.findall(r"^\S*/images/val/\S+ \['.*'\]$", told, re.M)) == 3
 
@@ -203,7 +203,7 @@ def test_a_script_resumes(small_data: Path, here: Path, capsys: pytest.CaptureFi
     line = 'stopped after 1 of 2 epochs; resume with: trainer.fit(detector, data, ckpt_path="part/checkpoints/last.ckpt")'
     assert told.count(line) == 1
     L.Trainer(**options(run="part", max_epochs=2)).fit(small_detector(data), data, ckpt_path="last")
-    assert "; run folder part, continued in epoch 2; 24" in capsys.readouterr().out
+    assert "run:       part (continued in epoch 2)\n" in capsys.readouterr().out
     whole, part = (
         torch.load(here / run / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
         for run in ("whole", "part")
@@ -319,7 +319,7 @@ def test_callbacks_work_alone(small_data: Path, here: Path, capsys: pytest.Captu
     trainer.fit(small_detector(data), data)
     told = capsys.readouterr().out
     assert "warning" not in told
-    assert f"report: {here / 'report.html'} (" in told
+    assert f"report:    {here / 'report.html'}\n" in told
     assert not (here / "config.yaml").exists()
 
     loader: Any = DataLoader(batches()[:1], batch_size=None)

@@ -81,7 +81,7 @@ def test_the_rate_it_finds_is_trained_with(
     trainer.fit(detector, data)
     told = capsys.readouterr().out
     assert f"lr0 {found:g} (" in told
-    assert "run folder tuned, new;" in told
+    assert "run:       tuned (new)\n" in told
     assert yaml.safe_load(Path("tuned/config.yaml").read_text())["model"]["optim"]["lr0"] == found
 
     trainer, detector, data = made(small_data, "given", 1, lr0=found)

@@ -27,7 +27,7 @@ def test_published_weights(published: Path) -> None:
         torch.float32
     }
     network = YOLOv5(80, "n")
-    assert load_weights(network, published).line == f"{published}: took 349 of 349 tensors"
+    assert load_weights(network, published).line == f"{published}: loaded 349 of 349 tensors"
     assert same(
         {theirs: network.state_dict()[ours] for theirs, ours in key_map(network).items()},
         weights.state,
@@ -39,7 +39,7 @@ def test_published_weights_for_other_classes(published: Path) -> None:
     head = {name: t.clone() for name, t in network.head.state_dict().items()}
     said = load_weights(network, published).line
     assert said.endswith(
-        "took 343 of 349 tensors; not the head, which is for other classes or of another kind and starts fresh"
+        "loaded 343 of 349 tensors; the head starts from random values, as its classes or its kind differ"
     )
     assert same(network.head.state_dict(), head)
     load_weights(other, published)
@@ -162,7 +162,7 @@ def test_a_checkpoint_of_ours(tmp_path: Path) -> None:
     )
     network = small(seed=3)
     torch.save(checkpoint(["a", "b", "c"], network=plain), file)
-    assert load_weights(network, file).line == f"{file}: took 349 of 349 tensors"
+    assert load_weights(network, file).line == f"{file}: loaded 349 of 349 tensors"
     assert same(network.state_dict(), plain.state_dict())
     torch.save(checkpoint(["a", "b", "c"], network=plain, ema=average), file)
     load_weights(network, file)
@@ -173,7 +173,9 @@ def test_a_checkpoint_of_ours_for_other_classes(tmp_path: Path) -> None:
     torch.save(checkpoint(["a", "b", "c"], network=small(3, seed=1)), tmp_path / "last.ckpt")
     network = small(5, seed=2)
     head = {name: t.clone() for name, t in network.head.state_dict().items()}
-    assert "not the head, which" in load_weights(network, tmp_path / "last.ckpt").line
+    assert (
+        "the head starts from random values" in load_weights(network, tmp_path / "last.ckpt").line
+    )
     assert same(network.backbone.state_dict(), small(3, seed=1).backbone.state_dict())
     assert same(network.head.state_dict(), head)
 
@@ -213,7 +215,7 @@ def test_classes_of_the_same_name_keep_their_rows(published: Path) -> None:
     load_weights(whole, published)
     said = load_weights(network, published, names, reuse_head=True).line
     assert said.endswith(
-        "of the head boxes and objectness, its classes start fresh but for traffic light, person"
+        "class outputs start from random values, as the classes differ, except traffic light, person"
     )
     fresh = [conv.weight.detach().view(3, 8, -1).clone() for conv in nameless.head.convs]
     load_weights(nameless, published, reuse_head=True)
@@ -254,9 +256,9 @@ def test_classes_in_another_order_keep_their_rows(published: Path, tmp_path: Pat
     assert torch.equal(rows(renamed), own)
     assert known == [0, 2]
     single = YOLOv5(1)
-    assert "but for" not in load_weights(single, published, ["person"], reuse_head=True).line
+    assert ", except " not in load_weights(single, published, ["person"], reuse_head=True).line
     torch.save(checkpoint(["a"], network=small(1, seed=3)), tmp_path / "a.ckpt")
     taken = load_weights(small(2), tmp_path / "a.ckpt", ["a", "b"], reuse_head=True)
     assert taken.head
     assert taken.classes == []
-    assert taken.line.endswith("its classes start fresh")
+    assert taken.line.endswith("class outputs start from random values, as the classes differ")

@@ -228,7 +228,7 @@ def test_the_predictions_of_yolox_nano() -> None:
     """The real file, whole: boxes in pixels, objectness and scores, by a forward pass of its own."""
     file = shared("weights/yolox_nano.pth")
     network = YOLOv5(80, **NANO).eval()
-    assert load_weights(network, file).line == f"{file}: took 642 of 642 tensors"
+    assert load_weights(network, file).line == f"{file}: loaded 642 of 642 tensors"
     image = torch.rand(1, 3, 64, 96, generator=torch.Generator().manual_seed(0))  # RGB
     tensors = torch.load(file, weights_only=True)["model"]
     with torch.no_grad():
@@ -244,9 +244,12 @@ def test_its_head_on_other_classes() -> None:
     file = shared("weights/yolox_nano.pth")
     network, tensors = YOLOv5(3, **NANO), torch.load(file, weights_only=True)["model"]
     fresh = {name: t.clone() for name, t in network.head.state_dict().items()}
-    assert "not the head" in load_weights(network, file).line
+    assert "the head starts from random values" in load_weights(network, file).line
     assert same(network.head.state_dict(), fresh)
-    assert "of the head boxes and objectness" in load_weights(network, file, reuse_head=True).line
+    assert (
+        "class outputs start from random values"
+        in load_weights(network, file, reuse_head=True).line
+    )
     for name, tensor in network.head.state_dict().items():
         expected = fresh[name] if "cls_preds" in name else tensors[f"head.{name}"]
         assert torch.equal(tensor, expected)
@@ -264,10 +267,10 @@ def test_the_head_starts_fresh(
     head = {name: t.clone() for name, t in network.head.state_dict().items()}
     count = len(network.state_dict())
     said = load_weights(network, file, keep_anchors=anchors is not None).line
-    taken = f"took {count - len(head)} of {count} tensors"
+    taken = f"loaded {count - len(head)} of {count} tensors"
     assert (
         said
-        == f"{file}: {taken}; not the head, which is for other classes or of another kind and starts fresh"
+        == f"{file}: {taken}; the head starts from random values, as its classes or its kind differ"
     )
     assert same(network.head.state_dict(), head)
     assert network.origins == [("yolox.pth", "Apache-2.0, if published by YOLOX")]
@@ -336,7 +339,7 @@ def test_a_fit_starts_from_it(
     ]
     cli.main(["fit", *options, "--trainer.limit_val_batches", "1", "--run", "run"])
     assert (
-        "not the head, which is for other classes or of another kind and starts fresh"
+        "the head starts from random values, as its classes or its kind differ"
         in capsys.readouterr().out
     )
     state = torch.load(here / "run/checkpoints/last.ckpt", weights_only=True)["state_dict"]

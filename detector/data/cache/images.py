@@ -23,7 +23,7 @@ from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.sample import LetterboxInfo, Sample
 from boltbox.detector.data.transforms.letterbox import LazyImage, Patch, longest_shape, resize
 from boltbox.detector.system.atomic_file import remove
-from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
 
 if TYPE_CHECKING:  # `predict` does without it
     import lightning as L
@@ -190,7 +190,7 @@ def _open_files(where: str, splits: Mapping[str, ResizedImages], source: str) ->
         return []
     for name, images in splits.items():
         place, megabytes = paths.get(name, "memory"), images.store_bytes() / 1e6
-        rank_zero_print(f"{name}: images are cached in {place} ({megabytes:.1f} MB)")
+        print_fact("cache", f"{name} images in {place} ({megabytes:.1f} MB)")
     return [files.get(name) or _new_file(name, splits[name], paths.get(name)) for name in splits]
 
 
