@@ -5,8 +5,8 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable
 import textwrap
+from collections.abc import Iterable
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -39,6 +39,8 @@ def progress(items: Iterable[Item], what: str, total: int) -> Iterable[Item]:
     """The items, with a progress bar on the first process's terminal if they take long."""
     hidden = None if is_first_process() else True  # None: where there is no terminal
     return tqdm(items, what, total, delay=PATIENCE, disable=hidden, leave=False)
+
+
 def print_fact(key: str, text: str) -> None:
     """Print `key: text`, with the texts of all facts in one column. On a terminal that is narrower,
     the text continues in that column."""

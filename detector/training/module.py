@@ -19,7 +19,7 @@ from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.model.origin import origins_of, to_plain
 from boltbox.detector.model.sharding import shard
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.rank_zero import print_fact, program, rank_zero_print
+from boltbox.detector.system.rank_zero import print_fact, program
 from boltbox.detector.training.batch_size import choose_batch_size
 from boltbox.detector.training.compilation import compiled, eager_unless
 from boltbox.detector.training.evaluation import EvaluationModule
