@@ -207,10 +207,9 @@ def predict(
     if not files.pictures:
         raise InputError(f"source {source}: none of its files could be read")
     what, seconds = "image" if sources.images else "frame", time.perf_counter() - started
-    folders = [str(each) for each in (folder, label_folder) if each and each.is_dir()]
+    where = f"{folder}, {labels}" if isinstance(labels, Path) else str(folder)
     rank_zero_print(
-        f"{counted(files.detections, 'detection')} in {counted(files.pictures, what)}:"
-        f" {', '.join(folders)}"
+        f"{counted(files.detections, 'detection')} in {counted(files.pictures, what)}: {where}"
     )
     rank_zero_print(f"{files.pictures / seconds:.1f} {what}s/s")
 

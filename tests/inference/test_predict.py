@@ -113,7 +113,7 @@ def test_labels_to_train_on(
     assert before == {file: file.read_bytes() for file in (here / "photos").rglob("*.*")}
 
     cli.main(small_fit(here / "data.yaml", here / "run", "--trainer.max_epochs", "0"))
-    assert re.search(r"train: 8 images, \d+ boxes$", capsys.readouterr().out, re.M)
+    assert re.search(r"train:     8 images, \d+ boxes$", capsys.readouterr().out, re.M)
     (here / "data.yaml").write_text(f"path: {here}\ntrain: photos\nval: photos\nnames: [hat]\n")
     with pytest.raises(SystemExit):
         predict(checkpoint, "photos/images", "--names=data.yaml", run="none")
