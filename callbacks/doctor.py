@@ -23,6 +23,8 @@ class DoctorCheck(L.Callback):
         if self.enabled and self._is_due and trainer.is_global_zero:
             data = data_of(trainer, "the doctor does not check them")
             lines = brief(data.file, data.datasets, data.image_size) if data else []
+            if data and not trainer.ckpt_path and not data.single_class:
+                lines = data.file.without_names() + lines
             for line in lines:
                 rank_zero_print(line)
         self._is_due = False  # after a roll-back this is called again

@@ -21,7 +21,7 @@ from boltbox.detector.system.text_file import check_regular, read_text
 
 globox = need("globox")
 Find = Callable[[str, Path], Path | None]  # the image that a label file names, if it is there
-EMPTY: tuple[Any, ...] = (None, "", {})  # values of an attribute that give no class
+EMPTY: tuple[Any, ...] = (None, "", {}, [])  # values of an attribute that give no class
 LISTED = 10  # skipped files
 # what a file raises that is not of the kind its name says
 UNREADABLE = OSError, ValueError, RecursionError, csv.Error, ElementTree.ParseError
@@ -175,7 +175,10 @@ def _read_via(entries: list[dict[str, Any]], label_key: str | None) -> Found:
     of_entry = [entry["regions"] for entry in entries]
     of_entry = [[*r.values()] if isinstance(r, dict) else r for r in of_entry]  # VIA 1
     given = [r["region_attributes"].items() for regions in of_entry for r in regions]
-    keys = sorted({key for attributes in given for key, value in attributes if value not in EMPTY})
+    values = [item for attributes in given for item in attributes]
+    keys = sorted({key for key, value in values if value})
+    if not keys:  # the only class may be 0
+        keys = sorted({key for key, value in values if value not in EMPTY})
     if not label_key and len(keys) > 1:
         raise ValueError(f"the class may be {' or '.join(keys)}; give one as --label_key")
     key = label_key or "".join(keys)
@@ -183,7 +186,7 @@ def _read_via(entries: list[dict[str, Any]], label_key: str | None) -> Found:
         usable = []
         for region in regions:
             label = region["region_attributes"].get(key)
-            if isinstance(label, dict) and label:
+            if isinstance(label, dict | list) and label:
                 raise ValueError(f"{key} is a set of checkboxes; an object has one class")
             if label not in EMPTY:
                 usable.append({**region, "region_attributes": {key: str(label)}})

@@ -165,10 +165,6 @@ class DetectionData(L.LightningDataModule):
             shrink = training and not self.literal and self.augment.resamples_once(self.rect)
             self.images[split] = ResizedImages(dataset, size, smooth=not training, shrink=shrink)
         if stage == "fit":
-            resumed = self.trainer and self.trainer.ckpt_path
-            if self._fitting and not resumed and not self.single_class:
-                for line in self.file.without_names():
-                    rank_zero_print(line)
             for split in SPLITS["fit"]:
                 self.fingerprints[split] = fingerprint(self.datasets[split], self.file.root)
             if self.options["batch_size"] == "auto" and hasattr(module, "choose_batch_size"):

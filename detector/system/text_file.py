@@ -62,7 +62,7 @@ def load_yaml(text: str) -> Any:
 def _count(value: Any, known: dict[int, int]) -> int:
     """How many values a value would be if each alias were written out. known: counts of maps and
     lists by their id; one within itself counts as too many."""
-    if not isinstance(value, dict | list):
+    if not isinstance(value, dict | list | tuple):
         return 1
     if id(value) not in known:
         known[id(value)] = MOST_VALUES

@@ -376,10 +376,13 @@ def test_a_damaged_configuration_is_that_of_the_checkpoint(
 def test_classes_get_names_later(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A training on labels without names says so; its checkpoint gets names, in a new file."""
     label_layouts.images_and_labels(here / "pets")
-    cli.main(small_fit(Path("pets"), Path("run"), "--trainer.max_epochs", "1"))
+    fit = small_fit(Path("pets"), Path("run"), "--doctor.enabled", "true")
+    cli.main([*fit, "--trainer.max_epochs", "1"])
     told = capsys.readouterr().out
     assert "warning: no class names" in told
     assert "pets/classes.txt" in told
+    cli.main([*fit, "--trainer.max_epochs", "2", "--ckpt_path", "last"])
+    assert "no class names" not in capsys.readouterr().out, "a resume keeps them"
     lay_out(here, {"few.yaml": "train: pets/images\nnames: [cat]\n"})
     lay_out(here, {"pets.yaml": "train: pets/images\nnames: [cat, dog]\n"})
     best = "run/checkpoints/best.ckpt"

@@ -1,9 +1,11 @@
 """A data set in a zip file: its files are unpacked once, into the cache folder."""
 
 import fcntl
+import lzma
 import os
 import shutil
 import stat
+import struct
 import zipfile
 import zlib
 from contextlib import suppress
@@ -17,6 +19,10 @@ MOST_FILES = 1_000_000
 SMALL = 2**30  # bytes; up to here files may be packed at any ratio
 MOST_RATIO = 100  # unpacked bytes for a byte of the archive; text has 20, images 1
 SKIPPED = "__MACOSX"  # attributes that macOS adds
+UNREADABLE = (  # what a zip file raises that is damaged
+    *(OSError, EOFError, NotImplementedError, UnicodeDecodeError),
+    *(struct.error, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
+)
 Members = dict[Path, zipfile.ZipInfo]  # by path below the folder
 
 
@@ -38,7 +44,7 @@ def unpacked(archive: Path) -> Path:
                 fcntl.flock(lock, fcntl.LOCK_EX)
             if not folder.is_dir():
                 _unpack(archive, folder)
-    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as e:
+    except UNREADABLE as e:
         raise InputError(
             f"{archive}: it cannot be unpacked into {folder} ({e}). Unpack it and give the folder"
         ) from None
