@@ -47,7 +47,7 @@ def find_lr(trainer: L.Trainer, detector: Detector, steps: int = 100, **data: An
     if rate is None:
         rank_zero_print(
             f"find_lr: no rate found, lr0 stays {detector.lr:g}: the loss has no minimum between"
-            f" {lowest:g} and {highest:g}; try more steps"
+            f" {lowest:g} and {highest:g}; try more steps, which max_epochs must hold"
         )
     else:
         detector.lr = rate

@@ -25,7 +25,7 @@ from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.model.parts import build_part, find_part, part_config
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.trusted import trust
+from boltbox.detector.system.trusted import trusting
 from boltbox.detector.training.module import Detector
 from boltbox.detector.weights.start import StartOptions
 
@@ -218,35 +218,35 @@ def test_a_checkpoint_calls_nothing_else(
     trained: Path, own: Path, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither functions nor other classes; and modules of others are not imported."""
-    trust(["my_parts"])  # and nothing else, as --trust_parts true in a test before has done
-    content = torch.load(trained / "checkpoints/last.ckpt", weights_only=True)
-    (here / "trap.py").write_text(
-        "import pathlib\npathlib.Path('sprung').touch()\n\ndef Trap(*a): ...\n"
-    )
-    monkeypatch.syspath_prepend(str(here))
-    for option, base in (
-        ("network.head", Head),
-        ("loss.assigner", Assigner),
-        ("loss.function", Loss),
-        ("network.box_coder", BoxCoder),
-    ):
-        group, name = option.split(".")
-        changed = copy.deepcopy(content["hyper_parameters"])
-        changed[group][name] = {"class_path": "trap.Trap", "init_args": {}}
-        torch.save({**content, "hyper_parameters": changed}, here / "odd.ckpt")
-        with pytest.raises(InputError, match=f"model.{option}"):
-            Detector.load(here / "odd.ckpt", "cpu")
-        for path in (
-            "os.system",
-            "pathlib.Path",
-            "subprocess.Popen",
-            "trap",
-            "boltbox.detector.model.head.nms",
-            "",
+    with trusting(["my_parts"]):  # and nothing else
+        content = torch.load(trained / "checkpoints/last.ckpt", weights_only=True)
+        (here / "trap.py").write_text(
+            "import pathlib\npathlib.Path('sprung').touch()\n\ndef Trap(*a): ...\n"
+        )
+        monkeypatch.syspath_prepend(str(here))
+        for option, base in (
+            ("network.head", Head),
+            ("loss.assigner", Assigner),
+            ("loss.function", Loss),
+            ("network.box_coder", BoxCoder),
         ):
+            group, name = option.split(".")
+            changed = copy.deepcopy(content["hyper_parameters"])
+            changed[group][name] = {"class_path": "trap.Trap", "init_args": {}}
+            torch.save({**content, "hyper_parameters": changed}, here / "odd.ckpt")
             with pytest.raises(InputError, match=f"model.{option}"):
-                build_part({"class_path": path, "init_args": {}}, base, f"model.{option}")
-    assert not (here / "sprung").exists()
+                Detector.load(here / "odd.ckpt", "cpu")
+            for path in (
+                "os.system",
+                "pathlib.Path",
+                "subprocess.Popen",
+                "trap",
+                "boltbox.detector.model.head.nms",
+                "",
+            ):
+                with pytest.raises(InputError, match=f"model.{option}"):
+                    build_part({"class_path": path, "init_args": {}}, base, f"model.{option}")
+        assert not (here / "sprung").exists()
 
 
 def test_a_script_gives_classes(own: Path) -> None:

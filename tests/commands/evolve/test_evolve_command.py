@@ -227,6 +227,7 @@ def test_kill_9_of_a_training_and_of_the_command(
         (["--run", "trained"], "trained already holds a run"),
         (["--evolve.generation", "3"], "did you mean 'evolve.generations'?"),
         (["--trainer.num_nodes", "2"], "trainer.num_nodes"),
+        (["--trainer.precision", "bf16-true"], "trainer.precision bf16-true"),
     ],
 )
 def test_refused(
@@ -263,7 +264,7 @@ def test_what_a_study_is_about(here: Path, capsys: pytest.CaptureFixture[str]) -
     assert [(g.name, g.low, g.high, g.whole) for g in plan.genes] == [
         ("lr0", 0.001, 0.1, False), ("early_stop.patience", 5, 50, True)
     ]  # fmt: skip
-    assert (plan.seed, plan.evolve.size) == (7, 100)
+    assert (plan.seed, plan.evolve.size) == (7, 24)
     assert settings["data.augment.mosaic"] == 0.5
     assert plan.fixed == {"data.augment.mosaic": 0.5}
     Path("common.yaml").write_text(yaml.safe_dump(config))
@@ -272,7 +273,7 @@ def test_what_a_study_is_about(here: Path, capsys: pytest.CaptureFixture[str]) -
     plan, others, config = planned(
         printed("evolve", *options, "--evolve.sampler", "tpe", "--evolve.workers", "3")
     )
-    assert plan.evolve.size == 100
+    assert plan.evolve.size == 24
     assert [s["lr0"] for s in plan.start] == [RATES["Muon"].lr0, 0.01, 0.00334, 0.00258], (
         "no set twice"
     )
