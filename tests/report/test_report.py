@@ -17,6 +17,7 @@ from small_fit import small_fit
 
 import boltbox.callbacks.report
 import cli
+from boltbox.detector.checkpoint.runs import claim
 from boltbox.detector.evaluation.class_metrics import RECALLS, class_metrics
 from boltbox.detector.evaluation.metrics import DetectionMetrics
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
@@ -175,7 +176,7 @@ def test_nothing_is_fetched_or_run(trained: Path) -> None:
 
 
 def test_what_a_run_lacks_is_left_out(copy: Path, capsys: pytest.CaptureFixture) -> None:
-    for name in ("detections.npz", "changed.yaml", "machine.json"):
+    for name in ("detections.npz", "changed.yaml"):
         (copy / name).unlink()
     (copy / "anchors.json").unlink()
     cli.main(["report", str(copy)])
@@ -183,6 +184,7 @@ def test_what_a_run_lacks_is_left_out(copy: Path, capsys: pytest.CaptureFixture)
     page = Reader(copy)
     assert page.headings == [
         "Metrics",
+        "Machine",
         "Curves",
         "Detections",
         "Labels",
@@ -234,6 +236,7 @@ def test_a_folder_without_a_run(what: str, tmp_path: Path, capsys: pytest.Captur
     if what != "no folder":
         run.mkdir()
     if what in ("no figures", "half a file"):
+        claim(run, "fit")
         (run / "config.yaml").write_text("data: {}\n")
     if what == "half a file":
         (run / "metrics.json").write_text('{"command": "fi')

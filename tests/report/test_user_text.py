@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 import cli
+from boltbox.detector.checkpoint.runs import claim
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.report import charts
 from boltbox.detector.report.charts import draw_labels, picture, short
@@ -73,7 +74,7 @@ def a_run(folder: Path, names: list[str] = NAMES) -> Path:
         yaml.safe_dump({"path": str(data), "train": "images", "val": "images", "names": names})
     )
     run = folder / f"<i>{names[0][:8]}"
-    run.mkdir()
+    claim(run, "validate")
     seen = [
         ([(10, 10, 30, 30, 0.9, (k + k // 2) % len(names))], [(10, 10, 30, 30, k)])
         for k in range(len(names))

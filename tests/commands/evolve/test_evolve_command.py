@@ -19,6 +19,7 @@ from made_datasets import lay_out
 from optuna.trial import TrialState
 
 import cli
+from boltbox.detector.checkpoint.runs import claim
 from boltbox.detector.commands.evolve import search
 from boltbox.detector.commands.evolve import study as study_module
 from boltbox.detector.commands.evolve.plan import planned
@@ -234,7 +235,8 @@ def test_refused(
     options: list[str], told: str, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("space.yaml").write_text("mosiac: {low: 0, high: 1}\n")
-    Path("broken").mkdir()
+    for name in ("broken", "trained"):
+        claim(here / name, "evolve")
     lay_out(here, {"trained/config.yaml": "model: {}\n", "trained/metrics.csv": "epoch\n"})
     Path("broken/study.db").write_text("Monday: rain\nTuesday: sun\n")
     with pytest.raises(SystemExit) as e:
