@@ -38,6 +38,8 @@ def compare(runs: list[str], run: Path | None = None) -> None:
     found = {inside(str(r.path), folder): r for r in files}
     changed = _given(list(found.values()))
     options = [["option", *found], *([name, *map(str, row)] for name, row in changed.items())]
+    if not changed:
+        options = []
     evaluated = {_evaluated(r) for r in found.values() if r.metrics}
     warning = "warning: not evaluated on the same images; these metrics are not comparable"
     notes = ["The best run first.", *([warning] if len(evaluated) > 1 else [])]
