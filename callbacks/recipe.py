@@ -1,5 +1,7 @@
 """All callbacks of a Trainer, for a script and for the commands."""
 
+import logging
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,8 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
         InputError: an option that does not go together with the recipe.
     """
     check_recipe(options)
+    warnings.filterwarnings("ignore", message=".*LeafSpec")  # of torch, about Lightning
+    logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(_is_no_advertisement)
     folder = run or options.get("default_root_dir") or new_run("fit")
     given = as_list(options.get("callbacks"))
     chosen = [
@@ -65,6 +69,10 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
         "default_root_dir": str(folder),
         "callbacks": in_order([RunFolder(), EpochTable(resume), RunState()], chosen, others, bar),
     }
+
+
+def _is_no_advertisement(record: logging.LogRecord) -> bool:
+    return "litlogger" not in record.getMessage()
 
 
 def in_order(

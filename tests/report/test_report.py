@@ -299,7 +299,9 @@ def test_a_browser_shows_it(trained: Path, tmp_path: Path) -> None:
     copy with a script tells how wide it is."""
     widths = (1100, 400)
     page = (trained / "report.html").read_text(encoding="utf-8")
-    cut = "[...document.querySelectorAll('.wide')].filter(e => e.scrollWidth > e.clientWidth).length"
+    cut = (
+        "[...document.querySelectorAll('.wide')].filter(e => e.scrollWidth > e.clientWidth).length"
+    )
     widest = "document.documentElement.scrollWidth"
     tell = f"<script>parent.postMessage([innerWidth, {widest}, {cut}] + ';', '*')</script></body>"
     copy = re.sub("<meta http-equiv[^>]*>", "", page).replace("</body>", tell)
