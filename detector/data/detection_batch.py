@@ -81,10 +81,9 @@ def _why(images: list[Any]) -> str:
         if isinstance(image, Tensor) and image.ndim == 3 and len(image) == 3 and image.numel():
             top = float(image.max())
             if image.dtype == torch.uint8 or top > 1.5:
-                kind = (
-                    f"{str(image.dtype).removeprefix('torch.')} {' x '.join(map(str, image.shape))}"
-                )
-                return f"not {kind} up to {top:g}: give image / 255"
+                dtype = str(image.dtype).removeprefix("torch.")
+                size = " x ".join(map(str, image.shape))
+                return f"not {dtype} {size} up to {top:g}: give image / 255"
     return ""
 
 

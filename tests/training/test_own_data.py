@@ -204,11 +204,11 @@ def test_what_is_wrong_with_own_data(here: Path) -> None:
         (((image,), (last,)), "there is a label 2; labels are 0 to 1, .*background"),
         (
             ((image * 255,), (target,)),
-            r"float in 0..1, not float32 3 x .* up to 255: give image / 255",
+            "images must be .* not float32 3 x .* up to 25.*: give image / 255",
         ),
         (
             ((image.byte(),), (target,)),
-            r"float in 0..1, not uint8 3 x .* up to .*: give image / 255",
+            "images must be .* not uint8 3 x .* up to .*: give image / 255",
         ),
         (
             ((image[0],), (target,)),
