@@ -1,5 +1,7 @@
 """All callbacks of a Trainer, for a script and for the commands."""
 
+import logging
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,8 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
             run's.
     """
     check_recipe(options)
+    warnings.filterwarnings("ignore", message=".*LeafSpec")  # of torch, about Lightning
+    logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(_is_no_advertisement)
     folder = run or options.get("default_root_dir")
     if options.get("fast_dev_run"):
         folder = folder or ROOT  # nothing is written there, see RunFolder
@@ -73,6 +77,10 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
         "default_root_dir": str(folder),
         "callbacks": in_order([RunFolder(), EpochTable(resume), RunState()], chosen, others, bar),
     }
+
+
+def _is_no_advertisement(record: logging.LogRecord) -> bool:
+    return "litlogger" not in record.getMessage()
 
 
 def in_order(

@@ -36,6 +36,12 @@ def numbered(command: str) -> dict[int, Path]:
     return {int(number): path for number, path in numbers if number.isdigit()}
 
 
+def latest_fits(number: int) -> list[str]:
+    """The folders of the most recent fits, in order."""
+    fits = numbered("fit")
+    return [str(fits[n]) for n in sorted(fits)[-number:]]
+
+
 def new_run(command: str) -> Path:
     """Make the folder of a new run, runs/COMMAND-NUMBER, with the first number that no other
     process has taken; nothing, where nothing can be written: what is written first says so.

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from boltbox.detector.checkpoint.runs import claim, new_run, path_from, start_of
+from boltbox.detector.checkpoint.runs import claim, latest_fits, new_run, path_from, start_of
 from boltbox.detector.report.charts import draw_panels, loss_names, points
 from boltbox.detector.report.folder import RunFiles
 from boltbox.detector.report.html import Section, write_page
@@ -27,9 +27,11 @@ def compare(runs: list[str], run: Path | None = None) -> None:
     compare.html and compare.png.
 
     Args:
-        runs: Folders of fit, validate or test, as runs/fit-1 runs/fit-2.
+        runs: Folders of fit, validate or test, as runs/fit-1 runs/fit-2; default: the two most
+            recent fits.
         run: Folder to write into; default: runs/compare-NUMBER.
     """
+    runs = runs or latest_fits(2)
     if len({Path(r).resolve() for r in runs}) < 2:
         raise InputError("compare needs the folders of two runs at least, as runs/fit-1 runs/fit-2")
     files = [RunFiles.read(path) for path in dict.fromkeys(map(Path, runs))]
@@ -38,6 +40,8 @@ def compare(runs: list[str], run: Path | None = None) -> None:
     found = {inside(str(r.path), folder): r for r in files}
     changed = _given(list(found.values()))
     options = [["option", *found], *([name, *map(str, row)] for name, row in changed.items())]
+    if not changed:
+        options = []
     evaluated = {_evaluated(r) for r in found.values() if r.metrics}
     warning = "warning: not evaluated on the same images; these metrics are not comparable"
     notes = ["The best run first.", *([warning] if len(evaluated) > 1 else [])]

@@ -167,13 +167,13 @@ def allowed(kind: Any) -> str:
 
 def call(function: Callable[..., None], command: str, words: Sequence[str]) -> None:
     """Call a plain function with options of its parameters' names; those without a default are
-    positional, and a `list` takes one or more words."""
+    positional, and a `list` takes any number of words."""
     description = (inspect.getdoc(function) or "").partition("\n\n")[0]
     parser = Parser(prog=f"{program()} {command}", description=description)
     parameters = inspect.signature(function, eval_str=True).parameters
     lists = [name for name, parameter in parameters.items() if parameter.annotation == list[str]]
     for name in lists:
-        parser.add_argument(name, nargs="+", type=str)
+        parser.add_argument(name, nargs="*", type=str)
     parser.add_function_arguments(function, as_positional=True, skip={*lists})
     options = parser.instantiate_classes(parser.parse_args(list(words)))
     function(**vars(options))

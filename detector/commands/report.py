@@ -3,18 +3,24 @@
 import time
 from pathlib import Path
 
-from boltbox.detector.checkpoint.runs import check_run
+from boltbox.detector.checkpoint.runs import check_run, latest_fits
 from boltbox.detector.report.page import write_report
+from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 
 
-def report(run: Path) -> None:
-    """A run's report, written again from what lies in its folder: report.html, and its pictures in
-    plots/.
+def report(runs: list[str]) -> None:
+    """Write the reports of runs again from what lies in their folders: report.html, and its
+    pictures in plots/.
 
     Args:
-        run: Folder of a fit, validate or test, as runs/fit-1.
+        runs: Folders of fit, validate or test, as runs/fit-1; default: the most recent fit.
     """
-    check_run(run)
-    started = time.perf_counter()
-    rank_zero_print(f"report: {write_report(run)} ({time.perf_counter() - started:.1f} s)")
+    runs = runs or latest_fits(1)
+    if not runs:
+        raise InputError("report needs the folder of a run, as runs/fit-1")
+    for run in runs:
+        check_run(Path(run))
+        started = time.perf_counter()
+        page = write_report(Path(run))
+        rank_zero_print(f"report: {page} ({time.perf_counter() - started:.1f} s)")

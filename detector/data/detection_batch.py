@@ -38,7 +38,8 @@ def detection_batch(given: Any, num_classes: int, stride: int, labelled: bool = 
     targets = list(given[1]) if is_pair else [{"boxes": [], "labels": []} for _ in images]
     if not images or not all(map(is_image, images)) or len(images) != len(targets):
         raise InputError(
-            "data of your own: images must be 3 x H x W, float in 0..1, with a target for each"
+            "data of your own: images must be 3 x H x W, float in 0..1,"
+            f" {_why(images) or 'with a target for each'}"
         )
     sizes = [(image.shape[1], image.shape[2]) for image in images]
     height, width = (round_up(max(sides), stride) for sides in zip(*sizes, strict=True))
@@ -72,6 +73,18 @@ def detection_batch(given: Any, num_classes: int, stride: int, labelled: bool = 
     lines = torch.from_numpy(np.concatenate(rows).astype(np.float32))
     frames: list[LetterboxInfo | None] = [LetterboxInfo(*size) for size in sizes]
     return Batch(canvas, lines, list(range(len(images))), frames, truths)
+
+
+def _why(images: list[Any]) -> str:
+    """What the first image of 0..255 is, and what to do; "" if there is none."""
+    for image in images:
+        if isinstance(image, Tensor) and image.ndim == 3 and len(image) == 3 and image.numel():
+            top = float(image.max())
+            if image.dtype == torch.uint8 or top > 1.5:
+                dtype = str(image.dtype).removeprefix("torch.")
+                size = " x ".join(map(str, image.shape))
+                return f"not {dtype} {size} up to {top:g}: give image / 255"
+    return ""
 
 
 def is_target(value: Any) -> bool:

@@ -121,6 +121,28 @@ def test_options_that_somebody_gave(here: Path, capsys: pytest.CaptureFixture) -
     assert [line.split() for line in lines[2:4]] == [["conf", "0.001", "None"], []]
 
 
+def test_the_last_runs(here: Path, capsys: pytest.CaptureFixture) -> None:
+    """Where none are named."""
+    for number in (2, 9, 10):
+        make_run(here / f"runs/fit-{number}", 0.01 * number, 0.2, 2)
+    cli.main(["compare"])
+    assert capsys.readouterr().out.splitlines()[1].split() == ["option", "fit-9", "fit-10"]
+    for run in ("runs/fit-10", "runs/fit-9", "runs/compare-1"):
+        (here / f"{run}/metrics.json").unlink(missing_ok=True)
+    cli.main(["report"])
+    assert "report: runs/fit-10/report.html (" in capsys.readouterr().out
+    cli.main(["report", "runs/fit-9", "runs/fit-10"])
+    assert capsys.readouterr().out.count("report: ") == 2
+
+
+def test_nothing_to_report(here: Path, capsys: pytest.CaptureFixture) -> None:
+    for command in ("report", "compare"):
+        with pytest.raises(SystemExit) as left:
+            cli.main([command])
+        assert left.value.code == 2
+        assert capsys.readouterr().err.startswith(f"error: {command} needs the folder")
+
+
 def test_one_legend(here: Path, figures: list[Figure]) -> None:
     """It names the runs that have curves, each in one colour; also where a panel lacks one."""
     make_run(here / "a", 0.01, 0.3, 2)

@@ -300,9 +300,13 @@ def test_a_browser_shows_it(trained: Path, tmp_path: Path) -> None:
     """No message on the console, a picture that is not blank, and nothing wider than the window,
     be it wide or narrow. A window of Chromium has 500 px at least, so the page is in two frames; a
     copy with a script tells how wide it is."""
-    widths = (1280, 400)
+    widths = (1100, 400)
     page = (trained / "report.html").read_text(encoding="utf-8")
-    tell = "<script>parent.postMessage(innerWidth + ',' + document.documentElement.scrollWidth + ';', '*')</script></body>"
+    cut = (
+        "[...document.querySelectorAll('.wide')].filter(e => e.scrollWidth > e.clientWidth).length"
+    )
+    widest = "document.documentElement.scrollWidth"
+    tell = f"<script>parent.postMessage([innerWidth, {widest}, {cut}] + ';', '*')</script></body>"
     copy = re.sub("<meta http-equiv[^>]*>", "", page).replace("</body>", tell)
     (tmp_path / "copy.html").write_text(copy, encoding="utf-8")
     listen = "<script>onmessage = e => { document.title += e.data }</script>"
@@ -310,7 +314,7 @@ def test_a_browser_shows_it(trained: Path, tmp_path: Path) -> None:
     def frames(source: object) -> str:
         style = "position:absolute;top:0;border:0;height:2400px"
         places = [
-            f"{style};left:{at}px;width:{w}px" for at, w in zip((0, 1280), widths, strict=True)
+            f"{style};left:{at}px;width:{w}px" for at, w in zip((0, 1100), widths, strict=True)
         ]
         return "".join(f'<iframe src="{source}" style="{place}"></iframe>' for place in places)
 
@@ -336,10 +340,12 @@ def test_a_browser_shows_it(trained: Path, tmp_path: Path) -> None:
     shown = browse("shown.html", f"--screenshot={tmp_path / 'shot.png'}")
     assert "CONSOLE" not in shown.stderr
     picture = cv2.imread(str(tmp_path / "shot.png"))
-    for image in (picture[:, :1280], picture[:, 1280:]):
+    for image in (picture[:, :1100], picture[:, 1100:]):
         assert image[:600].std() > 10
         assert image[1800:].std() > 10
     page = browse("told.html", "--dump-dom", "--virtual-time-budget=2000").stdout
-    told = {int(width): int(needed) for width, needed in re.findall(r"(\d+),(\d+);", page)}
+    answers = re.findall(r"(\d+),(\d+),(\d+);", page)
+    told = {int(width): int(needed) for width, needed, _ in answers}
     assert sorted(told) == sorted(widths), "a frame told nothing"
     assert all(needed <= width for width, needed in told.items())
+    assert ("1100", "0") in {(width, number) for width, _, number in answers}, "a table is cut off"

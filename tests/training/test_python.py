@@ -2,7 +2,9 @@
 
 import csv
 import json
+import logging
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import lightning as L
 import pytest
 import torch
 from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar, TQDMProgressBar
+from lightning.pytorch.utilities._pytree import _tree_flatten
 from made_options import made_detector
 from made_trouble import Poison
 from plain_loop import batches
@@ -44,6 +47,19 @@ QUIET = {
     "limit_train_batches": 1,
     "limit_val_batches": 1,
 }
+
+
+def test_lightnings_tips_are_not_repeated(
+    here: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("lightning.pytorch"), "propagate", True)
+    with caplog.at_level(logging.INFO), warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        L.Trainer(**recipe(run="run", accelerator="cpu"))
+        _tree_flatten(1)  # as Lightning's loaders call it
+    assert "GPU available" in caplog.text
+    assert "litlogger" not in caplog.text
+    assert not [str(each.message) for each in told if "LeafSpec" in str(each.message)]
 
 
 def program(replaced: dict[str, str]) -> str:
