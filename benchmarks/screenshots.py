@@ -36,10 +36,11 @@ PICTURES = ROOT / "docs/pictures"
 BROWSER = "chromium --headless --no-sandbox --disable-gpu --hide-scrollbars"
 WIDTH = 1000  # pixels of a page
 COLOURS = 256  # of a picture of a page
+CUT_OUTS = 6  # of a section
 SHOWN = {  # by picture: the page, and how the titles of its sections begin
     "report-demo": ("demo/report.html", "Metrics", "Curves"),
     "report-cells": ("cells/report.html", "Metrics", "Errors", "Largest missed"),
-    "compare": ("compare/compare.html", ""),
+    "compare": ("compare/compare.html", "Options", "Curves"),
     "doctor": (
         "doctor/doctor.html",
         "Findings",
@@ -134,6 +135,9 @@ def screenshot(page: Path, sections: Sequence[str], picture: Path) -> None:
         title = re.search(r"<h2.*?>(.*?)</h2>", section)
         if title is None or not title[1].startswith(tuple(sections)):
             text = text.replace(section, "")
+            continue
+        for figure in re.findall(r"<figure>.*?</figure>", section, re.DOTALL)[CUT_OUTS:]:
+            text = text.replace(figure, "")
     with tempfile.TemporaryDirectory() as folder:
         shown = Path(folder, "page.html")
         shown.write_text(text)

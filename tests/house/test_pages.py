@@ -64,6 +64,7 @@ def test_links_lead_somewhere(name: str) -> None:
     assert text.count("\n") <= LINES[name]
     links = re.findall(r"\]\((?!http)([^)#\s]*)(?:#([^)\s]*))?", text)
     links += re.findall(r"^\[\d+\]: (?!http)(\S+)()", text, re.MULTILINE)
+    links += re.findall(r'src="(.*?)"()', text)
     assert links
     for file, heading in links:
         path = ROOT / "docs" / (file or f"{name}.md")
