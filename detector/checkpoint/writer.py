@@ -130,8 +130,11 @@ class _Output:
     """A file for torch's writer, which makes a RuntimeError of its own of an error of the disk."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self.file, self.flush = file, file.flush
+        self.file = file
         self.error: OSError | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
 
     def write(self, data: bytes) -> int:
         try:
