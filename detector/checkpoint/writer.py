@@ -148,7 +148,7 @@ def _write(content: dict[str, Any], file: BinaryIO) -> None:
     """Raises OSError, like "No space left on device", if the disk takes no more."""
     output = _Output(file)
     try:
-        torch.save(content, output)  # type: ignore[arg-type]
+        torch.save(content, output)
     except RuntimeError as e:
         raise output.error or e from None
 
