@@ -130,8 +130,11 @@ class _Output:
     """A file for torch's writer, which makes a RuntimeError of its own of an error of the disk."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self.file, self.flush = file, file.flush
+        self.file = file
         self.error: OSError | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
 
     def write(self, data: bytes) -> int:
         try:
@@ -145,7 +148,7 @@ def _write(content: dict[str, Any], file: BinaryIO) -> None:
     """Raises OSError, like "No space left on device", if the disk takes no more."""
     output = _Output(file)
     try:
-        torch.save(content, output)  # type: ignore[arg-type]
+        torch.save(content, output)
     except RuntimeError as e:
         raise output.error or e from None
 

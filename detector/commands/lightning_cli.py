@@ -11,6 +11,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
+from os.path import isdir
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -181,7 +182,7 @@ class DetectorCLI(LightningCLI):
             ckpt_path = "auto"
         words = ("last", "best", "auto")
         folder = Path(str(ckpt_path))
-        if command == "fit" and ckpt_path not in words and (folder / "checkpoints").is_dir():
+        if command == "fit" and ckpt_path not in words and isdir(folder / "checkpoints"):
             run = self.given_run = run or folder
             ckpt_path = "last" if run == folder else str(folder / "checkpoints/last.ckpt")
         self.continues = command == "fit" and ckpt_path in words

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
+from os.path import isdir
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,7 @@ def read_trained(path: str | Path) -> Trained:
 def read_weights(path: str | Path) -> Trained:
     """The same, or a file of YOLOX: without class names, its head by YOLOX's names."""
     path = Path(path)
-    if path.is_dir():
+    if isdir(path):
         names = [f"checkpoints/{name}.ckpt" for name in ("best", "last")]
         found = [path / name for name in names if (path / name).is_file()]
         if not found:

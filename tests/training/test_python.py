@@ -233,7 +233,7 @@ def test_a_baseline_before_the_fit(small_data: Path, here: Path) -> None:
     detector, trainer = small_detector(data), L.Trainer(**options(run="run", max_epochs=1))
     for _ in range(2):
         trainer.validate(detector, data, verbose=False)
-    assert not (here / "run").exists()
+    assert [path.name for path in (here / "run").iterdir()] == ["machine.json"]
     trainer.fit(detector, data)
     found = sorted(str(path.parent) for path in Path().rglob("metrics.json"))
     assert found == ["run", "runs/validate-1", "runs/validate-2"]

@@ -17,6 +17,7 @@ from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
 import cli
+from boltbox.detector.checkpoint.runs import claim
 from boltbox.detector.commands.evolve import search as search_module
 from boltbox.detector.commands.evolve import study as study_module
 from boltbox.detector.commands.evolve.plan import Evolution, Plan
@@ -319,7 +320,7 @@ def test_a_training_gets_its_values_and_gives_its_metrics(
 
 def test_a_run_that_another_command_still_trains(tmp_path: Path) -> None:
     """That command stood still and seemed dead; its training ends first."""
-    (tmp_path / "trials/0000").mkdir(parents=True)
+    claim(tmp_path / "trials/0000", "fit")
     (tmp_path / "trials/0000/in_use").touch()
     assert [t.value for t in trained(tmp_path, 0.3).individuals()] == [0.3]
 
