@@ -244,6 +244,7 @@ def main() -> None:
         line = command(data, Path(temporary, "first"), 0, 1, more=QUICK.split())[2:]
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
             cli.main(line)  # so that the processes of the trials have imported everything
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # which Lightning still holds
         for k, (name, more) in enumerate(chosen.items()):
             folder = Path(temporary, str(k))
             (folder / "disk").mkdir(parents=True)
