@@ -41,7 +41,7 @@ NOT_COMPARED = {"seconds", "_batches_that_stepped"}
 CONFIGURATIONS = {  # options of fit beside those of resume_fuzz.command
     "SGD": "--model.optim.optimizer SGD",
     "Muon, 2 workers": "--model.optim.optimizer Muon --data.workers 2",
-    "epochs only": "--checkpoints.every_minutes 0",
+    "save_period": "--checkpoints.every_minutes 0 --checkpoints.save_period 1",
     "val_check_interval": "--trainer.val_check_interval 2",
     "close_mosaic": "--data.augment.close_mosaic 1 --data.augment.copy_paste 0.3",
     "roll-back": "--guard.policy roll_back --trainer.callbacks+ benchmarks.power_loss.Unstable",

@@ -11,6 +11,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 
 from boltbox.detector.checkpoint.reader import newest_valid, read_outline
 from boltbox.detector.checkpoint.writer import AtomicCheckpointIO, wait_for_checkpoint
+from boltbox.detector.system.atomic_file import not_fatal, write_atomically
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import NonNegativeFloat
 from boltbox.detector.system.rank_zero import print_fact
@@ -65,6 +66,8 @@ class Checkpoints(ModelCheckpoint):
         self.signal.install()
         if trainer.received_sigterm:
             raise SystemExit(143)
+        if trainer.ckpt_path and trainer.is_global_zero:
+            self._finish_first_save(trainer)
 
     def on_train_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
         """An epoch is trained to its end, whatever asks to stop within it (max_time, early stopping
@@ -104,14 +107,31 @@ class Checkpoints(ModelCheckpoint):
         """Lightning calls this after all other callbacks, so their state is that of the finished
         epoch."""
         trainer.val_check_batch = self._interval
-        epoch, fitness, names = trainer.current_epoch, pl_module.fitness, ["last.ckpt"]
-        if self.save_period > 0 and (epoch + 1) % self.save_period == 0:
-            names.insert(0, f"epoch{epoch}.ckpt")
+        fitness = pl_module.fitness
+        names = self._names(trainer.current_epoch)
         if fitness is not None and fitness > best_fitness(trainer):
             names.insert(0, "best.ckpt")
             self.best_model_path = str(_folder(trainer) / "best.ckpt")
         self._save(trainer, *names)
         self._stop_if_told(trainer)
+
+    def _names(self, epoch: int) -> list[str]:
+        """Of the files that are saved after an epoch, besides best.ckpt."""
+        if self.save_period > 0 and (epoch + 1) % self.save_period == 0:
+            return [f"epoch{epoch}.ckpt", "last.ckpt"]
+        return ["last.ckpt"]
+
+    def _finish_first_save(self, trainer: L.Trainer) -> None:
+        """A kill may have cut off the first save of a run after best.ckpt: the other names get
+        copies of it."""
+        folder = _folder(trainer)
+        resumed = Path(str(trainer.ckpt_path))
+        if resumed.resolve().parent != folder.resolve() or (folder / "last.ckpt").exists():
+            return
+        for name in self._names(trainer.current_epoch - 1):
+            if not (folder / name).exists():
+                with not_fatal(folder / name):
+                    write_atomically(folder / name, resumed.read_bytes())
 
     def on_train_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """Lightning calls this after all other callbacks, and all on_fit_end after it. What follows

@@ -73,6 +73,20 @@ def test_last_previous_and_best_are_files_of_their_own(trained: Path) -> None:
     assert torch.load(files[1], weights_only=True)["epoch"] == 0
 
 
+def test_a_kill_in_the_first_save_leaves_no_gap(small_data: Path, here: Path) -> None:
+    """After best.ckpt, which is the first of its names: the resume writes the others."""
+    line = small_fit(small_data, here / "run", *ONE_BATCH, "2", "--checkpoints.save_period", "1")
+    cli.main([*line, "--trainer.max_epochs", "1"])
+    folder = here / "run/checkpoints"
+    first = (folder / "best.ckpt").read_bytes()
+    for name in ("last.ckpt", "epoch0.ckpt"):
+        (folder / name).unlink()
+    cli.main([*line, "--ckpt_path", "auto"])
+    assert (folder / "epoch0.ckpt").read_bytes() == first
+    assert (folder / "previous.ckpt").read_bytes() == first
+    assert (folder / "epoch1.ckpt").exists()
+
+
 def flipped(data: bytes, place: float) -> bytes:
     """One bit changed, that far into the file."""
     at = int(len(data) * place)
