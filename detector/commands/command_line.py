@@ -172,7 +172,7 @@ class CommandLine:
             line = translated(split_options(self.typed), command, known, unknown)
             what = [f"--{name}" for name in unknown] or [self.command]
             more = f" and {len(what) - 5} more" if len(what) > 5 else ""
-            raise InputError(f"{', '.join(what[:5])}{more}: not a word of boltbox; {line}")
+            raise InputError(f"boltbox has no {', '.join(what[:5])}{more}; {line}")
         reads_files = not set(WITHOUT_VALUE) & set(self.typed) and not self.data_class
         if reads_files and is_first_process():  # another machine may lack what it does not read
             check_paths(self.options)

@@ -137,7 +137,8 @@ def translated(
         raise InputError(f"there is no option --{missing[0]}; {_hint(missing[0], known)}")
     if left_out:
         remarks.append(f"left out: {', '.join(left_out)}")
-    return "; ".join([*remarks, f"here this line is: {program()} {shlex.join([command, *words])}"])
+    remarks.append(f"equivalent command: {program()} {shlex.join([command, *words])}")
+    return "; ".join(remarks)
 
 
 def _hint(name: str, known: Collection[str]) -> str:
