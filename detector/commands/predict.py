@@ -159,14 +159,14 @@ def predict(
     folder = results_folder("predict", run)
     own = folder / "labels" if labels else None
     label_folder = labels if isinstance(labels, Path) else own
-    written = images, label_folder, json, csv, crops, confidences
+    outputs = images, label_folder, json, csv, crops, confidences
     style = not hide_labels, not hide_confidences, line_width
     started = time.perf_counter()
     batches = sources.batches(inputs, batch_size, workers, frame_step)
     with (
         locked(folder, "predict"),
         exit_on_signals(),
-        closing(PredictionFiles(folder, predictor.names, *written, style)) as files,
+        closing(PredictionFiles(folder, predictor.names, *outputs, style)) as files,
         tqdm(total=len(sources.images), unit=" images", disable=None) as bar,
     ):
         lines, film, before = sys.stdout.isatty() or bar.total <= LINES, "", started
@@ -207,9 +207,10 @@ def predict(
     if not files.pictures:
         raise InputError(f"source {source}: none of its files could be read")
     what, seconds = "image" if sources.images else "frame", time.perf_counter() - started
-    where = f"{folder}, {labels}" if isinstance(labels, Path) else str(folder)
+    written = [str(each) for each in (folder, labels) if isinstance(each, Path) and each.is_dir()]
     rank_zero_print(
-        f"{counted(files.detections, 'detection')} in {counted(files.pictures, what)}: {where}"
+        f"{counted(files.detections, 'detection')} in {counted(files.pictures, what)}:"
+        f" {', '.join(written)}"
     )
     rank_zero_print(f"{files.pictures / seconds:.1f} {what}s/s")
 

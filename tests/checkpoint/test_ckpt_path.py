@@ -407,7 +407,7 @@ def test_classes_get_names_later(here: Path, capsys: pytest.CaptureFixture[str])
         )
     )
     told = capsys.readouterr().out
-    assert re.search(r"took (\d+) of \1 tensors", told)
+    assert re.search(r"loaded (\d+) of \1 tensors", told)
     assert "no class names" not in told
 
 

@@ -140,7 +140,7 @@ def test_a_terminated_benchmark_leaves_nothing_running(small_data: Path, tmp_pat
         # it has a session of its own
         until(lambda: trial in running("session", trial))
         process.send_signal(signal.SIGTERM)
-        assert process.wait(120) == 143
+        assert process.wait(600) == 143
     finally:
         process.kill()
     until(lambda: not running("session", trial))
@@ -196,7 +196,7 @@ def running(field: str = "", value: int = 0) -> list[int]:
     return found
 
 
-def until(true: Any, seconds: float = 120) -> Any:
+def until(true: Any, seconds: float = 600) -> Any:
     for _ in range(int(seconds * 50)):
         if found := true():
             return found

@@ -214,9 +214,10 @@ def test_without_a_network(
     assert "--model.start.backbone_weights FILE" in said
 
 
-def test_options_that_need_each_other(a_fit: Callable[..., str]) -> None:
+def test_options_that_need_each_other(a_fit: Callable[..., str], here: Path) -> None:
     weights = ["--model.start.backbone_weights", "a.pth"]
-    assert "not both" in a_fit(*BACKBONE, *weights, "--model.start.weights", "a.pth")
+    (here / "b.pth").touch()
+    assert "not both" in a_fit(*BACKBONE, *weights, "--model.start.weights", "b.pth")
     assert "--model.network.backbone timm/NAME" in a_fit(*weights)
     assert "a.pth: no such weights file" in a_fit(*BACKBONE, *weights)
     assert "the network has the layers 0 to 10" in a_fit("--model.start.freeze", "90")

@@ -53,7 +53,11 @@ def test_lightnings_tips_are_not_repeated(
     here: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("lightning.pytorch"), "propagate", True)
-    with caplog.at_level(logging.INFO), warnings.catch_warnings(record=True) as told:
+    # a command of an earlier test may have raised it
+    with (
+        caplog.at_level(logging.INFO, "lightning.pytorch"),
+        warnings.catch_warnings(record=True) as told,
+    ):
         warnings.simplefilter("always")
         L.Trainer(**recipe(run="run", accelerator="cpu"))
         _tree_flatten(1)  # as Lightning's loaders call it
