@@ -36,7 +36,7 @@ from boltbox.detector.checkpoint.runs import (
 )
 from boltbox.detector.commands.ckpt_path import CkptPath, read_ckpt_path
 from boltbox.detector.commands.command_line import WITHOUT_VALUE, Command, CommandLine
-from boltbox.detector.commands.parser import OFTEN_USED, Parser
+from boltbox.detector.commands.parser import EXAMPLES, OFTEN_USED, TRAINING, Parser
 from boltbox.detector.data import demo
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.distributed import fsdp2  # noqa: F401 - a strategy by name
@@ -106,7 +106,12 @@ class DetectorCLI(LightningCLI):
             with trusting([package_of(self.line.data_class)]):
                 data = find_part(part, L.LightningDataModule, "data")
         start = f"{program()} {self.command}"
-        about = {"prog": start, "usage": f"{start} [options]", "description": command.help}
+        about = {
+            "prog": start,
+            "description": f"{command.help}.",
+            "epilog": EXAMPLES.get(self.command, "").format(start)
+            + f"\nEvery option: {start} --help all",
+        }
         # the result of a command may be JSON on the standard output
         aside = redirect_stdout(sys.stderr) if "json" in line.options else nullcontext()
         with ExitStack() as self.held:  # the run folder, and the trust in what it names
@@ -150,7 +155,8 @@ class DetectorCLI(LightningCLI):
         """One parse: options that a checkpoint or the demo brings come before what was typed."""
         line, typed = self.line, paths_in(self.line.options)
         if args == ["--help"] and not line.wants_all:
-            parser.show_only(OFTEN_USED)
+            trains = self.command in ("fit", "evolve", "benchmark")
+            parser.show_only(OFTEN_USED if trains else OFTEN_USED - TRAINING)
         everything = str(line.options.get("trust_parts")).lower() == "true"
         self.held.enter_context(trusting(map(package_of, typed), everything))
         dataset = line.options.get("data.dataset")

@@ -18,45 +18,48 @@ MISCONFIGURED = "MisconfigurationException"  # Lightning's, whose import takes s
 MISSING = re.compile(r"Requirement '(.+?)' not met")
 HERE, TRAINER = "boltbox.detector.commands", "boltbox.detector.training.trainer:Trainer"
 COMMANDS = {
-    # with a Trainer, whose options and those of the model, the data and the callbacks they share
-    "fit": Command("boltbox.callbacks.guard:fit", "train a detector, or continue a training"),
-    "validate": Command(f"{TRAINER}.validate", "metrics of a trained detector on the val split"),
-    "test": Command(f"{TRAINER}.test", "the same on the test split"),
-    "anchors": Command(
-        f"{HERE}.anchors:anchors", "how well the anchors fit the labels, and better ones"
+    # without False: with a Trainer, whose options and those of the model, the data and the
+    # callbacks they share; with False: plain functions
+    "fit": Command("boltbox.callbacks.guard:fit", "Train a detector, or resume a run", "train"),
+    "evolve": Command(
+        f"{HERE}.evolve.search:run_evolution", "Search for better hyper-parameters", "train"
     ),
-    "doctor": Command(
-        f"{HERE}.doctor.command:run_doctor",
-        "what is wrong with a data set; --fix DIR repairs a copy",
+    "anchors": Command(
+        f"{HERE}.anchors:anchors", "Measure how well anchors fit the labels, and fit them", "train"
     ),
     "benchmark": Command(
         f"{HERE}.benchmark.command:benchmark",
-        "which precision, devices and workers are fastest here",
+        "Find the fastest precision, devices and workers of this machine",
+        "train",
     ),
-    "evolve": Command(f"{HERE}.evolve.search:run_evolution", "search for better hyper-parameters"),
-    # plain functions
-    "predict": Command(f"{HERE}.predict:predict", "find objects in images, videos, streams", False),
+    "doctor": Command(
+        f"{HERE}.doctor.command:run_doctor",
+        "Find faults of a dataset; --fix DIR writes a repaired copy",
+        "data",
+    ),
     "convert": Command(
-        f"{HERE}.convert:convert", "make a data.yaml of labels of CVAT, labelme, VIA", False
+        f"{HERE}.convert:convert", "Make a data.yaml from CVAT, labelme or VIA labels", "data", False
     ),
     "import-hyp": Command(
         f"{HERE}.evolve.import_hyp:import_hyp",
-        "make a file of options of YOLOv5's hyp*.yaml",
+        "Make a file of options from a YOLOv5 hyp*.yaml",
+        "data",
         False,
+    ),
+    "predict": Command(
+        f"{HERE}.predict:predict", "Detect objects in images, videos and streams", "use", False
     ),
     "export": Command(
-        f"{HERE}.export.command:export",
-        "write a trained network as a file for other runtimes",
-        False,
+        f"{HERE}.export.command:export", "Convert a checkpoint for other runtimes", "use", False
     ),
-    "strip": Command(
-        f"{HERE}.strip:strip", "write a checkpoint without what only a training needs", False
-    ),
+    "strip": Command(f"{HERE}.strip:strip", "Shrink a checkpoint for inference", "use", False),
+    "validate": Command(f"{TRAINER}.validate", "Evaluate on the val split", "inspect"),
+    "test": Command(f"{TRAINER}.test", "Evaluate on the test split", "inspect"),
     "report": Command(
-        f"{HERE}.report:report", "write a page on a run: curves, confusion, errors", False
+        f"{HERE}.report:report", "Write a page on a run: curves, confusion, errors", "inspect", False
     ),
     "compare": Command(
-        f"{HERE}.compare:compare", "what differs between runs: options, metrics, curves", False
+        f"{HERE}.compare:compare", "Compare runs: options, metrics, curves", "inspect", False
     ),
 }
 
@@ -81,7 +84,12 @@ def main(args: Sequence[str] | None = None) -> None:
     if not words or words[0] in ("-h", "--help"):
         lines = [f"usage: {program()} COMMAND [options]", ""]
         lines += ["Train, evaluate and use a YOLOv5 detector.", ""]
-        lines += [f"  {name:<11} {command.help}" for name, command in COMMANDS.items()]
+        group = ""
+        for name, command in COMMANDS.items():
+            if command.group != group:
+                group = command.group
+                lines.append(f"{group}:")
+            lines.append(f"  {name:<11} {command.help}")
         lines += ["", "COMMAND --help shows the common options, COMMAND --help all every option."]
         print("\n".join(lines), file=sys.stdout if words else sys.stderr)
         raise SystemExit(0 if words else 2)

@@ -3,6 +3,7 @@
 import argparse
 import inspect
 import re
+import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import UnionType
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin
@@ -30,7 +31,7 @@ BOUNDED = {  # types of the Trainer's options, where they are stricter than Ligh
 OFTEN_USED = {  # options that the short help shows
     *("ckpt_path", "config", "run", "seed_everything", "json", "fix", "strict", "seconds"),
     *("data.dataset", "data.image_size", "data.batch_size", "data.workers", "data.cache"),
-    *("data.tile_size", "data.augment.mosaic", "conf", "iou", "tta"),
+    *("data.augment.mosaic", "conf", "iou", "tta"),
     *("model.network.size", "model.network.backbone", "model.start.weights"),
     *("model.start.freeze", "model.optim.optimizer", "model.optim.lr0"),
     *("early_stop.patience", "report.enabled"),
@@ -38,7 +39,43 @@ OFTEN_USED = {  # options that the short help shows
     *("trainer.logger", "checkpoints.save_period"),
     *("evolve.generations", "evolve.population", "evolve.space", "evolve.workers"),
 }
+TRAINING = {  # options that the short help shows only of commands that train
+    *("data.cache", "data.augment.mosaic", "model.network.size", "model.network.backbone"),
+    *("model.start.freeze", "model.optim.optimizer", "model.optim.lr0", "early_stop.patience"),
+    *("report.enabled", "trainer.max_epochs", "trainer.logger", "checkpoints.save_period"),
+}
+HEADINGS = {  # of the short help; all other options are the command's own
+    "data": "data",
+    "model": "model",
+    "trainer": "trainer",
+    **dict.fromkeys(("config", "run", "seed_everything", "early_stop"), "run"),
+    **dict.fromkeys(("checkpoints", "report"), "run"),
+}
+SECTIONS = {"predict": {"source": "input", "conf": "filter", "tta": "inference", "images": "output"}}
+EXAMPLES = {  # at the end of the help
+    "fit": """examples:
+  {0} --data.dataset my/data.yaml --model.start.weights yolov5n.pt
+  {0} --config configs/yolo.yaml --data.image_size 320
+  {0} --ckpt_path last
+""",
+    "predict": """examples:
+  {0} --source my/images
+  {0} --ckpt_path runs/fit-1 --source my/video.mp4 --csv true
+""",
+}
+HELP = {  # shorter than Lightning's
+    "config": "File of options, such as configs/yolo.yaml.",
+    "seed_everything": "Seed of all random numbers; true: a random one.",
+    "trainer.accelerator": "cpu, gpu, mps, or auto.",
+    "trainer.devices": "Number of devices, or their indices as a list; -1: all.",
+    "trainer.precision": "16-mixed, bf16-mixed, 32-true, 16-true or bf16-true.",
+    "trainer.logger": "CSVLogger, TensorBoardLogger, WandbLogger or MLFlowLogger.",
+    "trainer.max_epochs": "Number of epochs.",
+}
 LIGHTNINGS_DEFAULT = re.compile(r"\s*Default: ``.*?``\.?")
+MARKUP = re.compile(r":\w+:`[~\w.]*?(\w+)`|``")  # of Sphinx
+BOUNDS = re.compile(r" [<>]=?[\d.]+( and [<>]=?[\d.]+)?| or null")
+SHORT = {"true or false": "bool", 'a list like "[a,b]"': "list", "Path": "path"}
 KEY = re.compile(r'Parser key "([\w.]+)"')
 VALUE = re.compile(r".*(?:Given value|Got value): (.*)")
 DENIED = re.compile(r"Importing '([\w.]+)' is not allowed")
@@ -53,10 +90,46 @@ UNKNOWN = re.compile(
 )
 
 
+class HelpFormatter(argparse.HelpFormatter):
+    """An option is `--name (type, default: value)  help`, in the width of the terminal."""
+
+    def _format_usage(self, usage: Any, actions: Any, groups: Any, prefix: Any) -> str:
+        words = [f"usage: {self._prog} [options]"]
+        words += [self._format_args(a, a.dest.upper()) for a in actions if not a.option_strings]
+        return " ".join(words) + "\n\n"
+
+    def _format_action(self, action: argparse.Action) -> str:
+        names = [name for name in action.option_strings if not name.endswith("+")]
+        facts = []
+        if kind := getattr(action, "_typehint", None):
+            text = BOUNDS.sub("", allowed(kind))
+            for long, short in SHORT.items():
+                text = text.replace(long, short)
+            facts.append(text if len(text) <= 40 else "str")
+        if action.default not in (None, argparse.SUPPRESS):
+            default = str(action.default)
+            facts.append(f"default: {default.lower() if default in ('True', 'False') else default}")
+        line = ", ".join(names) or action.dest.upper()
+        if facts:
+            line += f" ({', '.join(facts)})"
+        about = " ".join(str(action.help).split()).replace("%%", "%")
+        return self._fill_text(f"  {line}  {about}", self._width, "") + "\n"
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """Wrapped line by line: the examples are below each other."""
+        wrapper = textwrap.TextWrapper(
+            width, subsequent_indent="      ", break_long_words=False, break_on_hyphens=False
+        )
+        return "\n".join(map(wrapper.fill, text.splitlines()))
+
+
 class Parser(ArgumentParser):
     """files: the file that an option stands in, of those that were not typed."""
 
     files: Mapping[str, str] = {}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, formatter_class=HelpFormatter, **kwargs)
 
     def parse_args(self, args: Sequence[str], *others: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         """The words after an option that takes a list are its items: `--classes 0 2`."""
@@ -108,10 +181,11 @@ class Parser(ArgumentParser):
         groups[-1].title = "options of this command"
         self._action_groups = groups[-1:] + groups[:-1]
         for action in self._actions:
-            if action.dest in hidden:
+            if action.dest in hidden or action.metavar == "CONFIG":  # a file for a whole group
                 action.help = argparse.SUPPRESS
             elif action.help:
-                action.help = LIGHTNINGS_DEFAULT.sub("", action.help)
+                text = MARKUP.sub(r"\1", LIGHTNINGS_DEFAULT.sub("", action.help))
+                action.help = HELP.get(action.dest, text)
             given = getattr(action, "_typehint", None)
             kind = int | float | None if given == int | float | None else given
             kind = BOUNDED.get(action.dest, kind)
@@ -119,15 +193,25 @@ class Parser(ArgumentParser):
                 action._typehint = kind  # type: ignore[attr-defined]
 
     def show_only(self, names: Collection[str]) -> None:
-        """Leave all other options out of the help."""
-        for action in self._actions:
-            if action.dest not in names:
-                action.help = argparse.SUPPRESS
-            elif action.help:
-                action.help = action.help.partition(". ")[0]
+        """Leave all other options out of the help, and group these by few headings."""
+        own = "options of this command"
+        sections: dict[str, list[argparse.Action]] = {
+            title: [] for title in (own, *dict.fromkeys(HEADINGS.values()))
+        }
         for group in self._action_groups:
-            if all(action.help == argparse.SUPPRESS for action in group._group_actions):
-                group.title = group.description = None
+            for action in group._group_actions:
+                if action.dest in names:
+                    title = HEADINGS.get(action.dest.partition(".")[0], own)
+                    sections[title].append(action)
+                    action.help = (action.help or "").partition(". ")[0].removesuffix(".")
+        self.arrange(sections)
+
+    def arrange(self, sections: Mapping[str, list[argparse.Action]]) -> None:
+        """Show these options under these headings."""
+        self._action_groups = []
+        for title, actions in sections.items():
+            if actions:
+                self.add_argument_group(title)._group_actions = actions
 
 
 def takes_only_lists(kind: Any) -> bool:
@@ -153,6 +237,8 @@ def allowed(kind: Any) -> str:
     for part in parts:
         if get_origin(part) is Literal:
             words += map(str, get_args(part))
+        elif get_origin(part) is Callable:
+            words.append("a class")
         else:
             name = str(part) if get_args(part) else getattr(part, "__name__", str(part))
             name = re.sub(r"[\w.]+\.(\w+)", r"\1", name)
@@ -169,11 +255,23 @@ def call(function: Callable[..., None], command: str, words: Sequence[str]) -> N
     """Call a plain function with options of its parameters' names; those without a default are
     positional, and a `list` takes any number of words."""
     description = (inspect.getdoc(function) or "").partition("\n\n")[0]
-    parser = Parser(prog=f"{program()} {command}", description=description)
+    start = f"{program()} {command}"
+    parser = Parser(
+        prog=start, description=description, epilog=EXAMPLES.get(command, "").format(start)
+    )
     parameters = inspect.signature(function, eval_str=True).parameters
     lists = [name for name, parameter in parameters.items() if parameter.annotation == list[str]]
     for name in lists:
         parser.add_argument(name, nargs="*", type=str)
     parser.add_function_arguments(function, as_positional=True, skip={*lists})
+    if "--help" in words:
+        headings = SECTIONS.get(command, {})
+        sections: dict[str, list[argparse.Action]] = {"arguments": []}
+        title = "options"
+        for action in parser._actions[1:]:  # the first is --help
+            title = headings.get(action.dest, title)
+            place = title if action.option_strings else "arguments"
+            sections.setdefault(place, []).append(action)
+        parser.arrange(sections)
     options = parser.instantiate_classes(parser.parse_args(list(words)))
     function(**vars(options))
