@@ -16,7 +16,7 @@ class Report(L.Callback):
     the command `report` writes it again. An error in it is printed as a warning.
 
     Args:
-        enabled: Off: no report.
+        enabled: Write the report.
     """
 
     def __init__(self, enabled: bool = True) -> None:

@@ -36,7 +36,7 @@ from boltbox.detector.checkpoint.runs import (
 )
 from boltbox.detector.commands.ckpt_path import CkptPath, read_ckpt_path
 from boltbox.detector.commands.command_line import WITHOUT_VALUE, Command, CommandLine
-from boltbox.detector.commands.parser import EXAMPLES, OFTEN_USED, TRAINING, Parser
+from boltbox.detector.commands.parser import EXAMPLES, OFTEN_USED, TRAINING, HelpFormatter, Parser
 from boltbox.detector.data import demo
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.distributed import fsdp2  # noqa: F401 - a strategy by name
@@ -107,10 +107,12 @@ class DetectorCLI(LightningCLI):
                 data = find_part(part, L.LightningDataModule, "data")
         start = f"{program()} {self.command}"
         about = {
-            "prog": start,
+            "usage": f"{start} [options]",
             "description": f"{command.help}.",
-            "epilog": EXAMPLES.get(self.command, "").format(start)
-            + f"\nEvery option: {start} --help all",
+            "epilog": f"{EXAMPLES.get(self.command, '')}\nEvery option: {{0}} --help all".format(
+                start
+            ),
+            "formatter_class": HelpFormatter,
         }
         # the result of a command may be JSON on the standard output
         aside = redirect_stdout(sys.stderr) if "json" in line.options else nullcontext()
@@ -156,7 +158,7 @@ class DetectorCLI(LightningCLI):
         line, typed = self.line, paths_in(self.line.options)
         if args == ["--help"] and not line.wants_all:
             trains = self.command in ("fit", "evolve", "benchmark")
-            parser.show_only(OFTEN_USED if trains else OFTEN_USED - TRAINING)
+            parser.show_only(OFTEN_USED | TRAINING if trains else OFTEN_USED)
         everything = str(line.options.get("trust_parts")).lower() == "true"
         self.held.enter_context(trusting(map(package_of, typed), everything))
         dataset = line.options.get("data.dataset")

@@ -38,7 +38,10 @@ COMMANDS = {
         "data",
     ),
     "convert": Command(
-        f"{HERE}.convert:convert", "Make a data.yaml from CVAT, labelme or VIA labels", "data", False
+        f"{HERE}.convert:convert",
+        "Make a data.yaml from labels of CVAT, labelme, VIA",
+        "data",
+        False,
     ),
     "import-hyp": Command(
         f"{HERE}.evolve.import_hyp:import_hyp",
@@ -56,7 +59,10 @@ COMMANDS = {
     "validate": Command(f"{TRAINER}.validate", "Evaluate on the val split", "inspect"),
     "test": Command(f"{TRAINER}.test", "Evaluate on the test split", "inspect"),
     "report": Command(
-        f"{HERE}.report:report", "Write a page on a run: curves, confusion, errors", "inspect", False
+        f"{HERE}.report:report",
+        "Write a page on a run: curves, confusion, errors",
+        "inspect",
+        False,
     ),
     "compare": Command(
         f"{HERE}.compare:compare", "Compare runs: options, metrics, curves", "inspect", False

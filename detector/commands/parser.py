@@ -30,41 +30,32 @@ BOUNDED = {  # types of the Trainer's options, where they are stricter than Ligh
 }
 OFTEN_USED = {  # options that the short help shows
     *("ckpt_path", "config", "run", "seed_everything", "json", "fix", "strict", "seconds"),
-    *("data.dataset", "data.image_size", "data.batch_size", "data.workers", "data.cache"),
-    *("data.augment.mosaic", "conf", "iou", "tta"),
-    *("model.network.size", "model.network.backbone", "model.start.weights"),
-    *("model.start.freeze", "model.optim.optimizer", "model.optim.lr0"),
-    *("early_stop.patience", "report.enabled"),
-    *("trainer.max_epochs", "trainer.accelerator", "trainer.devices", "trainer.precision"),
-    *("trainer.logger", "checkpoints.save_period"),
+    *("data.dataset", "data.image_size", "data.batch_size", "data.workers", "conf", "iou", "tta"),
+    *("model.start.weights", "trainer.accelerator", "trainer.devices", "trainer.precision"),
     *("evolve.generations", "evolve.population", "evolve.space", "evolve.workers"),
 }
-TRAINING = {  # options that the short help shows only of commands that train
+TRAINING = {  # and of the commands that train
     *("data.cache", "data.augment.mosaic", "model.network.size", "model.network.backbone"),
-    *("model.start.freeze", "model.optim.optimizer", "model.optim.lr0", "early_stop.patience"),
-    *("report.enabled", "trainer.max_epochs", "trainer.logger", "checkpoints.save_period"),
+    *("model.start.freeze", "model.optim.optimizer", "model.optim.lr0", "trainer.max_epochs"),
+    *("trainer.logger", "early_stop.patience", "checkpoints.save_period", "report.enabled"),
 }
-HEADINGS = {  # of the short help; all other options are the command's own
-    "data": "data",
-    "model": "model",
-    "trainer": "trainer",
-    **dict.fromkeys(("config", "run", "seed_everything", "early_stop"), "run"),
-    **dict.fromkeys(("checkpoints", "report"), "run"),
+# headings of the help, by the first option below each
+HEADINGS = {
+    "predict": {"source": "input", "conf": "filter", "tta": "inference", "images": "output"}
 }
-SECTIONS = {"predict": {"source": "input", "conf": "filter", "tta": "inference", "images": "output"}}
 EXAMPLES = {  # at the end of the help
     "fit": """examples:
-  {0} --data.dataset my/data.yaml --model.start.weights yolov5n.pt
+  {0} --data.dataset pets --model.start.weights yolov5n.pt
   {0} --config configs/yolo.yaml --data.image_size 320
   {0} --ckpt_path last
 """,
     "predict": """examples:
   {0} --source my/images
-  {0} --ckpt_path runs/fit-1 --source my/video.mp4 --csv true
+  {0} --ckpt_path runs/fit-1 --source my/video.mp4
 """,
 }
 HELP = {  # shorter than Lightning's
-    "config": "File of options, such as configs/yolo.yaml.",
+    "config": "File of options, such as configs/yolo.yaml; also -c.",
     "seed_everything": "Seed of all random numbers; true: a random one.",
     "trainer.accelerator": "cpu, gpu, mps, or auto.",
     "trainer.devices": "Number of devices, or their indices as a list; -1: all.",
@@ -72,10 +63,10 @@ HELP = {  # shorter than Lightning's
     "trainer.logger": "CSVLogger, TensorBoardLogger, WandbLogger or MLFlowLogger.",
     "trainer.max_epochs": "Number of epochs.",
 }
-LIGHTNINGS_DEFAULT = re.compile(r"\s*Default: ``.*?``\.?")
-MARKUP = re.compile(r":\w+:`[~\w.]*?(\w+)`|``")  # of Sphinx
+LIGHTNINGS = re.compile(  # a default, which the recipe may replace, and Sphinx's marks
+    r"\s*Default: ``.*?``\.?|:\w+:`[~\w.]*?(\w+)`|``"
+)
 BOUNDS = re.compile(r" [<>]=?[\d.]+( and [<>]=?[\d.]+)?| or null")
-SHORT = {"true or false": "bool", 'a list like "[a,b]"': "list", "Path": "path"}
 KEY = re.compile(r'Parser key "([\w.]+)"')
 VALUE = re.compile(r".*(?:Given value|Got value): (.*)")
 DENIED = re.compile(r"Importing '([\w.]+)' is not allowed")
@@ -90,46 +81,36 @@ UNKNOWN = re.compile(
 )
 
 
-class HelpFormatter(argparse.HelpFormatter):
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """An option is `--name (type, default: value)  help`, in the width of the terminal."""
 
-    def _format_usage(self, usage: Any, actions: Any, groups: Any, prefix: Any) -> str:
-        words = [f"usage: {self._prog} [options]"]
-        words += [self._format_args(a, a.dest.upper()) for a in actions if not a.option_strings]
-        return " ".join(words) + "\n\n"
-
     def _format_action(self, action: argparse.Action) -> str:
-        names = [name for name in action.option_strings if not name.endswith("+")]
         facts = []
         if kind := getattr(action, "_typehint", None):
             text = BOUNDS.sub("", allowed(kind))
-            for long, short in SHORT.items():
-                text = text.replace(long, short)
             facts.append(text if len(text) <= 40 else "str")
-        if action.default not in (None, argparse.SUPPRESS):
-            default = str(action.default)
-            facts.append(f"default: {default.lower() if default in ('True', 'False') else default}")
-        line = ", ".join(names) or action.dest.upper()
-        if facts:
-            line += f" ({', '.join(facts)})"
-        about = " ".join(str(action.help).split()).replace("%%", "%")
-        return self._fill_text(f"  {line}  {about}", self._width, "") + "\n"
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        """Wrapped line by line: the examples are below each other."""
-        wrapper = textwrap.TextWrapper(
-            width, subsequent_indent="      ", break_long_words=False, break_on_hyphens=False
+        default = action.default
+        if default not in (None, argparse.SUPPRESS):
+            facts.append(f"default: {str(default).lower() if kind is bool else default}")
+        name = f"--{action.dest}" if action.option_strings else action.dest.upper()
+        text = f"{name} ({', '.join(facts)})" if facts else name
+        about = str(action.help).replace("%%", "%")
+        return (
+            textwrap.fill(
+                f"  {text}  {' '.join(about.split())}",
+                self._width,
+                subsequent_indent=6 * " ",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            + "\n"
         )
-        return "\n".join(map(wrapper.fill, text.splitlines()))
 
 
 class Parser(ArgumentParser):
     """files: the file that an option stands in, of those that were not typed."""
 
     files: Mapping[str, str] = {}
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, formatter_class=HelpFormatter, **kwargs)
 
     def parse_args(self, args: Sequence[str], *others: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         """The words after an option that takes a list are its items: `--classes 0 2`."""
@@ -184,7 +165,7 @@ class Parser(ArgumentParser):
             if action.dest in hidden or action.metavar == "CONFIG":  # a file for a whole group
                 action.help = argparse.SUPPRESS
             elif action.help:
-                text = MARKUP.sub(r"\1", LIGHTNINGS_DEFAULT.sub("", action.help))
+                text = LIGHTNINGS.sub(r"\1", action.help)
                 action.help = HELP.get(action.dest, text)
             given = getattr(action, "_typehint", None)
             kind = int | float | None if given == int | float | None else given
@@ -193,25 +174,19 @@ class Parser(ArgumentParser):
                 action._typehint = kind  # type: ignore[attr-defined]
 
     def show_only(self, names: Collection[str]) -> None:
-        """Leave all other options out of the help, and group these by few headings."""
-        own = "options of this command"
-        sections: dict[str, list[argparse.Action]] = {
-            title: [] for title in (own, *dict.fromkeys(HEADINGS.values()))
-        }
-        for group in self._action_groups:
-            for action in group._group_actions:
-                if action.dest in names:
-                    title = HEADINGS.get(action.dest.partition(".")[0], own)
-                    sections[title].append(action)
-                    action.help = (action.help or "").partition(". ")[0].removesuffix(".")
-        self.arrange(sections)
-
-    def arrange(self, sections: Mapping[str, list[argparse.Action]]) -> None:
-        """Show these options under these headings."""
-        self._action_groups = []
-        for title, actions in sections.items():
-            if actions:
-                self.add_argument_group(title)._group_actions = actions
+        """Leave all other options out of the help, and group those by few headings."""
+        own = self._action_groups[0]
+        self._action_groups = [own]
+        titles = ("data", "model", "trainer", "run")
+        groups = {title: self.add_argument_group(title) for title in titles}
+        for action in self._actions:
+            if action.dest not in names:
+                action.help = argparse.SUPPRESS
+            elif action.help:
+                action.help = action.help.partition(". ")[0].removesuffix(".")
+                group = groups.get(action.dest.partition(".")[0], groups["run"])
+                if action not in own._group_actions:
+                    group._group_actions.append(action)
 
 
 def takes_only_lists(kind: Any) -> bool:
@@ -244,7 +219,7 @@ def allowed(kind: Any) -> str:
             name = re.sub(r"[\w.]+\.(\w+)", r"\1", name)
             if bounds := getattr(part, "_expression", None):
                 name = f"{part._type.__name__} {bounds.replace('v', '')}"
-            if get_origin(part) is list:
+            if get_origin(part) in (list, tuple):
                 name = 'a list like "[a,b]"'
             words.append({"NoneType": "null", "bool": "true or false"}.get(name, name))
     *most, last = dict.fromkeys(words)
@@ -254,24 +229,25 @@ def allowed(kind: Any) -> str:
 def call(function: Callable[..., None], command: str, words: Sequence[str]) -> None:
     """Call a plain function with options of its parameters' names; those without a default are
     positional, and a `list` takes any number of words."""
-    description = (inspect.getdoc(function) or "").partition("\n\n")[0]
     start = f"{program()} {command}"
-    parser = Parser(
-        prog=start, description=description, epilog=EXAMPLES.get(command, "").format(start)
-    )
     parameters = inspect.signature(function, eval_str=True).parameters
+    required = [name.upper() for name, p in parameters.items() if p.default is p.empty]
+    parser = Parser(
+        usage=" ".join([start, "[options]", *required]),
+        description=textwrap.fill((inspect.getdoc(function) or "").partition("\n\n")[0]),
+        epilog=EXAMPLES.get(command, "").format(start),
+        formatter_class=HelpFormatter,
+    )
     lists = [name for name, parameter in parameters.items() if parameter.annotation == list[str]]
     for name in lists:
-        parser.add_argument(name, nargs="*", type=str)
+        parser.add_argument(name, nargs="*", type=str, help="Any number of them.")
     parser.add_function_arguments(function, as_positional=True, skip={*lists})
-    if "--help" in words:
-        headings = SECTIONS.get(command, {})
-        sections: dict[str, list[argparse.Action]] = {"arguments": []}
-        title = "options"
-        for action in parser._actions[1:]:  # the first is --help
-            title = headings.get(action.dest, title)
-            place = title if action.option_strings else "arguments"
-            sections.setdefault(place, []).append(action)
-        parser.arrange(sections)
+    headings = HEADINGS.get(command, {})
+    parser._action_groups = []
+    group = parser.add_argument_group("options")
+    for action in parser._actions[1:]:  # the first is --help
+        if action.dest in headings:
+            group = parser.add_argument_group(headings[action.dest])
+        group._group_actions.append(action)
     options = parser.instantiate_classes(parser.parse_args(list(words)))
     function(**vars(options))

@@ -73,7 +73,7 @@ def benchmark(
     processes). Leaves benchmark.json in the run's folder.
 
     Args:
-        seconds: Measure each row for so long, after its start and its first steps.
+        seconds: Seconds to measure each row, after its first steps.
         deadline: Give a row up after this many seconds, its start included.
 
     Raises:

@@ -35,7 +35,7 @@ def run_doctor(
     Args:
         json: Print the diagnosis as JSON instead of a summary.
         strict: Exit code 1 also if there are warnings.
-        fix: Write a repaired copy of the data set into this folder, with a list of the repairs.
+        fix: Write a repaired copy of the dataset into this folder, with a list of the repairs.
     """
     # as it lies there, also without a val split
     file = DatasetFile.read(*(datamodule.options[name] for name in ("dataset", "split", "format")))

@@ -63,12 +63,12 @@ def export(
         out: File to write (openvino: folder); default: beside the checkpoint.
         image_size: Pixels, or [HEIGHT,WIDTH]; default: that of the training. Of a dynamic file
             only what int8 and the check use.
-        batch: Images a call.
+        batch: Images per call.
         dynamic: Any batch, any height and width that are multiples of the stride.
         nms: Suppress overlapping boxes in the file.
-        conf: With nms: least confidence of a detection.
+        conf: With nms: minimum confidence of a detection.
         iou: With nms: overlap above which the less confident of two boxes of a class is dropped.
-        max_det: With nms: most detections an image.
+        max_det: With nms: maximum detections per image.
         agnostic: With nms: suppress across classes.
         half: Weights and maps in float16; input and output stay float32.
         int8: Weights and maps in eight bits.
