@@ -17,7 +17,7 @@ from typing import Any
 
 from boltbox.detector.system.atomic_file import remove, sync_folder, write_atomically
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.rank_zero import is_first_process, rank_zero_print
+from boltbox.detector.system.rank_zero import is_first_process, print_fact
 
 ROOT = Path("runs")
 MACHINE = "machine.json"  # the first file of a run folder
@@ -70,7 +70,7 @@ def results_folder(command: str, run: Path | None) -> Path:
         return run
     folder = new_run(command)
     if run:
-        rank_zero_print(f"{command}: {run} keeps its training's files; the results go to {folder}")
+        print_fact("results", str(folder))
     return folder
 
 

@@ -51,7 +51,6 @@ from boltbox.detector.system.rank_zero import (
     is_first_process,
     print_fact,
     program,
-    rank_zero_print,
 )
 from boltbox.detector.system.text_file import load_yaml
 from boltbox.detector.system.trusted import (
@@ -177,8 +176,8 @@ class DetectorCLI(LightningCLI):
                 self.config = parser.parse_args(words)
             check_classes(self.config, typed, file)
         if self.found:
-            what = "resuming" if self.command == "fit" else "weights"
-            rank_zero_print(f"{self.command}: {what} from {self.found.path}, options from {file}")
+            print_fact("resume" if self.command == "fit" else "weights", str(self.found.path))
+            print_fact("options", file)
         elif self.found is None and brought.get("data.dataset"):
             print_fact("data", demo.announcement(dataset))
 

@@ -18,7 +18,7 @@ from boltbox.detector.inference.predictor import Precision, Predictor
 from boltbox.detector.report.prediction_files import PredictionFiles
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import BelowOne, ClosedUnitInterval, NonNegativeInt, PositiveInt
-from boltbox.detector.system.rank_zero import printable, rank_zero_print
+from boltbox.detector.system.rank_zero import print_fact, printable, rank_zero_print
 from boltbox.detector.system.signals import exit_on_signals
 from boltbox.detector.system.trusted import trusting
 
@@ -144,7 +144,7 @@ def predict(
             tta=tta,
             precision=precision,
         )
-    rank_zero_print(f"checkpoint: {', '.join(map(str, predictor.files))}")
+    print_fact("weights", ", ".join(map(str, predictor.files)))
     if names:
         predictor.rename(DatasetFile.read(names).names)
     inputs = predictor.inputs(image_size, tile_size, tile_overlap)
@@ -199,18 +199,25 @@ def predict(
                 bar.update(len(rows))
                 before = time.perf_counter()
         except SystemExit:
-            rank_zero_print(f"stopped; {files.detections} detections so far are kept in {folder}")
+            rank_zero_print(
+                f"stopped; {files.counts.total()} detections so far are kept in {folder}"
+            )
             raise
         finally:
             in_order.finish()
     if not files.pictures:
         raise InputError(f"source {source}: none of its files could be read")
     what, seconds = "image" if sources.images else "frame", time.perf_counter() - started
-    where = f"{folder}, {labels}" if isinstance(labels, Path) else str(folder)
-    rank_zero_print(
-        f"{counted(files.detections, 'detection')} in {counted(files.pictures, what)}: {where}"
+    written_to = [str(f) for f in (folder, labels) if isinstance(f, Path) and f.exists()]
+    by_class = [f"{n} {predictor.names[k]}" for k, n in sorted(files.counts.items())]
+    detections = counted(files.counts.total(), "detection")
+    print_fact(
+        "found",
+        f"{', '.join(by_class) or 'nothing'} ({detections} in {counted(files.pictures, what)},"
+        f" {files.empty} without any)",
     )
-    rank_zero_print(f"{files.pictures / seconds:.1f} {what}s/s")
+    print_fact("results", ", ".join(written_to))
+    print_fact("speed", f"{files.pictures / seconds:.1f} {what}s/s")
 
 
 def counted(number: int, noun: str) -> str:
