@@ -107,7 +107,7 @@ def test_another_folder_is_as_good(
     assert "val:       4 images, " in told
     lines = [line for line in told.splitlines() if str(checkpoint) in line]
     assert len(lines) == 1
-    assert str(project / "runs/fit-1/config.yaml") in lines[0]
+    assert f"options:   {project / 'runs/fit-1/config.yaml'}\n" in told
     boxes = told.partition("val:       4 images, ")[2].split()[0]
     assert f"all{boxes:>14}" in told, "all batches were looked at, not limit_val_batches of the run"
     config = yaml.safe_load((here / "runs/validate-1/config.yaml").read_text())
@@ -194,7 +194,7 @@ def test_typed_weights_do_not_replace_a_checkpoint(
     )
     line[line.index("last")] = "auto"  # the same line starts a training and continues it
     cli.main([*line, *given])
-    assert f"from {last}" in capsys.readouterr().out
+    assert f"resume:    {last}\n" in capsys.readouterr().out
 
 
 def test_a_data_set_that_is_gone_is_asked_for(
