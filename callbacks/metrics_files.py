@@ -33,7 +33,7 @@ class MetricsFiles(L.Callback):
         self._write(trainer, pl_module, pl_module.result)
         rank_zero_print(f"\n{class_table(self._content)}\n")
         print_fact("origin", describe_origins(pl_module.network.origins))
-        print_fact("metrics", str(_json_path(trainer)))
+        print_fact("metrics", _json_path(trainer))
 
     on_test_end = on_validation_end  # type: ignore[assignment]
 

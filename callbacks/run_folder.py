@@ -18,7 +18,7 @@ from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.configuration import differences, flatten
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.host import versions
-from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
+from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.text_file import load_yaml
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.recipe import data_of
@@ -84,8 +84,6 @@ class RunFolder(L.Callback):
                 self._undo.callback(_move, trainer, str(folder))
                 folder = new_run(command)
                 _move(trainer, str(folder))
-                if command != "predict":  # which writes nothing
-                    print_fact("results", str(folder))
             self._undo.enter_context(locked(folder, command))
         # processes that torchrun or Slurm has started do not know the number of the first one's run
         if trainer.world_size > 1:

@@ -17,7 +17,7 @@ from typing import Any
 
 from boltbox.detector.system.atomic_file import remove, sync_folder, write_atomically
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.rank_zero import is_first_process, print_fact
+from boltbox.detector.system.rank_zero import is_first_process
 
 ROOT = Path("runs")
 MACHINE = "machine.json"  # the first file of a run folder
@@ -68,10 +68,7 @@ def results_folder(command: str, run: Path | None) -> Path:
     a training's."""
     if run and not has_checkpoints(run):
         return run
-    folder = new_run(command)
-    if run:
-        print_fact("results", str(folder))
-    return folder
+    return new_run(command)
 
 
 def make_run(run: Path, exist_ok: bool = True) -> None:

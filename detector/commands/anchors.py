@@ -51,4 +51,4 @@ def anchors(
         rank_zero_print(f"{table}\n")
         if report["changed"]:
             rank_zero_print(f"to use them: {report['yaml']}")
-        print_fact("report", str(run / "anchors.json"))
+        print_fact("report", run / "anchors.json")

@@ -37,8 +37,7 @@ WITHOUT_VALUE = ("--help", "-h", "--print_config")
 
 
 class Command(NamedTuple):
-    """A command: the function that does it, as `module:function`, its line in the help, and the
-    group that it is listed in.
+    """A command: the function that does it, as `module:function`, and its line in the help.
 
     needs_trainer: the function takes a Trainer, the model and the data module before its own
     options; its command has their options too. Else it is a plain function, whose parameters are
@@ -47,7 +46,6 @@ class Command(NamedTuple):
 
     place: str
     help: str
-    group: str
     needs_trainer: bool = True
 
 

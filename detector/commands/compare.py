@@ -63,7 +63,7 @@ def compare(runs: list[str], run: Path | None = None) -> None:
     if draw_panels(panels, picture):
         sections.append(Section("Curves", pictures=[picture]))
     write_page(page, f"Comparison: {', '.join(found)}", sections)
-    print_fact("page", str(page))
+    print_fact("page", page)
 
 
 def _given(runs: Sequence[RunFiles]) -> dict[str, list[object]]:

@@ -176,7 +176,7 @@ class DetectorCLI(LightningCLI):
                 self.config = parser.parse_args(words)
             check_classes(self.config, typed, file)
         if self.found:
-            print_fact("resume" if self.command == "fit" else "weights", str(self.found.path))
+            print_fact("resume" if self.command == "fit" else "weights", self.found.path)
             print_fact("options", file)
         elif self.found is None and brought.get("data.dataset"):
             print_fact("data", demo.announcement(dataset))

@@ -17,56 +17,49 @@ LONGEST = 2000  # characters of a message; what the user gave may be longer than
 MISCONFIGURED = "MisconfigurationException"  # Lightning's, whose import takes seconds
 MISSING = re.compile(r"Requirement '(.+?)' not met")
 HERE, TRAINER = "boltbox.detector.commands", "boltbox.detector.training.trainer:Trainer"
+# of the list of commands, each by the first command below it
+HEADINGS = {"fit": "train", "doctor": "data", "predict": "use", "validate": "inspect"}
 COMMANDS = {
     # without False: with a Trainer, whose options and those of the model, the data and the
     # callbacks they share; with False: plain functions
-    "fit": Command("boltbox.callbacks.guard:fit", "Train a detector, or resume a run", "train"),
-    "evolve": Command(
-        f"{HERE}.evolve.search:run_evolution", "Search for better hyper-parameters", "train"
-    ),
+    "fit": Command("boltbox.callbacks.guard:fit", "Train a detector, or resume a run"),
+    "evolve": Command(f"{HERE}.evolve.search:run_evolution", "Search for better hyper-parameters"),
     "anchors": Command(
-        f"{HERE}.anchors:anchors", "Measure how well anchors fit the labels, and fit them", "train"
+        f"{HERE}.anchors:anchors", "Measure how well anchors fit the labels, and fit them"
     ),
     "benchmark": Command(
         f"{HERE}.benchmark.command:benchmark",
         "Find the fastest precision, devices and workers of this machine",
-        "train",
     ),
     "doctor": Command(
         f"{HERE}.doctor.command:run_doctor",
         "Find faults of a dataset; --fix DIR writes a repaired copy",
-        "data",
     ),
     "convert": Command(
         f"{HERE}.convert:convert",
         "Make a data.yaml from labels of CVAT, labelme, VIA",
-        "data",
         False,
     ),
     "import-hyp": Command(
         f"{HERE}.evolve.import_hyp:import_hyp",
         "Make a file of options from a YOLOv5 hyp*.yaml",
-        "data",
         False,
     ),
     "predict": Command(
-        f"{HERE}.predict:predict", "Detect objects in images, videos and streams", "use", False
+        f"{HERE}.predict:predict", "Detect objects in images, videos and streams", False
     ),
     "export": Command(
-        f"{HERE}.export.command:export", "Convert a checkpoint for other runtimes", "use", False
+        f"{HERE}.export.command:export", "Convert a checkpoint for other runtimes", False
     ),
-    "strip": Command(f"{HERE}.strip:strip", "Shrink a checkpoint for inference", "use", False),
-    "validate": Command(f"{TRAINER}.validate", "Evaluate on the val split", "inspect"),
-    "test": Command(f"{TRAINER}.test", "Evaluate on the test split", "inspect"),
+    "strip": Command(f"{HERE}.strip:strip", "Shrink a checkpoint for inference", False),
+    "validate": Command(f"{TRAINER}.validate", "Evaluate on the val split"),
+    "test": Command(f"{TRAINER}.test", "Evaluate on the test split"),
     "report": Command(
         f"{HERE}.report:report",
         "Write a page on a run: curves, confusion, errors",
-        "inspect",
         False,
     ),
-    "compare": Command(
-        f"{HERE}.compare:compare", "Compare runs: options, metrics, curves", "inspect", False
-    ),
+    "compare": Command(f"{HERE}.compare:compare", "Compare runs: options, metrics, curves", False),
 }
 
 
@@ -90,11 +83,9 @@ def main(args: Sequence[str] | None = None) -> None:
     if not words or words[0] in ("-h", "--help"):
         lines = [f"usage: {program()} COMMAND [options]", ""]
         lines += ["Train, evaluate and use a YOLOv5 detector.", ""]
-        group = ""
         for name, command in COMMANDS.items():
-            if command.group != group:
-                group = command.group
-                lines.append(f"{group}:")
+            if name in HEADINGS:
+                lines.append(f"{HEADINGS[name]}:")
             lines.append(f"  {name:<11} {command.help}")
         lines += ["", "COMMAND --help shows the common options, COMMAND --help all every option."]
         print("\n".join(lines), file=sys.stdout if words else sys.stderr)

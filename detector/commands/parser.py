@@ -39,10 +39,6 @@ TRAINING = {  # and of the commands that train
     *("model.start.freeze", "model.optim.optimizer", "model.optim.lr0", "trainer.max_epochs"),
     *("trainer.logger", "early_stop.patience", "checkpoints.save_period", "report.enabled"),
 }
-# headings of the help, by the first option below each
-HEADINGS = {
-    "predict": {"source": "input", "conf": "filter", "tta": "inference", "images": "output"}
-}
 EXAMPLES = {  # at the end of the help
     "fit": """examples:
   {0} --data.dataset pets --model.start.weights yolov5n.pt
@@ -241,13 +237,6 @@ def call(function: Callable[..., None], command: str, words: Sequence[str]) -> N
     lists = [name for name, parameter in parameters.items() if parameter.annotation == list[str]]
     for name in lists:
         parser.add_argument(name, nargs="*", type=str, help="Any number of them.")
-    parser.add_function_arguments(function, as_positional=True, skip={*lists})
-    headings = HEADINGS.get(command, {})
-    parser._action_groups = []
-    group = parser.add_argument_group("options")
-    for action in parser._actions[1:]:  # the first is --help
-        if action.dest in headings:
-            group = parser.add_argument_group(headings[action.dest])
-        group._group_actions.append(action)
+    parser.add_function_arguments(function, as_group=False, as_positional=True, skip={*lists})
     options = parser.instantiate_classes(parser.parse_args(list(words)))
     function(**vars(options))

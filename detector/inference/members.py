@@ -46,7 +46,7 @@ def load_ensemble(files: Sequence[str | Path], names: Sequence[str]) -> list[YOL
     for file in files:
         found, member = load_member(file, torch.device("cpu"))
         check_names(found.names, names, file)
-        print_fact("ensemble", str(found.path))
+        print_fact("ensemble", found.path)
         members.append(member)
     return members
 

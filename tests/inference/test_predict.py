@@ -209,7 +209,9 @@ def test_lines_come_in_the_order_of_the_files(
     assert re.findall(r"^photos/(\d).png: ", told, re.M) == [str(k) for k in order]
     assert len(labels(run)) == len(order)
     predict(checkpoint, "photos/1.png", "--images=false", run="one")
-    assert re.search(r"\(\d+ detections? in 1 image, .*\)\nresults:   one$", capsys.readouterr().out, re.M)
+    assert re.search(
+        r"\(\d+ detections? in 1 image, .*\)\nresults:   one$", capsys.readouterr().out, re.M
+    )
 
 
 def test_a_film_on_a_terminal_says_what_is_left(

@@ -124,7 +124,7 @@ def benchmark(
     if best.error:
         raise InputError(f"no row could be measured; row 1: {best.error}")
     print(f"\n{table(rows)}\n\n{recommendation(rows, best, options)}")
-    print_fact("report", str(path))
+    print_fact("report", path)
 
 
 def measure(fit: Sequence[str], seconds: float, deadline: float) -> Row:

@@ -55,7 +55,7 @@ def import_hyp(file: Path, out: Path | None = None) -> None:
     comments = [f"{file.name}, a hyper-parameter file of YOLOv5, as an overlay:", f"  {train}"]
     text = overlay_text(options, comments)
     write_atomically(target, text)
-    print_fact("file", str(target))
+    print_fact("file", target)
     print_fact("next", train)
 
 

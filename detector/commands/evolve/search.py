@@ -103,7 +103,7 @@ def run_evolution(
             write_outputs(study, plan)
     except StorageInternalError as e:
         raise InputError(f"{folder / FILE}: {e}; --run {folder} continues it") from None
-    print_fact("study", str(folder))
+    print_fact("study", folder)
 
 
 def write_outputs(study: Study, plan: Plan) -> None:

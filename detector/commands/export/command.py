@@ -109,7 +109,7 @@ def export(
         if trained is None:
             raise InputError("ckpt_path auto is for fit; give `last`, `best` or a file")
         network = trained.network
-    print_fact("weights", str(trained.path))
+    print_fact("weights", trained.path)
     stride = max(network.max_stride, 32)
     precision: Precision = "int8" if int8 else "float16" if half else "float32"
     metadata = Metadata(
