@@ -37,7 +37,7 @@ class Checkpoints(ModelCheckpoint):
     is done otherwise: ModelCheckpoint writes its last checkpoint only when it writes a best one.
 
     Args:
-        save_period: Keep `epoch<N>.ckpt` every N epochs too; -1 is off.
+        save_period: Keep `epoch<N>.ckpt` every N epochs; -1: off.
         every_minutes: Save within an epoch when so much time has passed; 0 is off.
 
     Raises:

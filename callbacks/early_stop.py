@@ -14,7 +14,7 @@ class EarlyStop(EarlyStopping):
     better one. In a run without validation, trainer.limit_val_batches 0, it never does.
 
     Args:
-        patience: In validations, usually one an epoch; 0 is off.
+        patience: Validations without improvement before the end; 0: off.
     """
 
     def __init__(self, patience: NonNegativeInt = 100) -> None:

@@ -195,8 +195,9 @@ def fit(
     folder (trainer.default_root_dir).
 
     Args:
-        ckpt_path: Continue a training: last or best (of the most recent fit, or of --run), a run
-            folder (from its last.ckpt), or a checkpoint (in a new run folder).
+        ckpt_path: Resume: last, best, a run folder or a checkpoint. last and best are those of the
+            most recent fit, or of --run. A run folder continues from its last.ckpt, a checkpoint
+            in a new run folder.
 
     Raises:
         Incident: training cannot continue, or there were too many roll-backs.

@@ -31,9 +31,9 @@ class MetricsFiles(L.Callback):
         if pl_module.result is None or trainer.state.fn == "fit":
             return
         self._write(trainer, pl_module, pl_module.result)
-        origins = describe_origins(pl_module.network.origins)
-        path = _json_path(trainer)
-        rank_zero_print(f"\n{class_table(self._content)}\n{origins}\nmetrics: {path}")
+        rank_zero_print(f"\n{class_table(self._content)}\n")
+        print_fact("origin", describe_origins(pl_module.network.origins))
+        print_fact("metrics", _json_path(trainer))
 
     on_test_end = on_validation_end  # type: ignore[assignment]
 

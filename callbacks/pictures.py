@@ -58,7 +58,7 @@ class Pictures(L.Callback):
         if self.shown:
             self._write(trainer, pl_module, "val_labels", self.shown, "labels")
             self._write(trainer, pl_module, "val_predictions", self.shown, "predictions")
-        print_fact("pictures", str(_folder(trainer)))
+        print_fact("pictures", _folder(trainer))
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
         if trainer.state.fn != "fit":

@@ -16,7 +16,7 @@ class Report(L.Callback):
     the command `report` writes it again. An error in it is printed as a warning.
 
     Args:
-        enabled: Off: no report.
+        enabled: Write the report.
     """
 
     def __init__(self, enabled: bool = True) -> None:
@@ -40,6 +40,6 @@ class Report(L.Callback):
             why = " ".join(f"{type(e).__name__}: {e}".split())
             rank_zero_print(f"warning: no report ({why}); try again with: {program()} report {run}")
         else:
-            print_fact("report", str(page))
+            print_fact("report", page)
 
     on_test_end = on_fit_end

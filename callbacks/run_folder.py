@@ -84,8 +84,6 @@ class RunFolder(L.Callback):
                 self._undo.callback(_move, trainer, str(folder))
                 folder = new_run(command)
                 _move(trainer, str(folder))
-                if command != "predict":  # which writes nothing
-                    rank_zero_print(f"{command}: the results go to {folder}")
             self._undo.enter_context(locked(folder, command))
         # processes that torchrun or Slurm has started do not know the number of the first one's run
         if trainer.world_size > 1:

@@ -17,7 +17,7 @@ from typing import Any
 
 from boltbox.detector.system.atomic_file import remove, sync_folder, write_atomically
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.rank_zero import is_first_process, rank_zero_print
+from boltbox.detector.system.rank_zero import is_first_process
 
 ROOT = Path("runs")
 MACHINE = "machine.json"  # the first file of a run folder
@@ -68,10 +68,7 @@ def results_folder(command: str, run: Path | None) -> Path:
     a training's."""
     if run and not has_checkpoints(run):
         return run
-    folder = new_run(command)
-    if run:
-        rank_zero_print(f"{command}: {run} keeps its training's files; the results go to {folder}")
-    return folder
+    return new_run(command)
 
 
 def make_run(run: Path, exist_ok: bool = True) -> None:

@@ -48,5 +48,7 @@ def anchors(
     else:
         table = aligned(anchor_rows(report))
         print_fact("anchors", report["reason"])
-        rank_zero_print(f"{table}\n\nto use them: {report['yaml']}")
-        rank_zero_print(f"report: {run}")
+        rank_zero_print(f"{table}\n")
+        if report["changed"]:
+            rank_zero_print(f"to use them: {report['yaml']}")
+        print_fact("report", run / "anchors.json")

@@ -14,7 +14,7 @@ from boltbox.detector.report.table import aligned, number
 from boltbox.detector.system.configuration import differences, flatten
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.file_names import common_folder, inside
-from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
 
 METRICS = ("fitness", "mAP50-95", "mAP50", "P", "R", "coco/AP")
 EVERYWHERE = ("data.", "model.", "trainer.precision")  # options that all commands use
@@ -63,7 +63,7 @@ def compare(runs: list[str], run: Path | None = None) -> None:
     if draw_panels(panels, picture):
         sections.append(Section("Curves", pictures=[picture]))
     write_page(page, f"Comparison: {', '.join(found)}", sections)
-    rank_zero_print(f"page: {page}")
+    print_fact("page", page)
 
 
 def _given(runs: Sequence[RunFiles]) -> dict[str, list[object]]:

@@ -16,7 +16,7 @@ from boltbox.detector.data.images import find_images, image_sizes
 from boltbox.detector.data.layouts import CONVERTED, split_named
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError, in_one_line, need
-from boltbox.detector.system.rank_zero import program, rank_zero_print
+from boltbox.detector.system.rank_zero import print_fact, program, rank_zero_print
 from boltbox.detector.system.text_file import check_regular, read_text
 
 globox = need("globox")
@@ -85,7 +85,7 @@ def convert(source: Path, out: Path | None = None, label_key: str | None = None)
         splits = {"train": splits.popitem()[1]}
     boxes = [box for split in splits.values() for found in split.values() for box in found.boxes]
     left_out = (
-        f"left out: {objects - len(boxes)} objects without a box or a class, {len(missing)} images"
+        f"{objects - len(boxes)} objects without a box or a class, {len(missing)} images"
         " that are not there or share their name"
     )
     for line in skipped[:LISTED]:
@@ -93,7 +93,7 @@ def convert(source: Path, out: Path | None = None, label_key: str | None = None)
     if len(skipped) > LISTED:
         rank_zero_print(f"skipped: {len(skipped) - LISTED} more files that cannot be read")
     if not boxes:
-        hint = "; ".join([left_out, *skipped[:1]])
+        hint = "; ".join([f"left out: {left_out}", *skipped[:1]])
         raise InputError(f"{source}: there is no box of {CONVERTED}; {hint}")
     numbers = {name: k for k, name in enumerate(sorted({box.label for box in boxes}))}
     described: dict[str, Any] = {"images": relpath(root, out), "names": [*numbers]}
@@ -103,12 +103,13 @@ def convert(source: Path, out: Path | None = None, label_key: str | None = None)
         coco = globox.AnnotationSet(split.values()).to_coco(label_to_id=numbers, imageid_to_id=ids)
         texts[out / f"{name}.json"] = json.dumps(coco)
         described[name] = f"{name}.json"
-        rank_zero_print(f"{name}: {len(split)} images")
+        print_fact(name, f"{len(split)} images")
     texts[target] = yaml.safe_dump(described, sort_keys=False, allow_unicode=True)
     for path, text in texts.items():
         write_atomically(path, text)
-    rank_zero_print(f"{len(boxes)} boxes of {', '.join(numbers)}; {left_out}")
-    rank_zero_print(f"train with it: {program()} fit --data.dataset {target}")
+    print_fact("boxes", f"{len(boxes)} of {', '.join(numbers)}")
+    print_fact("left out", left_out)
+    print_fact("next", f"{program()} fit --data.dataset {target}")
 
 
 def _finder(root: Path) -> Find:

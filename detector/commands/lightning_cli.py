@@ -37,7 +37,7 @@ from boltbox.detector.checkpoint.runs import (
 )
 from boltbox.detector.commands.ckpt_path import CkptPath, read_ckpt_path
 from boltbox.detector.commands.command_line import WITHOUT_VALUE, Command, CommandLine
-from boltbox.detector.commands.parser import OFTEN_USED, Parser
+from boltbox.detector.commands.parser import EXAMPLES, OFTEN_USED, TRAINING, HelpFormatter, Parser
 from boltbox.detector.data import demo
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.distributed import fsdp2  # noqa: F401 - a strategy by name
@@ -52,7 +52,6 @@ from boltbox.detector.system.rank_zero import (
     is_first_process,
     print_fact,
     program,
-    rank_zero_print,
 )
 from boltbox.detector.system.text_file import load_yaml
 from boltbox.detector.system.trusted import (
@@ -107,7 +106,14 @@ class DetectorCLI(LightningCLI):
             with trusting([package_of(self.line.data_class)]):
                 data = find_part(part, L.LightningDataModule, "data")
         start = f"{program()} {self.command}"
-        about = {"prog": start, "usage": f"{start} [options]", "description": command.help}
+        about = {
+            "usage": f"{start} [options]",
+            "description": f"{command.help}.",
+            "epilog": f"{EXAMPLES.get(self.command, '')}\nEvery option: {{0}} --help all".format(
+                start
+            ),
+            "formatter_class": HelpFormatter,
+        }
         # the result of a command may be JSON on the standard output
         aside = redirect_stdout(sys.stderr) if "json" in line.options else nullcontext()
         with ExitStack() as self.held:  # the run folder, and the trust in what it names
@@ -151,7 +157,8 @@ class DetectorCLI(LightningCLI):
         """One parse: options that a checkpoint or the demo brings come before what was typed."""
         line, typed = self.line, paths_in(self.line.options)
         if args == ["--help"] and not line.wants_all:
-            parser.show_only(OFTEN_USED)
+            trains = self.command in ("fit", "evolve", "benchmark")
+            parser.show_only(OFTEN_USED | TRAINING if trains else OFTEN_USED)
         everything = str(line.options.get("trust_parts")).lower() == "true"
         self.held.enter_context(trusting(map(package_of, typed), everything))
         dataset = line.options.get("data.dataset")
@@ -170,8 +177,8 @@ class DetectorCLI(LightningCLI):
                 self.config = parser.parse_args(words)
             check_classes(self.config, typed, file)
         if self.found:
-            what = "resuming" if self.command == "fit" else "weights"
-            rank_zero_print(f"{self.command}: {what} from {self.found.path}, options from {file}")
+            print_fact("resume" if self.command == "fit" else "weights", self.found.path)
+            print_fact("options", file)
         elif self.found is None and brought.get("data.dataset"):
             print_fact("data", demo.announcement(dataset))
 

@@ -17,47 +17,49 @@ LONGEST = 2000  # characters of a message; what the user gave may be longer than
 MISCONFIGURED = "MisconfigurationException"  # Lightning's, whose import takes seconds
 MISSING = re.compile(r"Requirement '(.+?)' not met")
 HERE, TRAINER = "boltbox.detector.commands", "boltbox.detector.training.trainer:Trainer"
+# of the list of commands, each by the first command below it
+HEADINGS = {"fit": "train", "doctor": "data", "predict": "use", "validate": "inspect"}
 COMMANDS = {
-    # with a Trainer, whose options and those of the model, the data and the callbacks they share
-    "fit": Command("boltbox.callbacks.guard:fit", "train a detector, or continue a training"),
-    "validate": Command(f"{TRAINER}.validate", "metrics of a trained detector on the val split"),
-    "test": Command(f"{TRAINER}.test", "the same on the test split"),
+    # without False: with a Trainer, whose options and those of the model, the data and the
+    # callbacks they share; with False: plain functions
+    "fit": Command("boltbox.callbacks.guard:fit", "Train a detector, or resume a run"),
+    "evolve": Command(f"{HERE}.evolve.search:run_evolution", "Search for better hyper-parameters"),
     "anchors": Command(
-        f"{HERE}.anchors:anchors", "how well the anchors fit the labels, and better ones"
-    ),
-    "doctor": Command(
-        f"{HERE}.doctor.command:run_doctor",
-        "what is wrong with a data set; --fix DIR repairs a copy",
+        f"{HERE}.anchors:anchors", "Measure how well anchors fit the labels, and fit them"
     ),
     "benchmark": Command(
         f"{HERE}.benchmark.command:benchmark",
-        "which precision, devices and workers are fastest here",
+        "Find the fastest precision, devices and workers of this machine",
     ),
-    "evolve": Command(f"{HERE}.evolve.search:run_evolution", "search for better hyper-parameters"),
-    # plain functions
-    "predict": Command(f"{HERE}.predict:predict", "find objects in images, videos, streams", False),
+    "doctor": Command(
+        f"{HERE}.doctor.command:run_doctor",
+        "Find faults of a dataset; --fix DIR writes a repaired copy",
+    ),
     "convert": Command(
-        f"{HERE}.convert:convert", "make a data.yaml of labels of CVAT, labelme, VIA", False
+        f"{HERE}.convert:convert",
+        "Make a data.yaml from labels of CVAT, labelme, VIA",
+        False,
     ),
     "import-hyp": Command(
         f"{HERE}.evolve.import_hyp:import_hyp",
-        "make a file of options of YOLOv5's hyp*.yaml",
+        "Make a file of options from a YOLOv5 hyp*.yaml",
         False,
+    ),
+    "predict": Command(
+        f"{HERE}.predict:predict", "Detect objects in images, videos and streams", False
     ),
     "export": Command(
-        f"{HERE}.export.command:export",
-        "write a trained network as a file for other runtimes",
+        f"{HERE}.export.command:export", "Convert a checkpoint for other runtimes", False
+    ),
+    "strip": Command(f"{HERE}.strip:strip", "Shrink a checkpoint for inference", False),
+    "validate": Command(f"{TRAINER}.validate", "Evaluate on the val split"),
+    "test": Command(f"{TRAINER}.test", "Evaluate on the test split"),
+    "report": Command(
+        f"{HERE}.report:report",
+        "Write a page on a run: curves, confusion, errors",
         False,
     ),
-    "strip": Command(
-        f"{HERE}.strip:strip", "write a checkpoint without what only a training needs", False
-    ),
-    "report": Command(
-        f"{HERE}.report:report", "write a page on a run: curves, confusion, errors", False
-    ),
-    "compare": Command(
-        f"{HERE}.compare:compare", "what differs between runs: options, metrics, curves", False
-    ),
+    "compare": Command(f"{HERE}.compare:compare", "Compare runs: options, metrics, curves", False),
 }
 
 
@@ -81,7 +83,10 @@ def main(args: Sequence[str] | None = None) -> None:
     if not words or words[0] in ("-h", "--help"):
         lines = [f"usage: {program()} COMMAND [options]", ""]
         lines += ["Train, evaluate and use a YOLOv5 detector.", ""]
-        lines += [f"  {name:<11} {command.help}" for name, command in COMMANDS.items()]
+        for name, command in COMMANDS.items():
+            if name in HEADINGS:
+                lines.append(f"{HEADINGS[name]}:")
+            lines.append(f"  {name:<11} {command.help}")
         lines += ["", "COMMAND --help shows the common options, COMMAND --help all every option."]
         print("\n".join(lines), file=sys.stdout if words else sys.stderr)
         raise SystemExit(0 if words else 2)

@@ -3,6 +3,7 @@
 import argparse
 import inspect
 import re
+import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import UnionType
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin
@@ -29,16 +30,39 @@ BOUNDED = {  # types of the Trainer's options, where they are stricter than Ligh
 }
 OFTEN_USED = {  # options that the short help shows
     *("ckpt_path", "config", "run", "seed_everything", "json", "fix", "strict", "seconds"),
-    *("data.dataset", "data.image_size", "data.batch_size", "data.workers", "data.cache"),
-    *("data.tile_size", "data.augment.mosaic", "conf", "iou", "tta"),
-    *("model.network.size", "model.network.backbone", "model.start.weights"),
-    *("model.start.freeze", "model.optim.optimizer", "model.optim.lr0"),
-    *("early_stop.patience", "report.enabled"),
-    *("trainer.max_epochs", "trainer.accelerator", "trainer.devices", "trainer.precision"),
-    *("trainer.logger", "checkpoints.save_period"),
+    *("data.dataset", "data.image_size", "data.batch_size", "data.workers", "conf", "iou", "tta"),
+    *("model.start.weights", "trainer.accelerator", "trainer.devices", "trainer.precision"),
     *("evolve.generations", "evolve.population", "evolve.space", "evolve.workers"),
 }
-LIGHTNINGS_DEFAULT = re.compile(r"\s*Default: ``.*?``\.?")
+TRAINING = {  # and of the commands that train
+    *("data.cache", "data.augment.mosaic", "model.network.size", "model.network.backbone"),
+    *("model.start.freeze", "model.optim.optimizer", "model.optim.lr0", "trainer.max_epochs"),
+    *("trainer.logger", "early_stop.patience", "checkpoints.save_period", "report.enabled"),
+}
+EXAMPLES = {  # at the end of the help
+    "fit": """examples:
+  {0} --data.dataset pets --model.start.weights yolov5n.pt
+  {0} --config configs/yolo.yaml --data.image_size 320
+  {0} --ckpt_path last
+""",
+    "predict": """examples:
+  {0} --source my/images
+  {0} --ckpt_path runs/fit-1 --source my/video.mp4
+""",
+}
+HELP = {  # shorter than Lightning's
+    "config": "File of options, such as configs/yolo.yaml; also -c.",
+    "seed_everything": "Seed of all random numbers; true: a random one.",
+    "trainer.accelerator": "cpu, gpu, mps, or auto.",
+    "trainer.devices": "Number of devices, or their indices as a list; -1: all.",
+    "trainer.precision": "16-mixed, bf16-mixed, 32-true, 16-true or bf16-true.",
+    "trainer.logger": "CSVLogger, TensorBoardLogger, WandbLogger or MLFlowLogger.",
+    "trainer.max_epochs": "Number of epochs.",
+}
+LIGHTNINGS = re.compile(  # a default, which the recipe may replace, and Sphinx's marks
+    r"\s*Default: ``.*?``\.?|:\w+:`[~\w.]*?(\w+)`|``"
+)
+BOUNDS = re.compile(r" [<>]=?[\d.]+( and [<>]=?[\d.]+)?| or null")
 KEY = re.compile(r'Parser key "([\w.]+)"')
 VALUE = re.compile(r".*(?:Given value|Got value): (.*)")
 DENIED = re.compile(r"Importing '([\w.]+)' is not allowed")
@@ -51,6 +75,32 @@ REASON = re.compile(  # within a list of what else was tried
 UNKNOWN = re.compile(
     r"(?:[Uu]nrecognized arguments: --|Option '|accept option '|[Kk]ey ')([\w.-]+)"
 )
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """An option is `--name (type, default: value)  help`, in the width of the terminal."""
+
+    def _format_action(self, action: argparse.Action) -> str:
+        facts = []
+        if kind := getattr(action, "_typehint", None):
+            text = BOUNDS.sub("", allowed(kind))
+            facts.append(text if len(text) <= 40 else "str")
+        default = action.default
+        if default not in (None, argparse.SUPPRESS):
+            facts.append(f"default: {str(default).lower() if kind is bool else default}")
+        name = f"--{action.dest}" if action.option_strings else action.dest.upper()
+        text = f"{name} ({', '.join(facts)})" if facts else name
+        about = str(action.help).replace("%%", "%")
+        return (
+            textwrap.fill(
+                f"  {text}  {' '.join(about.split())}",
+                self._width,
+                subsequent_indent=6 * " ",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            + "\n"
+        )
 
 
 class Parser(ArgumentParser):
@@ -108,10 +158,11 @@ class Parser(ArgumentParser):
         groups[-1].title = "options of this command"
         self._action_groups = groups[-1:] + groups[:-1]
         for action in self._actions:
-            if action.dest in hidden:
+            if action.dest in hidden or action.metavar == "CONFIG":  # a file for a whole group
                 action.help = argparse.SUPPRESS
             elif action.help:
-                action.help = LIGHTNINGS_DEFAULT.sub("", action.help)
+                text = LIGHTNINGS.sub(r"\1", action.help)
+                action.help = HELP.get(action.dest, text)
             given = getattr(action, "_typehint", None)
             kind = int | float | None if given == int | float | None else given
             kind = BOUNDED.get(action.dest, kind)
@@ -119,15 +170,19 @@ class Parser(ArgumentParser):
                 action._typehint = kind  # type: ignore[attr-defined]
 
     def show_only(self, names: Collection[str]) -> None:
-        """Leave all other options out of the help."""
+        """Leave all other options out of the help, and group those by few headings."""
+        own = self._action_groups[0]
+        self._action_groups = [own]
+        titles = ("data", "model", "trainer", "run")
+        groups = {title: self.add_argument_group(title) for title in titles}
         for action in self._actions:
             if action.dest not in names:
                 action.help = argparse.SUPPRESS
             elif action.help:
-                action.help = action.help.partition(". ")[0]
-        for group in self._action_groups:
-            if all(action.help == argparse.SUPPRESS for action in group._group_actions):
-                group.title = group.description = None
+                action.help = action.help.partition(". ")[0].removesuffix(".")
+                group = groups.get(action.dest.partition(".")[0], groups["run"])
+                if action not in own._group_actions:
+                    group._group_actions.append(action)
 
 
 def takes_only_lists(kind: Any) -> bool:
@@ -153,12 +208,14 @@ def allowed(kind: Any) -> str:
     for part in parts:
         if get_origin(part) is Literal:
             words += map(str, get_args(part))
+        elif get_origin(part) is Callable:
+            words.append("a class")
         else:
             name = str(part) if get_args(part) else getattr(part, "__name__", str(part))
             name = re.sub(r"[\w.]+\.(\w+)", r"\1", name)
             if bounds := getattr(part, "_expression", None):
                 name = f"{part._type.__name__} {bounds.replace('v', '')}"
-            if get_origin(part) is list:
+            if get_origin(part) in (list, tuple):
                 name = 'a list like "[a,b]"'
             words.append({"NoneType": "null", "bool": "true or false"}.get(name, name))
     *most, last = dict.fromkeys(words)
@@ -168,12 +225,18 @@ def allowed(kind: Any) -> str:
 def call(function: Callable[..., None], command: str, words: Sequence[str]) -> None:
     """Call a plain function with options of its parameters' names; those without a default are
     positional, and a `list` takes any number of words."""
-    description = (inspect.getdoc(function) or "").partition("\n\n")[0]
-    parser = Parser(prog=f"{program()} {command}", description=description)
+    start = f"{program()} {command}"
     parameters = inspect.signature(function, eval_str=True).parameters
+    required = [name.upper() for name, p in parameters.items() if p.default is p.empty]
+    parser = Parser(
+        usage=" ".join([start, "[options]", *required]),
+        description=textwrap.fill((inspect.getdoc(function) or "").partition("\n\n")[0]),
+        epilog=EXAMPLES.get(command, "").format(start),
+        formatter_class=HelpFormatter,
+    )
     lists = [name for name, parameter in parameters.items() if parameter.annotation == list[str]]
     for name in lists:
-        parser.add_argument(name, nargs="*", type=str)
-    parser.add_function_arguments(function, as_positional=True, skip={*lists})
+        parser.add_argument(name, nargs="*", type=str, help="Any number of them.")
+    parser.add_function_arguments(function, as_group=False, as_positional=True, skip={*lists})
     options = parser.instantiate_classes(parser.parse_args(list(words)))
     function(**vars(options))

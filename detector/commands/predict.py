@@ -18,7 +18,7 @@ from boltbox.detector.inference.predictor import Precision, Predictor
 from boltbox.detector.report.prediction_files import PredictionFiles
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import BelowOne, ClosedUnitInterval, NonNegativeInt, PositiveInt
-from boltbox.detector.system.rank_zero import printable, rank_zero_print
+from boltbox.detector.system.rank_zero import print_fact, printable, rank_zero_print
 from boltbox.detector.system.signals import exit_on_signals
 from boltbox.detector.system.trusted import trusting
 
@@ -82,44 +82,43 @@ def predict(
     images; of a video, the video's with the number of the frame, as in NAME_000012.
 
     Args:
-        source: An image or video file, a folder, a glob pattern, a list file (.txt, a path a line),
-            an address (rtsp://, http://, ...), the number of a camera, or `-` for paths from the
-            standard input.
+        source: Image, video, folder, glob pattern, list file (.txt, one path per line), address
+            (rtsp://, http://, ...), number of a camera, or `-` for paths from the standard input.
         ckpt_path: last, best (both of the most recent fit, or of --run), a run folder (its best), a
             checkpoint, YOLOv5's published weights (.pt), or an exported file; default: best.
-        run: Folder of the output; default: runs/predict-NUMBER. Of a training, that of last and
-            best.
-        conf: Least confidence of a detection.
-        thresholds: own: in place of conf, of each class the confidence that had the best F1 in the
-            validation of the training.
+        run: Output folder; default: runs/predict-NUMBER. A folder of fit: where last and best
+            are.
+        conf: Minimum confidence of a detection.
+        thresholds: own: per class, the confidence with the best F1 in the validation of the
+            training, instead of conf.
         iou: Overlap above which the less confident of two detections of a class is dropped.
-        max_det: Most detections an image.
+        max_det: Maximum detections per image.
         classes: Only detections of these classes, by name or number.
-        names: A data set (data.yaml) whose class numbers are written, in place of the detector's;
-            only detections of its classes, by name: labels to train on (docs/predict.md).
+        names: A data.yaml whose class numbers are written instead of the detector's; only
+            detections of its classes, by name: labels to train on (docs/predict.md).
         agnostic: Suppress across classes.
         tta: Predict three times on each image, at several sizes and mirrored (YOLOv5's --augment).
         ensemble: Further files like ckpt_path that predict too; classes are united by name.
         image_size: Longer side of the input in pixels; default: that of the training.
-        batch_size: Images a batch.
+        batch_size: Images per batch.
         tile_size: Predict on larger images whole and in overlapping tiles, whose sides are this
             many pixels of the image file (docs/predict.md); default: no tiles.
-        tile_overlap: Least share of a tile that neighbours have in common.
-        frame_step: Of videos: every N-th frame.
+        tile_overlap: Minimum share of a tile that neighbours have in common.
+        frame_step: Use every N-th frame of a video.
         device: cpu, or the number of a GPU; default: the first GPU, if there is one.
         precision: 16-mixed (float32 without a GPU), 32-true, or 16-true, which halves the weights.
-        workers: Processes that read images, at most; 0: none.
-        images: Write images/NAME.jpg with the boxes drawn in, or videos/NAME.mp4.
-        labels: Write labels/NAME.txt, a line a detection, best first: class cx cy w h confidence,
-            as fractions of the image; or the folder to write NAME.txt into. No label file is
-            replaced.
+        workers: Maximum processes that read images; 0: none.
+        images: Write images/NAME.jpg with drawn boxes, or videos/NAME.mp4.
+        labels: Write labels/NAME.txt, one line per detection, best first: class cx cy w h
+            confidence, as fractions of the image; or the folder to write NAME.txt into. No label
+            file is replaced.
         json: Write predictions.json, COCO's results format.
-        csv: Write predictions.csv, a row a detection.
+        csv: Write predictions.csv, one row per detection.
         crops: Write crops/CLASS/NAME_NUMBER.jpg, the pixels within each box.
-        confidences: Confidences in the label files.
-        hide_labels: Draw boxes alone.
-        hide_confidences: Draw boxes and class names alone.
-        line_width: Of the drawn boxes, in pixels; default: by the size of the image.
+        confidences: Write confidences into the label files.
+        hide_labels: Draw boxes without text.
+        hide_confidences: Draw class names without confidences.
+        line_width: Width of drawn lines in pixels; default: by image size.
         trust_parts: Import a head that the checkpoint names, whoever wrote it; else only boltbox's.
     """
     if source is None:
@@ -145,7 +144,7 @@ def predict(
             tta=tta,
             precision=precision,
         )
-    rank_zero_print(f"checkpoint: {', '.join(map(str, predictor.files))}")
+    print_fact("weights", ", ".join(map(str, predictor.files)))
     if names:
         predictor.rename(DatasetFile.read(names).names)
     inputs = predictor.inputs(image_size, tile_size, tile_overlap)
@@ -200,19 +199,25 @@ def predict(
                 bar.update(len(rows))
                 before = time.perf_counter()
         except SystemExit:
-            rank_zero_print(f"stopped; {files.detections} detections so far are kept in {folder}")
+            rank_zero_print(
+                f"stopped; {files.counts.total()} detections so far are kept in {folder}"
+            )
             raise
         finally:
             in_order.finish()
     if not files.pictures:
         raise InputError(f"source {source}: none of its files could be read")
     what, seconds = "image" if sources.images else "frame", time.perf_counter() - started
-    written = [str(each) for each in (folder, labels) if isinstance(each, Path) and each.is_dir()]
-    rank_zero_print(
-        f"{counted(files.detections, 'detection')} in {counted(files.pictures, what)}:"
-        f" {', '.join(written)}"
+    written_to = [str(f) for f in (folder, labels) if isinstance(f, Path) and f.exists()]
+    by_class = [f"{n} {predictor.names[k]}" for k, n in sorted(files.counts.items())]
+    detections = counted(files.counts.total(), "detection")
+    print_fact(
+        "found",
+        f"{', '.join(by_class) or 'nothing'} ({detections} in {counted(files.pictures, what)},"
+        f" {files.empty} without any)",
     )
-    rank_zero_print(f"{files.pictures / seconds:.1f} {what}s/s")
+    print_fact("results", ", ".join(written_to))
+    print_fact("speed", f"{files.pictures / seconds:.1f} {what}s/s")
 
 
 def counted(number: int, noun: str) -> str:

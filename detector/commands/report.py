@@ -6,7 +6,7 @@ from pathlib import Path
 from boltbox.detector.checkpoint.runs import check_run, latest_fits
 from boltbox.detector.report.page import write_report
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.rank_zero import print_fact
 
 
 def report(runs: list[str]) -> None:
@@ -23,4 +23,4 @@ def report(runs: list[str]) -> None:
         check_run(Path(run))
         started = time.perf_counter()
         page = write_report(Path(run))
-        rank_zero_print(f"report: {page} ({time.perf_counter() - started:.1f} s)")
+        print_fact("report", f"{page} ({time.perf_counter() - started:.1f} s)")

@@ -9,7 +9,7 @@ from boltbox.detector.checkpoint.reader import find_trained
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.rank_zero import print_fact
 
 KEPT = (
     *("hyper_parameters", "image_size", "thresholds", "origins"),
@@ -34,7 +34,7 @@ def strip(checkpoint: str, out: Path | None = None, names: str | None = None) ->
     if trained is None or trained.content is None:
         raise InputError(f"{checkpoint}: nothing to strip; give a checkpoint of a training")
     path = trained.path
-    rank_zero_print(f"checkpoint: {path}")
+    print_fact("weights", path)
     target = out or path.with_name(f"{path.stem}_stripped.ckpt")
     if target.suffix != ".ckpt" or target.exists():
         raise InputError(f"out {target}: it exists, or does not end in .ckpt; give another --out")
@@ -51,4 +51,4 @@ def strip(checkpoint: str, out: Path | None = None, names: str | None = None) ->
     write_atomically(target, lambda file: torch.save({**content, "state_dict": network}, file))
     shutil.copystat(path, target)  # so that its run does not become the most recent one
     sizes = (f"{file.stat().st_size / 1e6:.1f} MB" for file in (path, target))
-    rank_zero_print(f"{target}: {' -> '.join(sizes)}")
+    print_fact("file", f"{target} ({' -> '.join(sizes)})")

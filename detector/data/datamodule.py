@@ -44,27 +44,27 @@ class DetectionData(L.LightningDataModule):
     """Training, validation and test images.
 
     Args:
-        dataset: A data.yaml, a folder or zip file as labelling tools export it (docs/data.md), or
-            `demo`, a data set that is drawn on the spot. A fit without one is on the demo, by
-            default at 128 px, in batches of 64, for 60 epochs.
-        image_size: Longer side of the network's input in pixels; rounded up to the network's
+        dataset: A data.yaml, an exported folder or zip file (docs/data.md), or `demo`. A fit
+            without one uses the demo dataset, by default at 128 px, in batches of 64, for 60
+            epochs.
+        image_size: Longer side of the network's input in pixels. It is rounded up to the network's
             stride.
-        batch_size: Images a batch, over all devices; `auto`: the largest power of two that fits the
-            memory of a GPU, 16 without one.
-        workers: Loader processes a device, at most; 0 loads in the training process.
+        batch_size: Images per batch over all devices; auto: as many as fit. That is the largest
+            power of two that fits the memory of a GPU, 16 without one.
+        workers: Maximum loader processes per device; 0: load in the training process.
         seed: Of the order and the augmentation.
         augment: Strengths of the training augmentation.
         single_class: Treat every object as one class.
         rect: Train on rectangular batches, without shuffling and mosaic.
-        image_weights: Draw images by how rare, and how badly found so far, their classes are; turns
-            rect off.
-        val_batch_size: Images a validation batch on each device; default: batch_size, at most 32.
+        image_weights: Sample images with rare or poorly detected classes more often; turns rect
+            off.
+        val_batch_size: Images per validation batch and device; default: batch_size, at most 32.
         tile_size: Look at larger images whole and in overlapping tiles, whose sides are this many
             pixels of the image file (validate, test; docs/predict.md); default: no tiles.
-        tile_overlap: Least share of a tile that neighbours have in common.
-        cache: Keep the resized images of a fit, if there is room for all: `ram`, in memory that all
-            processes share; `disk`, in the cache folder; `auto`: `ram` if they take no more than a
-            quarter of the memory that is free.
+        tile_overlap: Minimum share of a tile that neighbours have in common.
+        cache: Keep the resized images of a fit, if there is room for all. `ram`: in memory that all
+            processes share; `disk`: in the cache folder; `auto`: `ram` if they need at most a
+            quarter of the free memory.
         split: Share of the training images to validate on, like 0.2, for a data set that names
             none: always the same images.
         format: Label format, if it is not detected: yolo, voc, coco, metadata, dota, csv, or the
@@ -125,7 +125,7 @@ class DetectionData(L.LightningDataModule):
 
     @property
     def val_batch_size(self) -> int:
-        """Images a validation batch on each device; YOLOv5 takes twice the training's."""
+        """Images per validation batch and device; YOLOv5 takes twice the training's."""
         usual = 2 * self.batch_size if self.literal else min(self.batch_size, 32)
         return self.given_val_batch_size or usual
 

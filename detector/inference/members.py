@@ -14,7 +14,7 @@ from boltbox.detector.inference.exported import Exported, format_of, load_export
 from boltbox.detector.inference.tta import Rows
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.errors import InputError, in_one_line
-from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.rank_zero import print_fact
 from boltbox.detector.weights.trained import Trained
 
 
@@ -46,7 +46,7 @@ def load_ensemble(files: Sequence[str | Path], names: Sequence[str]) -> list[YOL
     for file in files:
         found, member = load_member(file, torch.device("cpu"))
         check_names(found.names, names, file)
-        rank_zero_print(f"ensemble: {found.path}")
+        print_fact("ensemble", found.path)
         members.append(member)
     return members
 

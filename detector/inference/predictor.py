@@ -45,10 +45,10 @@ class Predictor:
         names: Class names.
         known: Class names of each member; default: all know all.
         image_size: Longer side of the input in pixels, unless `predict` is given another.
-        conf: Least confidence of a detection, or of each class one; or of some classes, by name,
+        conf: Minimum confidence of a detection, or of each class one; or of some classes, by name,
             and 0.25 of the others.
         iou: Overlap above which the less confident of two detections of a class is dropped.
-        max_det: Most detections an image.
+        max_det: Maximum detections per image.
         agnostic: Suppress across classes.
         classes: Only detections of these classes, by name or number.
         tta: Predict three times on each image, at several sizes and mirrored.

@@ -23,9 +23,9 @@ class NetworkOptions:
     """Which network it is.
 
     Args:
-        size: n, s, m, l, x, n6, s6, m6, l6, x6, p2, p34, p6, p7.
-        backbone: yolov5; yolox, for YOLOX's weights, or yolox_depthwise, for YOLOX-Nano's; or
-            timm/NAME, an image backbone of timm (docs/backbones.md).
+        size: n, s, m, l, x, n6, s6, m6, l6, x6, p2, p34, p6 or p7.
+        backbone: yolov5, yolox, yolox_depthwise, or timm/NAME (docs/backbones.md). yolox is for
+            weights of YOLOX, yolox_depthwise for those of YOLOX-Nano.
         depth_multiple: Instead of that of the size.
         width_multiple: Instead of that of the size.
         levels: Detection levels, level k has stride 2**k; instead of those of the size.

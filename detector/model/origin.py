@@ -31,15 +31,15 @@ def describe_origins(origins: Sequence[Origin]) -> str:
     """One line on the weights of a trained network.
 
     >>> describe_origins([])
-    'weights: trained from scratch'
+    'trained from scratch'
     >>> describe_origins([Origin("best.ckpt"), Origin("timm/resnet18.a1_in1k", "apache-2.0")])
-    'weights: started from best.ckpt (licence: unknown) and timm/resnet18.a1_in1k (licence: apache-2.0)'
-    >>> describe_origins([Origin("yolov5n.pt", AGPL)]).startswith("weights: started from yolov5n.pt (licence: AGPL-3.0). Ultralytics holds")
+    'started from best.ckpt (licence: unknown) and timm/resnet18.a1_in1k (licence: apache-2.0)'
+    >>> describe_origins([Origin("yolov5n.pt", AGPL)]).startswith("started from yolov5n.pt (licence: AGPL-3.0). Ultralytics holds")
     True
     """  # noqa: E501
     if not origins:
-        return "weights: trained from scratch"
-    line = "weights: started from " + " and ".join(
+        return "trained from scratch"
+    line = "started from " + " and ".join(
         f"{source} (licence: {licence})" for source, licence in origins
     )
     return (

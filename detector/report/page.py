@@ -77,7 +77,7 @@ def _metrics(files: RunFiles) -> Iterator[Section]:
     text = [
         f"{m['command']}{epoch}; metrics of {m['images']} images with {m['objects']} objects of the"
         f" split {m['split']}, fitness {number(m['fitness'])}",
-        describe_origins([Origin(**entry) for entry in m.get("origins", ())]),
+        f"weights: {describe_origins([Origin(**entry) for entry in m.get('origins', ())])}",
         f"P and R at confidence {number(m.get('best_confidence'))}, where the mean F1 is best",
         f"COCO's metrics: {', '.join(coco)}",
     ]

@@ -4,6 +4,7 @@ CSV."""
 import csv
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,8 +31,8 @@ class PredictionFiles:
 
     folder: of the run · names: of the classes · images to confidences: options of the command
     `predict`; labels: folder of the label files, None: none · style: whether names and confidences
-    are drawn, width of the lines · pictures, detections: how many have been written · results:
-    entries of predictions.json.
+    are drawn, width of the lines · pictures: number of written ones · empty: of these without a
+    detection · counts: detections by class number · results: entries of predictions.json.
     """
 
     folder: Path
@@ -44,7 +45,8 @@ class PredictionFiles:
     confidences: bool
     style: tuple[bool, bool, int | None]
     pictures: int = 0
-    detections: int = 0
+    empty: int = 0
+    counts: Counter[int] = field(default_factory=Counter)
     results: list[dict[str, Any]] = field(default_factory=list)
     _video: VideoFile | None = None
     _written: list[Path] = field(default_factory=list)  # not yet flushed to the disk
@@ -92,7 +94,9 @@ class PredictionFiles:
                 (*head, int(c), self.names[int(c)], f"{score:.5f}", *(f"{v:.2f}" for v in box))
                 for *box, score, c in rows.tolist()
             )
-        self.pictures, self.detections = self.pictures + 1, self.detections + len(rows)
+        self.pictures += 1
+        self.empty += len(rows) == 0
+        self.counts.update(rows[:, 5].astype(int).tolist())
 
     def _add_results(self, image: str, rows: np.ndarray) -> None:
         """COCO's results format; bbox is x, y, width, height in pixels."""

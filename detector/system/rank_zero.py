@@ -41,7 +41,7 @@ def progress(items: Iterable[Item], what: str, total: int) -> Iterable[Item]:
     return tqdm(items, what, total, delay=PATIENCE, disable=hidden, leave=False)
 
 
-def print_fact(key: str, text: str) -> None:
+def print_fact(key: str, text: object) -> None:
     """Print `key: text`, with the texts of all facts in one column. On a terminal that is narrower,
     the text continues in that column."""
     line = printable(f"{key + ':':<{KEY_WIDTH}} {text}")

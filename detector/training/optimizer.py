@@ -56,11 +56,12 @@ class OptimOptions:
     """How it is trained.
 
     Args:
-        optimizer: SGD (Nesterov), Adam, AdamW or Muon; any other by class_path and init_args, like
-            torch.optim.Adagrad. auto: AdamW where model.start.weights are given that see
-            objects in the images, else Muon.
-        lr0: Learning rate of the first epoch; default: SGD 0.01, Adam and AdamW 0.001, or 0.0003 if
-            the weights know the classes, Muon 0.008, with backbone_weights 0.016, a class its own.
+        optimizer: Optimizer, or another one by class_path, like torch.optim.Adagrad. Its arguments
+            are init_args. SGD is Nesterov's. auto: AdamW where model.start.weights are given that
+            see objects in the images, else Muon.
+        lr0: Initial learning rate; default: by optimizer. SGD 0.01, Adam and AdamW 0.001, or 0.0003
+            if the weights know the classes, Muon 0.008, with backbone_weights 0.016, a class its
+            own.
         lrf: The learning rate falls towards lr0 * lrf.
         momentum: SGD and Muon momentum, Adam beta1; default: SGD 0.937, Adam and AdamW 0.9, Muon
             0.95.

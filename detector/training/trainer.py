@@ -34,9 +34,9 @@ def _with_thresholds(evaluate: Callable[..., Any]) -> Callable[..., Any]:
                 best), a checkpoint, YOLOv5's published weights (.pt), or an exported file; default
                 of the command: best.
             verbose: Lightning's table of metrics besides ours by class.
-            conf: Least confidence of a detection.
+            conf: Minimum confidence of a detection.
             iou: Overlap above which the less confident of two detections of a class is dropped.
-            max_det: Most detections an image.
+            max_det: Maximum detections per image.
             agnostic: Suppress across classes.
             tta: Predict three times on each image, at several sizes and mirrored.
             ensemble: Further files like ckpt_path that predict too, with the same classes.

@@ -37,14 +37,12 @@ class StartOptions:
     """What it starts from, and which of that stays.
 
     Args:
-        weights: Weights to start from: a YOLOv5 .pt file, a YOLOX .pth file or a checkpoint of
-            ours.
+        weights: Pretrained weights: YOLOv5 .pt, YOLOX .pth, or a checkpoint of boltbox.
         backbone_weights: Weights of image classification for a timm backbone: a file (.safetensors,
             .pth), or pretrained: timm fetches its own.
         reuse_head: Where weights are for other classes, take their head's boxes, objectness and
             classes of the same name too; false: the whole head starts fresh, as in YOLOv5.
-        freeze: Number of first YOLOv5 layers to freeze (10: the backbone), or a list of layer
-            numbers.
+        freeze: Number of first layers to freeze (10: the backbone), or a list of layers.
     """
 
     weights: str | None = None

@@ -153,7 +153,7 @@ def test_a_damaged_file_is_named_and_passed_over(
     told = capsys.readouterr().out
     assert f"warning: {last}: " in told
     assert "passed over" in told
-    assert f"resuming from {folder / 'previous.ckpt'}" in told
+    assert f"resume:    {folder / 'previous.ckpt'}\n" in told
     ours, theirs = (
         torch.load(r / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
         for r in (tmp_path / "run", trained)
@@ -213,7 +213,7 @@ def test_auto(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) 
     cli.main([*line, "1"])
     assert "no checkpoint in run/checkpoints, so this is a fresh start" in capsys.readouterr().out
     cli.main([*line, "2"])
-    assert "resuming from run/checkpoints/last.ckpt" in capsys.readouterr().out
+    assert "resume:    run/checkpoints/last.ckpt\n" in capsys.readouterr().out
     assert torch.load("run/checkpoints/last.ckpt", weights_only=True)["epoch"] == 1
 
 

@@ -107,7 +107,7 @@ def test_another_folder_is_as_good(
     assert "val:       4 images, " in told
     lines = [line for line in told.splitlines() if str(checkpoint) in line]
     assert len(lines) == 1
-    assert str(project / "runs/fit-1/config.yaml") in lines[0]
+    assert f"options:   {project / 'runs/fit-1/config.yaml'}\n" in told
     boxes = told.partition("val:       4 images, ")[2].split()[0]
     assert f"all{boxes:>14}" in told, "all batches were looked at, not limit_val_batches of the run"
     config = yaml.safe_load((here / "runs/validate-1/config.yaml").read_text())
@@ -146,7 +146,7 @@ def test_a_checkpoint_alone_brings_the_options_of_its_run(
     run, to_two = moved / "runs/fit-1", ["--trainer.max_epochs", "2"]
     shutil.copy(run / "checkpoints/last.ckpt", "alone.ckpt")
     cli.main(["validate", "--ckpt_path", "alone.ckpt"])
-    assert "weights from alone.ckpt, options from alone.ckpt" in capsys.readouterr().out
+    assert "weights:   alone.ckpt\noptions:   alone.ckpt\n" in capsys.readouterr().out
     cli.main(["fit", "--ckpt_path", "alone.ckpt", "--run", "alone", *to_two])
     cli.main(["fit", "--ckpt_path", "last", "--run", str(run), *to_two])
     ends, options = [], []
@@ -194,7 +194,7 @@ def test_typed_weights_do_not_replace_a_checkpoint(
     )
     line[line.index("last")] = "auto"  # the same line starts a training and continues it
     cli.main([*line, *given])
-    assert f"from {last}" in capsys.readouterr().out
+    assert f"resume:    {last}\n" in capsys.readouterr().out
 
 
 def test_a_data_set_that_is_gone_is_asked_for(
@@ -321,10 +321,10 @@ def test_without_ckpt_path(
     assert leaving.value.code == 0
     monkeypatch.chdir(moved)
     cli.main(["validate", *QUIET])
-    assert "validate: weights from runs/fit-1/checkpoints/best.ckpt" in capsys.readouterr().out
+    assert "weights:   runs/fit-1/checkpoints/best.ckpt\n" in capsys.readouterr().out
     Path("runs/fit-1/checkpoints/best.ckpt").unlink()
     cli.main(["predict", *source, "--device", "cpu", "--images", "false"])
-    assert "checkpoint: runs/fit-1/checkpoints/last.ckpt\n" in capsys.readouterr().out
+    assert "weights:   runs/fit-1/checkpoints/last.ckpt\n" in capsys.readouterr().out
 
 
 def test_a_run_folder_is_its_best(
@@ -335,14 +335,14 @@ def test_a_run_folder_is_its_best(
     run, best = "runs/fit-1", "runs/fit-1/checkpoints/best.ckpt"
     predict = "predict --source my/demo/images/val --device cpu --ckpt_path"
     for line, said in (
-        (f"{predict} {run} --ensemble [{run}]", f"checkpoint: {best}, {best}\n"),
-        (f"{predict} best", f"checkpoint: {best}\n"),
-        (f"export --ckpt_path {run} --out x.onnx", f"checkpoint: {best}\n"),
-        (f"strip {run}", f"checkpoint: {best}\n"),
-        (f"validate --ckpt_path {run} --ensemble [{run}]", f"validate: weights from {best}"),
-        (f"validate --ckpt_path {run} --ensemble [{run}]", f"ensemble: {best}\n"),
-        (f"anchors --ckpt_path {run}", f"anchors: weights from {best}"),
-        (f"fit --ckpt_path {run}", f"fit: resuming from {run}/checkpoints/last.ckpt"),
+        (f"{predict} {run} --ensemble [{run}]", f"weights:   {best}, {best}\n"),
+        (f"{predict} best", f"weights:   {best}\n"),
+        (f"export --ckpt_path {run} --out x.onnx", f"weights:   {best}\n"),
+        (f"strip {run}", f"weights:   {best}\n"),
+        (f"validate --ckpt_path {run} --ensemble [{run}]", f"weights:   {best}\n"),
+        (f"validate --ckpt_path {run} --ensemble [{run}]", f"ensemble:  {best}\n"),
+        (f"anchors --ckpt_path {run}", f"weights:   {best}\n"),
+        (f"fit --ckpt_path {run}", f"resume:    {run}/checkpoints/last.ckpt\n"),
     ):
         quiet = [] if line.startswith(("predict", "export", "strip")) else QUIET
         cli.main([*line.split(), *quiet])
@@ -367,7 +367,7 @@ def test_a_damaged_configuration_is_that_of_the_checkpoint(
     cli.main(["fit", "--ckpt_path", "last", "--run", str(run), "--trainer.max_epochs", "2"])
     told = capsys.readouterr().out
     assert f"warning: {run}/config.yaml: " in told
-    assert f"resuming from {run}/checkpoints/last.ckpt, options from {run}/checkpoints/" in told
+    assert f"resume:    {run}/checkpoints/last.ckpt\noptions:   {run}/checkpoints/" in told
     config = yaml.safe_load((run / "config.yaml").read_text())
     assert config["data"]["batch_size"] == 2
     assert json.loads((run / "machine.json").read_text())["command"] == "fit"
@@ -498,7 +498,7 @@ def test_predict_and_validate_take_a_file_of_yolov5(
     capsys.readouterr()
     cli.main(["validate", *common, *data, *QUIET[2:], "--run", "figures"])
     told = capsys.readouterr().out
-    assert f"weights from {published}" in told
+    assert f"weights:   {published}\n" in told
     assert "loaded" not in told
     assert (here / "figures/metrics.json").is_file()
     assert "--model.start.weights" in error(["fit", *common, *data], capsys)

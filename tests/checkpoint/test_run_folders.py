@@ -254,7 +254,7 @@ def test_a_script_has_its_folder_alone(
     files = {p: p.read_bytes() for p in (here / "runs/fit-1").rglob("*") if p.is_file()}
     assert {"config.yaml", "metrics.json"} <= {p.name for p in files}
     first.validate(detector, data)
-    assert "validate: the results go to runs/validate-1" in capsys.readouterr().out
+    assert "metrics:   runs/validate-1/metrics.json\n" in capsys.readouterr().out
     assert json.loads((here / "runs/validate-1/metrics.json").read_text())["command"] == "validate"
     assert first.default_root_dir == "runs/fit-1"
     assert {p: p.read_bytes() for p in (here / "runs/fit-1").rglob("*") if p.is_file()} == files
@@ -299,10 +299,7 @@ def test_a_training_keeps_its_files(
     )
     own = f"runs/{command}-1"
     cli.main([command, "--ckpt_path", "best", "--run", "run", *given])
-    assert (
-        f"{command}: run keeps its training's files; the results go to {own}\n"
-        in capsys.readouterr().out
-    )
+    assert f":   {own}" in capsys.readouterr().out
     assert list((here / own).iterdir())
     assert {p: p.read_bytes() for p in (here / "run").rglob("*") if p.is_file()} == files
     if command == "test":
@@ -456,7 +453,7 @@ def test_a_finished_run_is_left_alone(
     for name in (".metrics.json.tmp", "checkpoints/.last.ckpt.tmp"):
         (here / "run" / name).write_text("half")
     cli.main(["fit", "--ckpt_path", "last", "--run", "run"])
-    assert "resuming from run/checkpoints/last.ckpt" in capsys.readouterr().out
+    assert "resume:    run/checkpoints/last.ckpt\n" in capsys.readouterr().out
     assert {p: p.read_bytes() for p in (here / "run").rglob("*") if p.is_file()} == files
 
 

@@ -14,7 +14,7 @@ import cli
 from boltbox.detector.commands.command_line import SHARED
 from boltbox.detector.commands.evolve.space import YOLOV5_GENES
 from boltbox.detector.commands.main import COMMANDS
-from boltbox.detector.commands.parser import OFTEN_USED
+from boltbox.detector.commands.parser import OFTEN_USED, TRAINING
 from boltbox.detector.commands.yolov5_line import COMMAND_WORDS, TABLE
 
 ROOT = Path(cli.__file__).parent
@@ -47,6 +47,7 @@ def test_the_program_names_its_commands(capsys: pytest.CaptureFixture[str]) -> N
     lines = told("--help", capsys).splitlines()
     assert max(map(len, lines)) <= 80
     assert [line.split()[0] for line in lines if line.startswith("  ")] == [*COMMANDS]
+    assert {"train:", "data:", "use:", "inspect:"} <= {*lines}
 
 
 def test_other_words_for_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,12 +77,36 @@ def test_help_of_a_command_with_a_trainer(command: str, capsys: pytest.CaptureFi
         assert "trainer.accumulate_grad_batches" not in shown
 
 
+NOISE = re.compile(r"known subclasses|Union|Literal|paramref|``|Path to a configuration|<class")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_is_for_people(
+    command: str, width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line of usage, options with type and default in the width of the terminal, no Python."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = told(f"{command} --help", capsys).splitlines()
+    assert lines[0].startswith(f"usage: python cli.py {command} [options]")
+    assert lines[1] == ""
+    assert max(map(len, lines)) <= width
+    assert len(lines) < 75
+    assert not NOISE.search("\n".join(lines))
+
+
+def test_help_of_all_options(capsys: pytest.CaptureFixture[str]) -> None:
+    everything = told("fit --help all", capsys)
+    assert not NOISE.search(everything)
+    assert "\n  --data.batch_size (int or auto, default: 16)  " in everything
+
+
 def test_short_help(capsys: pytest.CaptureFixture[str]) -> None:
     """Of the file that is given nothing is read."""
     short = told("fit --config nowhere.yaml --help", capsys)
-    shown = set(re.findall(r"^  (?:-c CONFIG, )?--([\w.]+)", short, re.M))
-    assert shown == {name for name in OFTEN_USED if name in LISTED["fit"]}
-    assert "Lightning" not in short.partition("options:")[0]
+    shown = set(re.findall(r"^  --([\w.]+)", short, re.M))
+    assert shown == (OFTEN_USED | TRAINING) & LISTED["fit"]
+    assert short.partition("examples:")[2].count("\n  python cli.py fit ") == 3
     everything = told("fit --help all", capsys)
     assert set(re.findall(r"^  --([\w.]+)", everything, re.M)) > shown - {"config"}
     assert len(short) < len(everything) / 3

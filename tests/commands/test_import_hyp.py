@@ -43,7 +43,7 @@ def test_flat_values_become_our_file(
     assert code == 0
     assert made == ours
     assert list(flat(made)) == list(flat(ours))  # in the same order
-    assert "train with it: python cli.py fit" in told
+    assert "next:      python cli.py fit" in told
 
 
 def test_every_key_reaches_its_option(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

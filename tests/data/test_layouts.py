@@ -158,7 +158,7 @@ def test_folders_become_splits(here: Path, capsys: pytest.CaptureFixture[str]) -
         '<polygon label="bird" points="1,2;9.5,4;3,20"/><tag label="indoor"/></image>', 1)  # fmt: skip
     file.write_text(text.replace('name="p1.png"', 'name="gone.png"'))
     cli.main(["convert", "pets", "--out", "out"])
-    assert "left out: 1 objects without a box or a class, 1 images" in capsys.readouterr().out
+    assert "left out:  1 objects without a box or a class, 1 images" in capsys.readouterr().out
     file = DatasetFile.read("out/data.yaml")
     assert file.names == ["bird", *layouts.NAMES]
     assert boxes_of(file, "train") == boxes_of(file, "val")

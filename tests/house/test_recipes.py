@@ -131,7 +131,7 @@ def test_a_study(
     recipes.main()
     out = capsys.readouterr().out
     assert {name: done.with_name(name).read_bytes() for name in written} == written
-    assert "fit: resuming from" in (done.parent / "fit.log").read_text()
+    assert "resume:    " in (done.parent / "fit.log").read_text()
     age = done.stat().st_mtime_ns
     recipes.main()
     assert done.stat().st_mtime_ns == age

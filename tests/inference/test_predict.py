@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -81,9 +82,7 @@ def test_labels_to_train_on(
     as_set = ["--names=data.yaml", "--confidences=false", "--images=false"]
     as_set.append("--labels=photos/labels")
     predict(checkpoint, "photos/images", *as_set)
-    assert (
-        capsys.readouterr().out.splitlines()[-2].endswith(" detections in 8 images: photos/labels")
-    )
+    assert "\nresults:   photos/labels\nspeed:     " in capsys.readouterr().out
     assert not (here / "out").exists()
     numbers, found = {NAMES.index("star"): "0", NAMES.index("disc"): "2"}, set()
     everything = predict(checkpoint, "photos/images", "--max_det=1000", run="everything")
@@ -160,7 +159,11 @@ def test_a_folder_of_images_and_a_video(
     crops = {p.relative_to(run / "crops") for p in (run / "crops").rglob("*.jpg")}
     assert len(table) == len(results) == len(lines) == len(crops) > 16
     assert {r["image_id"] for r in results} == {*range(8), *films}
-    assert f"{len(lines)} detections in 16 images" in told.out
+    counts = Counter(row["name"] for row in table)
+    by_class = ", ".join(f"{counts[name]} {name}" for name in NAMES if name in counts)
+    empty = sum(not p.read_text() for p in (run / "labels").iterdir())
+    said = f"{by_class} ({len(lines)} detections in 16 images, {empty} without any)"
+    assert f"found:     {said}\nresults:   {run}\nspeed:     " in told.out
     by_image: dict[str, int] = {}
     for row in table:
         name = Path(row["image"]).stem if not row["frame"] else f"film_{int(row['frame']):06d}"
@@ -206,7 +209,9 @@ def test_lines_come_in_the_order_of_the_files(
     assert re.findall(r"^photos/(\d).png: ", told, re.M) == [str(k) for k in order]
     assert len(labels(run)) == len(order)
     predict(checkpoint, "photos/1.png", "--images=false", run="one")
-    assert re.search(r"^\d+ detections? in 1 image: one$", capsys.readouterr().out, re.M)
+    assert re.search(
+        r"\(\d+ detections? in 1 image, .*\)\nresults:   one$", capsys.readouterr().out, re.M
+    )
 
 
 def test_a_film_on_a_terminal_says_what_is_left(

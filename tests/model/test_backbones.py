@@ -356,7 +356,7 @@ def test_licences_are_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By the report and validate; and of what starts from the checkpoint, here compiled."""
-    said = "weights: started from model.safetensors (licence: mit)"
+    said = "started from model.safetensors (licence: mit)"
     assert said in (trained.parents[1] / "report.html").read_text()
     line = f"validate --ckpt_path {trained} --run v --report.enabled false"
     cli.main(line.split())
@@ -375,7 +375,7 @@ def test_licences_are_told(
     started = torch.load(here / "next/checkpoints/last.ckpt", weights_only=True)
     assert (
         describe_origins(origins_of(started))
-        == "weights: started from model.safetensors by way of best.ckpt (licence: mit)"
+        == "started from model.safetensors by way of best.ckpt (licence: mit)"
     )
 
 

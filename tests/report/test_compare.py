@@ -76,7 +76,7 @@ def test_two_runs(here: Path, capsys: pytest.CaptureFixture) -> None:
     line = "fit-2 fit 5 8 0.400 0.400 0.500 0.500 - 0.100 8 s"
     assert lines[best].split() == line.split()
     assert lines[best + 1].split()[:7] == ["fit-1", "fit", "3", "8", "0.200", "0.200", "0.700"]
-    assert lines[-1] == "page: runs/compare-1/compare.html"
+    assert lines[-1] == "page:      runs/compare-1/compare.html"
     assert not [line for line in lines if "warning" in line]
     page = (here / "runs/compare-1/compare.html").read_text()
     assert page.index("Options that differ") < page.index("Metrics") < page.index("Curves")
@@ -130,7 +130,7 @@ def test_the_last_runs(here: Path, capsys: pytest.CaptureFixture) -> None:
     for run in ("runs/fit-10", "runs/fit-9", "runs/compare-1"):
         (here / f"{run}/metrics.json").unlink(missing_ok=True)
     cli.main(["report"])
-    assert "report: runs/fit-10/report.html (" in capsys.readouterr().out
+    assert "report:    runs/fit-10/report.html (" in capsys.readouterr().out
     cli.main(["report", "runs/fit-9", "runs/fit-10"])
     assert capsys.readouterr().out.count("report: ") == 2
 

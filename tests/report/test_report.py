@@ -180,7 +180,7 @@ def test_what_a_run_lacks_is_left_out(copy: Path, capsys: pytest.CaptureFixture)
         (copy / name).unlink()
     (copy / "anchors.json").unlink()
     cli.main(["report", str(copy)])
-    assert f"report: {copy / 'report.html'} (" in capsys.readouterr().out
+    assert f"report:    {copy / 'report.html'} (" in capsys.readouterr().out
     page = Reader(copy)
     assert page.headings == [
         "Metrics",

@@ -244,7 +244,7 @@ def test_torchrun_restarts_after_a_kill(
         code, told = start(torchrun(2, line), "kill:1:4", log)
     assert code == 0, told
     assert over(run, log) < 120
-    assert told.count("resuming from") == 1
+    assert told.count("resume:    ") == 1
     assert not difference(run, whole)
 
 

@@ -17,7 +17,7 @@ from boltbox.detector.report.table import aligned
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.host import host
-from boltbox.detector.system.rank_zero import program, rank_zero_print
+from boltbox.detector.system.rank_zero import print_fact, program, rank_zero_print
 from boltbox.detector.system.signals import exit_on_signals
 from boltbox.detector.training.compilation import compiler_missing
 from boltbox.detector.training.module import Detector
@@ -73,7 +73,7 @@ def benchmark(
     processes). Leaves benchmark.json in the run's folder.
 
     Args:
-        seconds: Measure each row for so long, after its start and its first steps.
+        seconds: Seconds to measure each row, after its first steps.
         deadline: Give a row up after this many seconds, its start included.
 
     Raises:
@@ -123,7 +123,8 @@ def benchmark(
     write_atomically(path, json.dumps(content, indent=1))
     if best.error:
         raise InputError(f"no row could be measured; row 1: {best.error}")
-    print(f"\n{table(rows)}\n\n{recommendation(rows, best, options)}\nreport: {path}")
+    print(f"\n{table(rows)}\n\n{recommendation(rows, best, options)}")
+    print_fact("report", path)
 
 
 def measure(fit: Sequence[str], seconds: float, deadline: float) -> Row:

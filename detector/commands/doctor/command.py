@@ -14,7 +14,7 @@ from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.transforms.letterbox import round_up
 from boltbox.detector.system.atomic_file import write_atomically
-from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
 from boltbox.detector.training.module import Detector
 
 
@@ -35,7 +35,7 @@ def run_doctor(
     Args:
         json: Print the diagnosis as JSON instead of a summary.
         strict: Exit code 1 also if there are warnings.
-        fix: Write a repaired copy of the data set into this folder, with a list of the repairs.
+        fix: Write a repaired copy of the dataset into this folder, with a list of the repairs.
     """
     # as it lies there, also without a val split
     file = DatasetFile.read(*(datamodule.options[name] for name in ("dataset", "split", "format")))
@@ -51,17 +51,17 @@ def run_doctor(
         diagnosis.findings += unusable
         rank_zero_print(diagnosis.verdict())
         for split, dataset in datasets.items():
-            rank_zero_print(dataset.summary(split, most=0)[0])
+            print_fact(split, dataset.summary(split, most=0)[0].removeprefix(f"{split}: "))
         for line in diagnosis.summary():
             rank_zero_print(line)
         content = json_.dumps(diagnosis.content(), indent=1)
         write_atomically(run / "doctor.json", content)
         write_diagnosis(run / "doctor.html", diagnosis, datasets)
-        rank_zero_print(f"report: {run / 'doctor.html'}, doctor.json")
+        print_fact("report", f"{run / 'doctor.html'}, doctor.json")
         if fix:
             repairs = repair(file, datasets, diagnosis, fix)
             listed = f"{len(repairs)} repairs, listed in {fix / 'repairs.txt'}"
-            rank_zero_print(f"repaired copy: {fix}, {listed}")
+            print_fact("copy", f"{fix}, {listed}")
     if json:
         print(content)
     if diagnosis.count("fault") or (strict and diagnosis.count("warning")):

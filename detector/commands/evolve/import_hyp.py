@@ -9,7 +9,7 @@ from jsonargparse import Namespace
 from boltbox.detector.commands.evolve.space import YOLOV5_GENES, as_number, read_map
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError, nearest
-from boltbox.detector.system.rank_zero import program, rank_zero_print
+from boltbox.detector.system.rank_zero import print_fact, program
 
 OPTIONS = {
     **{gene.name: gene.option for gene in YOLOV5_GENES.values()},
@@ -55,7 +55,8 @@ def import_hyp(file: Path, out: Path | None = None) -> None:
     comments = [f"{file.name}, a hyper-parameter file of YOLOv5, as an overlay:", f"  {train}"]
     text = overlay_text(options, comments)
     write_atomically(target, text)
-    rank_zero_print(f"{target} holds {file} as options of fit; train with it: {train}")
+    print_fact("file", target)
+    print_fact("next", train)
 
 
 def overlay_text(options: Mapping[str, float | str], comments: Sequence[str]) -> str:

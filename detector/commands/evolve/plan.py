@@ -37,13 +37,13 @@ class Evolution:
     """How to search.
 
     Args:
-        generations: Of the population; in all generations x population individuals are trained.
-            YOLOv5's 300 of 50: --config configs/evolve_yolov5.yaml.
-        population: Individuals of a generation.
-        sampler: What chooses values: YOLOv5's genetic algorithm, or Optuna's TPE.
+        generations: Generations; generations x population individuals are trained. The 300 x 50 of
+            YOLOv5: --config configs/evolve_yolov5.yaml.
+        population: Individuals per generation.
+        sampler: Source of values: YOLOv5's genetic algorithm, or Optuna's TPE.
         space: File of the values to search for, with bounds; default: YOLOv5's 13 augmentation
             values.
-        workers: Trainings at a time; default: one on each GPU, without GPUs one.
+        workers: Simultaneous trainings; default: one per GPU, or one.
         hours: No new training after this many hours; null: no limit. The same command continues.
     """
 

@@ -24,7 +24,7 @@ from boltbox.detector.report.table import number as metric
 from boltbox.detector.system.atomic_file import not_fatal, write_atomically
 from boltbox.detector.system.csv_table import write_table
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
 from boltbox.detector.system.signals import exit_on_signals
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.trainer import Trainer
@@ -103,7 +103,7 @@ def run_evolution(
             write_outputs(study, plan)
     except StorageInternalError as e:
         raise InputError(f"{folder / FILE}: {e}; --run {folder} continues it") from None
-    rank_zero_print(f"study: {folder}")
+    print_fact("study", folder)
 
 
 def write_outputs(study: Study, plan: Plan) -> None:

@@ -78,8 +78,8 @@ def check(exported: Exported, decoded: Decoded, images: Sequence[np.ndarray]) ->
                 pixels = max(pixels, float((got.boxes[i] - right.boxes[k]).abs().max()))
                 score = max(score, float((got.scores[i] - right.scores[k]).abs().max()))
     difference = (
-        f"{found} of PyTorch's {wanted} detections found again on {len(images)} images, largest"
-        f" difference {pixels:.2g} px, {score:.2g} in a score"
+        f"{found}/{wanted} detections match PyTorch ({len(images)} images), largest difference"
+        f" {pixels:.2g} px, {score:.2g} in a score"
     )
     slack = limit.share < 1  # a single detection may be at the threshold
     if pixels > limit.pixels or score > limit.score or found < wanted * limit.share - slack:

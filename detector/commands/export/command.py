@@ -24,7 +24,7 @@ from boltbox.detector.inference.exported import (
 from boltbox.detector.system.atomic_file import make_folder, sync_files, sync_folder
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import ClosedUnitInterval, PositiveInt
-from boltbox.detector.system.rank_zero import program, rank_zero_print
+from boltbox.detector.system.rank_zero import print_fact, program, rank_zero_print
 from boltbox.detector.system.trusted import trusting
 
 COMPARED = 8  # images of a data set
@@ -63,12 +63,12 @@ def export(
         out: File to write (openvino: folder); default: beside the checkpoint.
         image_size: Pixels, or [HEIGHT,WIDTH]; default: that of the training. Of a dynamic file
             only what int8 and the check use.
-        batch: Images a call.
+        batch: Images per call.
         dynamic: Any batch, any height and width that are multiples of the stride.
         nms: Suppress overlapping boxes in the file.
-        conf: With nms: least confidence of a detection.
+        conf: With nms: minimum confidence of a detection.
         iou: With nms: overlap above which the less confident of two boxes of a class is dropped.
-        max_det: With nms: most detections an image.
+        max_det: With nms: maximum detections per image.
         agnostic: With nms: suppress across classes.
         half: Weights and maps in float16; input and output stay float32.
         int8: Weights and maps in eight bits.
@@ -109,7 +109,7 @@ def export(
         if trained is None:
             raise InputError("ckpt_path auto is for fit; give `last`, `best` or a file")
         network = trained.network
-    rank_zero_print(f"checkpoint: {trained.path}")
+    print_fact("weights", trained.path)
     stride = max(network.max_stride, 32)
     precision: Precision = "int8" if int8 else "float16" if half else "float32"
     metadata = Metadata(
@@ -140,14 +140,13 @@ def export(
         made = Path(folder, f"made{ENDINGS[format]}")
         write(graph, metadata, format, made, opset, files if int8 else [])
         exported = replace(load_exported(made), path=target)
-        rank_zero_print(check(exported, decoded, images))
+        print_fact("check", check(exported, decoded, images))
         _place(made, target)
     shape = "any size" if dynamic else "x".join(map(str, (batch, 3, *metadata.image_size)))
     rows = "image, x1, y1, x2, y2, score, class" if nms else "cx, cy, w, h, objectness, classes"
-    rank_zero_print(f"{target}: {format}, {precision}, {shape}; each row of its output is {rows}")
-    rank_zero_print(
-        f"its metrics: {program()} validate --ckpt_path {target} --data.dataset {data or 'FILE'}"
-    )
+    print_fact("file", f"{target} ({format}, {precision}, {shape})")
+    print_fact("output", f"per row {rows}")
+    print_fact("next", f"{program()} validate --ckpt_path {target} --data.dataset {data or 'FILE'}")
     return target
 
 

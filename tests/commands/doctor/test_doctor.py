@@ -127,7 +127,7 @@ def test_summary_and_files(
     assert [line.startswith("  ") for line in lines[at : at + 6]] == [False, *[True] * 4, False]
     assert lines[at + 4] == "  ... and 2 more"
     assert any(line.startswith(f"  {broken}: ") for line in lines)
-    assert f"report: {run / 'doctor.html'}, doctor.json" in lines
+    assert f"report:    {run / 'doctor.html'}, doctor.json" in lines
     assert "images: 100%" in told.err
     content = json.loads((run / "doctor.json").read_text())
     assert lines[0].startswith(f"FAULTS: {content['faults']} faults, ")
