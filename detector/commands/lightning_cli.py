@@ -37,7 +37,7 @@ from boltbox.detector.checkpoint.runs import (
 )
 from boltbox.detector.commands.ckpt_path import CkptPath, read_ckpt_path
 from boltbox.detector.commands.command_line import WITHOUT_VALUE, Command, CommandLine
-from boltbox.detector.commands.parser import EXAMPLES, OFTEN_USED, TRAINING, HelpFormatter, Parser
+from boltbox.detector.commands.parser import HELP, HelpFormatter, Parser
 from boltbox.detector.data import demo
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.distributed import fsdp2  # noqa: F401 - a strategy by name
@@ -109,9 +109,8 @@ class DetectorCLI(LightningCLI):
         about = {
             "usage": f"{start} [options]",
             "description": f"{command.help}.",
-            "epilog": f"{EXAMPLES.get(self.command, '')}\nEvery option: {{0}} --help all".format(
-                start
-            ),
+            "epilog": HELP["examples"].get(self.command, "").replace("PROGRAM", start)
+            + f"\nEvery option: {start} --help all",
             "formatter_class": HelpFormatter,
         }
         # the result of a command may be JSON on the standard output
@@ -157,8 +156,10 @@ class DetectorCLI(LightningCLI):
         """One parse: options that a checkpoint or the demo brings come before what was typed."""
         line, typed = self.line, paths_in(self.line.options)
         if args == ["--help"] and not line.wants_all:
-            trains = self.command in ("fit", "evolve", "benchmark")
-            parser.show_only(OFTEN_USED | TRAINING if trains else OFTEN_USED)
+            shown = list(HELP["shown"])
+            if self.command in ("fit", "evolve", "benchmark"):
+                shown += HELP["shown_for_training"]
+            parser.show_only(shown)
         everything = str(line.options.get("trust_parts")).lower() == "true"
         self.held.enter_context(trusting(map(package_of, typed), everything))
         dataset = line.options.get("data.dataset")

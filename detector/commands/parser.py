@@ -5,6 +5,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin
 
@@ -18,6 +19,7 @@ from boltbox.detector.system.ranges import (
     PositiveInt,
 )
 from boltbox.detector.system.rank_zero import program
+from boltbox.detector.system.text_file import load_yaml
 from boltbox.detector.system.trusted import refusal
 
 # or an option that takes any value would take any class
@@ -28,37 +30,7 @@ BOUNDED = {  # types of the Trainer's options, where they are stricter than Ligh
     "trainer.check_val_every_n_epoch": PositiveInt | None,
     "trainer.gradient_clip_val": NonNegativeFloat | None,
 }
-OFTEN_USED = {  # options that the short help shows
-    *("ckpt_path", "config", "run", "seed_everything", "json", "fix", "strict", "seconds"),
-    *("data.dataset", "data.image_size", "data.batch_size", "data.workers", "conf", "iou", "tta"),
-    *("model.start.weights", "trainer.accelerator", "trainer.devices", "trainer.precision"),
-    *("evolve.generations", "evolve.population", "evolve.space", "evolve.workers"),
-}
-TRAINING = {  # and of the commands that train
-    *("data.cache", "data.augment.mosaic", "model.network.size", "model.network.backbone"),
-    *("model.start.freeze", "model.optim.optimizer", "model.optim.lr0", "trainer.max_epochs"),
-    *("trainer.logger", "early_stop.patience", "checkpoints.save_period", "report.enabled"),
-}
-EXAMPLES = {  # at the end of the help
-    "fit": """examples:
-  {0} --data.dataset pets --model.start.weights yolov5n.pt
-  {0} --config configs/yolo.yaml --data.image_size 320
-  {0} --ckpt_path last
-""",
-    "predict": """examples:
-  {0} --source my/images
-  {0} --ckpt_path runs/fit-1 --source my/video.mp4
-""",
-}
-HELP = {  # shorter than Lightning's
-    "config": "File of options, such as configs/yolo.yaml; also -c.",
-    "seed_everything": "Seed of all random numbers; true: a random one.",
-    "trainer.accelerator": "cpu, gpu, mps, or auto.",
-    "trainer.devices": "Number of devices, or their indices as a list; -1: all.",
-    "trainer.precision": "16-mixed, bf16-mixed, 32-true, 16-true or bf16-true.",
-    "trainer.logger": "CSVLogger, TensorBoardLogger, WandbLogger or MLFlowLogger.",
-    "trainer.max_epochs": "Number of epochs.",
-}
+HELP = load_yaml(Path(__file__).with_name("help.yaml").read_text(encoding="utf-8"))
 LIGHTNINGS = re.compile(  # a default, which the recipe may replace, and Sphinx's marks
     r"\s*Default: ``.*?``\.?|:\w+:`[~\w.]*?(\w+)`|``"
 )
@@ -96,7 +68,6 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
                 f"  {text}  {' '.join(about.split())}",
                 self._width,
                 subsequent_indent=6 * " ",
-                break_long_words=False,
                 break_on_hyphens=False,
             )
             + "\n"
@@ -162,7 +133,7 @@ class Parser(ArgumentParser):
                 action.help = argparse.SUPPRESS
             elif action.help:
                 text = LIGHTNINGS.sub(r"\1", action.help)
-                action.help = HELP.get(action.dest, text)
+                action.help = HELP["options"].get(action.dest, text)
             given = getattr(action, "_typehint", None)
             kind = int | float | None if given == int | float | None else given
             kind = BOUNDED.get(action.dest, kind)
@@ -231,7 +202,7 @@ def call(function: Callable[..., None], command: str, words: Sequence[str]) -> N
     parser = Parser(
         usage=" ".join([start, "[options]", *required]),
         description=textwrap.fill((inspect.getdoc(function) or "").partition("\n\n")[0]),
-        epilog=EXAMPLES.get(command, "").format(start),
+        epilog=HELP["examples"].get(command, "").replace("PROGRAM", start),
         formatter_class=HelpFormatter,
     )
     lists = [name for name, parameter in parameters.items() if parameter.annotation == list[str]]

@@ -14,7 +14,7 @@ import cli
 from boltbox.detector.commands.command_line import SHARED
 from boltbox.detector.commands.evolve.space import YOLOV5_GENES
 from boltbox.detector.commands.main import COMMANDS
-from boltbox.detector.commands.parser import OFTEN_USED, TRAINING
+from boltbox.detector.commands.parser import HELP
 from boltbox.detector.commands.yolov5_line import COMMAND_WORDS, TABLE
 
 ROOT = Path(cli.__file__).parent
@@ -105,7 +105,7 @@ def test_short_help(capsys: pytest.CaptureFixture[str]) -> None:
     """Of the file that is given nothing is read."""
     short = told("fit --config nowhere.yaml --help", capsys)
     shown = set(re.findall(r"^  --([\w.]+)", short, re.M))
-    assert shown == (OFTEN_USED | TRAINING) & LISTED["fit"]
+    assert shown == LISTED["fit"] & {*HELP["shown"], *HELP["shown_for_training"]}
     assert short.partition("examples:")[2].count("\n  python cli.py fit ") == 3
     everything = told("fit --help all", capsys)
     assert set(re.findall(r"^  --([\w.]+)", everything, re.M)) > shown - {"config"}
