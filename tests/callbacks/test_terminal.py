@@ -15,6 +15,7 @@ import pytest
 
 import boltbox.callbacks
 import cli
+from boltbox.callbacks import epoch_table
 
 QUICK = split(
     "--data.image_size 64 --data.batch_size 8 --data.workers 0 --model.network.width_multiple 0.125 --model.network.depth_multiple 0.1 --model.network.levels [5]"
@@ -123,6 +124,28 @@ def test_a_terminal_of_80_columns(small_data: Path, here: Path, terminal: Termin
         run_on(screen, command, "--ckpt_path", "run/checkpoints/last.ckpt", *options)
         assert "100%" in screen.getvalue(), "there was a bar"
         assert not [line for line in screen.lines() if "%|" in line], "no bar is left"
+
+
+def test_facts_fit_a_narrow_terminal(
+    small_data: Path, here: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One in each line, in one column, and what to do next at the end; how long it takes is told
+    before the first epoch has ended, and on a CPU what is faster."""
+    for name in ("ESTIMATE_AFTER", "SHORT", "LONG_ON_CPU"):
+        monkeypatch.setattr(epoch_table, name, 0)
+    monkeypatch.setenv("COLUMNS", "50")
+    run_on(terminal, *fit(small_data, *split("--trainer.max_epochs 2 --run run")))
+    lines = terminal.lines()
+    facts = [line for line in lines if re.match(r"[a-z]+: +\S", line)]
+    names = [line.partition(":")[0] for line in facts]
+    assert names[:3] == ["train", "val", "cache"]
+    (time,) = (k for k, line in enumerate(lines) if line.startswith("time:      about 00:"))
+    (end_of_epoch,) = (k for k, line in enumerate(lines) if line.startswith("   1/2 "))
+    assert time < end_of_epoch
+    assert "hint" in names
+    assert names[-1] == "next"
+    assert all(len(line) <= 50 and line[11] != " " for line in facts)
+    assert any(line.startswith(11 * " ") and line[11] != " " for line in lines)
 
 
 class Stop(L.Callback):
