@@ -129,7 +129,7 @@ def test_nothing_is_written_over(out: str, here: Path, capsys: pytest.CaptureFix
     ("args", "says"),
     [
         (["none.yaml"], "none.yaml: no such file"),
-        (["."], ".: Is a directory"),
+        (["."], ".: is not a regular file"),
         (
             ["hyp.yaml", "--out", "hyp.yaml/beneath/a.yaml"],
             "",

@@ -114,7 +114,7 @@ program.main(["--help"])
     places, _, told = done.stdout.partition("\n")
     assert all(str(hostile) not in place for place in places.split())
     assert "boltbox/callbacks/__init__.py" in places
-    assert "train a detector" in told
+    assert "Train a detector" in told
 
 
 def test_a_checkout_without_symbolic_links(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import yaml
 from matplotlib.figure import Figure
 
 import cli
+from boltbox.detector.checkpoint.runs import claim
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def make_run(
     folder: Path, lr0: float, fitness: float, epochs: int, images: int = 8, **config: Any
 ) -> Path:
     """A run's files as fit writes them."""
-    folder.mkdir(parents=True)
+    claim(folder, "fit")
     options = {
         "data": {"dataset": "demo"},
         "model": {"optim": {"lr0": lr0}, "network": {"size": "n"}},
@@ -96,7 +97,8 @@ def test_two_runs(here: Path, capsys: pytest.CaptureFixture) -> None:
     make_run(here / "home", 0.01, 0.1, 0, data={"dataset": "own.yaml"})
     (here / "elsewhere").mkdir()
     (here / "elsewhere/own.yaml").touch()
-    place = {"folder": str(here / "elsewhere"), "run": str(here / "away")}
+    place = json.loads((here / "away/machine.json").read_text())
+    place |= {"folder": str(here / "elsewhere"), "run": str(here / "away")}
     (here / "away/machine.json").write_text(json.dumps(place))
     cli.main(["compare", "home", "away"])
     assert "warning: not evaluated on the same images" in capsys.readouterr().out
