@@ -18,6 +18,7 @@ from typing import Any
 import lightning as L
 import pytest
 import torch
+import wandb
 import yaml
 from lightning.pytorch.loggers import CSVLogger
 from made_runs import QUICK, ROOT, load
@@ -466,10 +467,17 @@ LOGGERS = {
 
 @pytest.mark.parametrize("logger", LOGGERS)
 def test_fast_dev_run_leaves_nothing(
-    logger: str, trained: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+    logger: str,
+    trained: Path,
+    small_data: Path,
+    here: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Lightning's way to try a set-up writes nothing: neither a run nor into one, by a command or a
     script."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    wandb.teardown()  # or it keeps the environment of an earlier test
     line = [*small(small_data), "--trainer.logger", *LOGGERS[logger]]
     fast = ["--trainer.fast_dev_run", "true"]
     for name in ("report", "pictures", "autoanchor"):
@@ -477,6 +485,7 @@ def test_fast_dev_run_leaves_nothing(
     cli.main([*line, *fast])
     assert "fast_dev_run: " in capsys.readouterr().out
     assert not list(here.iterdir())
+    wandb.teardown()
     if logger != "csv":
         return
     shutil.copytree(trained, here / "run")

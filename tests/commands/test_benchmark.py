@@ -136,9 +136,7 @@ def test_a_terminated_benchmark_leaves_nothing_running(small_data: Path, tmp_pat
             line, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
         )
     try:
-        trial = until(lambda: running("ppid", process.pid))[0]
-        # it has a session of its own
-        until(lambda: trial in running("session", trial))
+        trial = until(lambda: leaders(process.pid))[0]
         process.send_signal(signal.SIGTERM)
         assert process.wait(600) == 143
     finally:
@@ -194,6 +192,11 @@ def running(field: str = "", value: int = 0) -> list[int]:
         if words[0] not in "ZX" and seen[field] == value:
             found.append(int(path.parent.name))
     return found
+
+
+def leaders(parent: int) -> list[int]:
+    """The children of a process that have a session of their own, as trials have."""
+    return [child for child in running("ppid", parent) if child in running("session", child)]
 
 
 def until(true: Any, seconds: float = 600) -> Any:

@@ -2,9 +2,10 @@
 
 from golden.cases import Case, each
 
-from boltbox.detector.commands.evolve.plan import Evolution
+from boltbox.detector.commands.command_line import CONFIGS
 from boltbox.detector.commands.evolve.sampler import schedule
 from boltbox.detector.commands.evolve.space import EVOLVED, FILES, YOLOV5_GENES
+from boltbox.detector.system.text_file import load_yaml
 
 
 @each("evolve")
@@ -21,7 +22,8 @@ def test_evolved_by_default(case: Case) -> None:
         "evolved_ranges"
     ]
     assert case.meta["starting_individuals_read_from_hyp_files"] == len(FILES)
-    assert case.meta["ga"]["pop_size"] == Evolution().population
+    length = load_yaml((CONFIGS / "evolve_yolov5.yaml").read_text())["evolve"]
+    assert case.meta["ga"]["pop_size"] == length["population"]
 
 
 @each("evolve")

@@ -56,7 +56,7 @@ def test_weights_are_those_of_the_number(
         if memory:
             give_memory(patch, memory)
         ours = trained(small_data, "auto", "auto")
-    assert f"data.batch_size: {found} (auto: {reason})" in capsys.readouterr().out
+    assert f"data.batch_size {found} (auto: {reason})" in capsys.readouterr().out
     given = trained(small_data, "given", str(found))
     assert ours.keys() == given.keys()
     assert all(torch.equal(value, given[name]) for name, value in ours.items())
