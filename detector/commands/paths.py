@@ -36,7 +36,8 @@ def _checkpoint(value: str) -> None:
         raise InputError(why)
     if value not in ("last", "best", "auto", *PUBLISHED) and not exists(value):
         raise InputError(
-            f"ckpt_path {value}: no such file; give a checkpoint, `last`, `best` or `auto`"
+            f"ckpt_path {value}: no such file; give a checkpoint, a run folder, `last`, `best` or"
+            " `auto`"
         )
 
 
