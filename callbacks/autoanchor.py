@@ -89,8 +89,8 @@ class AutoAnchor(L.Callback):
         else:
             force = isinstance(asked, int)
             if force or not fits:
-                rank_zero_print(
-                    f"anchors: BPR {bpr:.4f}, searching better ones for {len(sizes)} boxes"
+                print_fact(
+                    "anchors", f"BPR {bpr:.4f}, searching better ones for {len(sizes)} boxes"
                 )
                 seen = data.train_samples.object_sizes(512)
             how = {"bpr_limit": limit, "seed": data.seed, "force": force}

@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from boltbox.detector.system.atomic_file import remove, sync_folder, write_atomically
+from boltbox.detector.system.atomic_file import make_folder, remove, write_atomically
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import is_first_process
 
@@ -74,11 +74,8 @@ def results_folder(command: str, run: Path | None) -> Path:
 def make_run(run: Path, exist_ok: bool = True) -> None:
     """Make a folder, and those that it is in; see `remove_empty`."""
     run = Path(os.path.abspath(run))
-    missing = [folder for folder in (run, *run.parents) if not folder.exists()]
-    run.mkdir(parents=True, exist_ok=exist_ok)
-    for folder in missing:
-        sync_folder(folder.parent)
-    _begun.setdefault(run, []).extend(reversed(missing))
+    made = make_folder(run, exist_ok)
+    _begun.setdefault(run, []).extend(reversed(made))
 
 
 @atexit.register

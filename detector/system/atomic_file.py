@@ -54,12 +54,14 @@ def write_atomically(
         sync_folder(path.parent)
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder, and those that it is in, and flush their names to the disk."""
+def make_folder(folder: Path, exist_ok: bool = True) -> list[Path]:
+    """Make a folder, and those that it is in, and flush their names to the disk. Returns those that
+    were not there, inner ones first."""
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=exist_ok)
     for each in missing:
         sync_folder(each.parent)
+    return missing
 
 
 def sync_folder(folder: Path) -> None:
