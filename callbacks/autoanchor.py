@@ -80,7 +80,7 @@ class AutoAnchor(L.Callback):
         bpr, seen = measure(before.reshape(-1, 2), sizes, anchor_t).bpr, None
         limit = self.bpr_limit
         if limit is None:
-            limit = TRAINED if detector.taken.head else FRESH
+            limit = TRAINED if detector.loaded.has_head else FRESH
         fits = bpr > limit
         if isinstance(asked, list):
             below = "" if fits else f", below {limit:g}"

@@ -70,7 +70,7 @@ def _check_resume(epochs: int | None, detector: Detector, checkpoint: dict[str, 
         )
         kind = checkpoint["hyper_parameters"]["optim"]["optimizer"]
         is_past = epochs is not None and 0 <= epochs < finished
-    if groups != ours or kind != detector.optim.plain()["optimizer"]:
+    if groups != ours or kind != detector.optim.to_dict()["optimizer"]:
         raise InputError(f"the checkpoint's optimizer state is of another optimizer: {ADVICE}")
     if is_past:
         raise InputError(

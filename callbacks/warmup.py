@@ -45,7 +45,7 @@ class Warmup(L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         batches, epochs = int(trainer.num_training_batches), trainer.max_epochs or 1
-        self.nominal = pl_module.optim.images_a_step(pl_module.batch_size, batches * epochs)
+        self.nominal = pl_module.optim.effective_batch_size(pl_module.batch_size, batches * epochs)
         window = accumulation(self.nominal, pl_module.batch_size)
         steps = math.ceil(batches / window) * epochs
         images = pl_module.batch_size * window

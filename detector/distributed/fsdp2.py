@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.optim import Optimizer
 
-from boltbox.detector.model.sharding import keep_whole, shared_out_like, whole
+from boltbox.detector.model.sharding import keep_whole, distribute_like, whole
 from boltbox.detector.training.module import Detector
 
 
@@ -86,7 +86,7 @@ def _like(parameter: Tensor, value: Any) -> Any:
     """Tensors of the parameter's shape, like momentum, are sharded as it is; counts of steps are
     not."""
     return (
-        shared_out_like(parameter, value)
+        distribute_like(parameter, value)
         if isinstance(value, Tensor) and value.shape == parameter.shape
         else value
     )

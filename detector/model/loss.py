@@ -251,7 +251,7 @@ class LossOptions:
     assigner: Callable[[], Assigner] | None = None
     function: Callable[[int, Sequence[int], Assigner], Loss] | None = None
 
-    def plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """By name, in plain types that a checkpoint holds."""
         assigner = part_config(self.assigner, Assigner, "model.loss.assigner")
         function = part_config(self.function, Loss, "model.loss.function")
@@ -265,7 +265,7 @@ class LossOptions:
             literal: as YOLOv5 on a CPU: of objects that share cell and anchor, the last one gives
                 the objectness target, instead of the best.
         """
-        options = self.plain()
+        options = self.to_dict()
         assigner, function = options.pop("assigner"), options.pop("function")
         the_assigner: Assigner = YOLOv5Assigner(options.pop("anchor_t"))
         if assigner:

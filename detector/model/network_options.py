@@ -51,7 +51,7 @@ class NetworkOptions:
     head: Callable[[Sequence[int], Sequence[int], int], Head] | None = None
     box_coder: Callable[[], BoxCoder] | None = None
 
-    def plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """By name, in plain types that a checkpoint holds."""
         head = part_config(self.head, Head, "model.network.head")
         box_coder = part_config(self.box_coder, BoxCoder, "model.network.box_coder")
@@ -69,7 +69,7 @@ class NetworkOptions:
                     f"model.network.{name} is {getattr(self, name):g}; it must be at most"
                     f" {MULTIPLE}"
                 )
-        options = self.plain()
+        options = self.to_dict()
         momentum = options.pop("bn_momentum")
         network = YOLOv5(num_classes, **options)
         set_momentum(network, 0.1 if momentum is None else momentum)

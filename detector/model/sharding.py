@@ -54,7 +54,7 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def shared_out_like(parameter: Tensor, tensor: Tensor) -> Tensor:
+def distribute_like(parameter: Tensor, tensor: Tensor) -> Tensor:
     """A whole tensor, which every process holds, on the device of a parameter and shared out as
     that is."""
     tensor = tensor.to(parameter.device)

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from boltbox.detector.model.sharding import local, shared_out_like, whole
+from boltbox.detector.model.sharding import local, distribute_like, whole
 
 # `trainer.accumulate_grad_batches` of a batch that only adds its gradients. Lightning divides the
 # loss by that number and Detector.training_step multiplies by it: exact for a power of two.
@@ -56,7 +56,7 @@ class GradientWindow:
         """Continue an open window with what `gradients` returned."""
         for name, gradient in gradients.items():
             parameter = self.network.get_parameter(name)
-            parameter.grad = shared_out_like(parameter, gradient.clone())
+            parameter.grad = distribute_like(parameter, gradient.clone())
 
 
 def ends_in_step(trainer: L.Trainer, batch_idx: int) -> bool:

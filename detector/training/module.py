@@ -85,10 +85,10 @@ class Detector(EvaluationModule):
         optim, start = as_options(OptimOptions, optim), as_options(StartOptions, start)
         # logger=False: boltbox.callbacks.Dashboard shows the whole configuration
         self.save_hyperparameters(ignore=["network", "loss", "optim", "start"], logger=False)
-        plain = {"network": network.plain(), "loss": loss.plain(), "start": start.plain()}
+        plain = {"network": network.to_dict(), "loss": loss.to_dict(), "start": start.to_dict()}
         self.hparams.update(plain)  # they go into checkpoints
         self.auto_names = optim.auto_names()  # options of `optim` that were left to be chosen
-        self.optim = optim.chosen(start.weights, start.backbone_weights)
+        self.optim = optim.resolve(start.weights, start.backbone_weights)
         if not names:
             raise InputError(
                 "no class names: give --data.dataset FILE, or a checkpoint or weights that bring"
@@ -96,9 +96,9 @@ class Detector(EvaluationModule):
             )
         self.literal = literal
         self.network = network.build(len(names)).to(memory_format=torch.channels_last)
-        self.taken = start.load(self.network, names, keep_anchors=network.anchors is not None)
+        self.loaded = start.load(self.network, names, keep_anchors=network.anchors is not None)
         # AdamW or Muon, until the data are known; a rate that is given was meant for AdamW
-        self.undecided = self.taken.head and {"optimizer", "lr0"} <= {*self.auto_names}
+        self.undecided = self.loaded.has_head and {"optimizer", "lr0"} <= {*self.auto_names}
         self.frozen = start.frozen(self.network)
         self.loss = loss.build(len(names), self.network.strides, literal)
         self.batch_size, self.seed = 16, 0  # of the data, once they are known
@@ -117,7 +117,7 @@ class Detector(EvaluationModule):
     @optim.setter
     def optim(self, optim: OptimOptions) -> None:
         self._optim = optim
-        self.hparams["optim"] = optim.plain()
+        self.hparams["optim"] = optim.to_dict()
 
     @property
     def lr(self) -> float:
@@ -179,13 +179,13 @@ class Detector(EvaluationModule):
         self.undecided = False
         inputs = EvaluationInput(data.image_size, data.stride)
         looked_at = examples(data.images["train"], inputs, EXAMPLES)
-        known = known_objects(self.network, looked_at, self.taken.classes)
+        known = known_objects(self.network, looked_at, self.loaded.known_classes)
         known = self.trainer.strategy.broadcast(known)
         for_adamw = {"momentum", "weight_decay"} - {*self.auto_names}  # that are given
         if known.objectness < SURE and not for_adamw:
             left_open: dict[str, Any] = dict.fromkeys(self.auto_names) | {"optimizer": "auto"}
-            self.optim = replace(self.optim, **left_open).chosen(None, None)
-            self.taken = self.taken._replace(head=False)  # for AutoAnchor, which comes later
+            self.optim = replace(self.optim, **left_open).resolve(None, None)
+            self.loaded = self.loaded._replace(has_head=False)  # for AutoAnchor, which comes later
             print_fact(
                 "weights",
                 f"they do not recognise these objects (objectness {known.objectness:.3f}, below"

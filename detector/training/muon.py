@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.optim import AdamW, Optimizer
 
-from boltbox.detector.model.sharding import shared_out_like, whole
+from boltbox.detector.model.sharding import distribute_like, whole
 
 # Jordan's coefficients: the steepest at 0 that keep singular values about 1
 QUINTIC = 3.4445, -4.7750, 2.0315
@@ -52,7 +52,7 @@ class Muon(AdamW):
             length = 0.2 * max(steps.shape[1:]) ** 0.5
             for p, step in zip(parameters, steps, strict=True):
                 p.mul_(1 - lr * group["weight_decay"])
-                p.add_(shared_out_like(p, step.reshape(shape)), alpha=-lr * length)
+                p.add_(distribute_like(p, step.reshape(shape)), alpha=-lr * length)
         return False
 
 

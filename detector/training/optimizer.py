@@ -83,7 +83,7 @@ class OptimOptions:
     nominal_batch_size: PositiveInt | Literal["auto"] = "auto"
     lr_schedule: LrSchedule = "linear"
 
-    def plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """By name, in plain types that a checkpoint holds."""
         given = self.optimizer
         plain = given if isinstance(given, str) else part_config(given, Optimizer, OPTION)
@@ -93,7 +93,7 @@ class OptimOptions:
         """The options that are left to be chosen."""
         return [name for name in AUTO if getattr(self, name) in (None, "auto")]
 
-    def chosen(self, weights: str | None, backbone_weights: str | None) -> OptimOptions:
+    def resolve(self, weights: str | None, backbone_weights: str | None) -> OptimOptions:
         """With the options of `auto_names` chosen by what the network starts from: AdamW for one
         that starts from the weights of a detector, Muon for random numbers. Where Muon trains fresh
         layers on a backbone that was trained before, these learn twice as fast, and the backbone by
@@ -102,7 +102,7 @@ class OptimOptions:
         Raises:
             InputError: no such optimizer.
         """
-        optimizer: Any = self.plain()["optimizer"]
+        optimizer: Any = self.to_dict()["optimizer"]
         if optimizer == "auto":
             optimizer = "AdamW" if weights else "Muon"
         options = replace(self, optimizer=optimizer)
@@ -115,7 +115,7 @@ class OptimOptions:
     @property
     def optimizer_name(self) -> str:
         """For people: SGD, or Adagrad of torch.optim.Adagrad."""
-        optimizer: Any = self.plain()["optimizer"]
+        optimizer: Any = self.to_dict()["optimizer"]
         return optimizer if isinstance(optimizer, str) else optimizer["class_path"].split(".")[-1]
 
     @property
@@ -126,7 +126,7 @@ class OptimOptions:
         Raises:
             InputError: no such optimizer, or a class without a default learning rate.
         """
-        optimizer: Any = self.plain()["optimizer"]
+        optimizer: Any = self.to_dict()["optimizer"]
         if isinstance(optimizer, str):
             if optimizer not in RATES:
                 raise InputError(
@@ -159,7 +159,7 @@ class OptimOptions:
         assert self.lr0 is not None
         return self.lr0 * lr_factor(epoch, epochs, self.lrf, self.lr_schedule)
 
-    def images_a_step(self, batch_size: int, batches: int) -> int:
+    def effective_batch_size(self, batch_size: int, batches: int) -> int:
         """Images that gradients are accumulated to after warm-up, in a run of this many batches."""
         if self.nominal_batch_size == "auto":
             return fitting_batch_size(batch_size, batches)
@@ -175,7 +175,7 @@ class OptimOptions:
         Raises:
             InputError: a rate for the backbone, and none to compare it with.
         """
-        lr, decay, optimizer = self.lr0, self.weight_decay, self.plain()["optimizer"]
+        lr, decay, optimizer = self.lr0, self.weight_decay, self.to_dict()["optimizer"]
         assert lr is not None
         assert decay is not None
         if self.nominal_batch_size != "auto":  # with it, a step sees just as many images

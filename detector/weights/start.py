@@ -22,14 +22,19 @@ from boltbox.detector.weights.torch_file import refused_unless_valid, shapes
 from boltbox.detector.weights.trained import ANCHORS, DETECTOR, Trained, as_typed, read_weights
 
 
-class Taken(NamedTuple):
-    """What a network has taken from weights. line: says it · head: whether boxes and objectness are
-    theirs · classes: numbers of its classes that they know by the same name, and whose rows it has
-    taken."""
+class LoadedWeights(NamedTuple):
+    """What a network has loaded from a file of weights.
+
+    Attributes:
+        line: A sentence on it.
+        has_head: Whether the outputs for boxes and objectness are loaded.
+        known_classes: Numbers of the network's classes whose outputs are loaded, because the file
+            has a class of the same name.
+    """
 
     line: str
-    head: bool = False
-    classes: Sequence[int] = ()
+    has_head: bool = False
+    known_classes: Sequence[int] = ()
 
 
 @dataclass
@@ -50,11 +55,11 @@ class StartOptions:
     reuse_head: bool = True
     freeze: int | list[int] = 0
 
-    def plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """By name, in plain types that a checkpoint holds, without the files."""
         return {"reuse_head": self.reuse_head, "freeze": self.freeze}
 
-    def load(self, network: YOLOv5, names: Sequence[str], keep_anchors: bool) -> Taken:
+    def load(self, network: YOLOv5, names: Sequence[str], keep_anchors: bool) -> LoadedWeights:
         """Start a network from the files, if any are given, and note them in its `origins`; prints
         a line for each. names: of its classes.
 
@@ -66,10 +71,10 @@ class StartOptions:
                 "model.start.weights starts the backbone too: give it or"
                 " model.start.backbone_weights, not both"
             )
-        taken = Taken("")
+        loaded = LoadedWeights("")
         if self.weights:
-            taken = load_weights(network, self.weights, names, keep_anchors, self.reuse_head)
-            print_fact("weights", taken.line)
+            loaded = load_weights(network, self.weights, names, keep_anchors, self.reuse_head)
+            print_fact("weights", loaded.line)
         if self.backbone_weights:
             if not isinstance(network.backbone, TimmBackbone):
                 raise InputError(
@@ -79,7 +84,7 @@ class StartOptions:
             line, origin = load_backbone(network.backbone, self.backbone_weights)
             network.origins = [origin]
             print_fact("weights", line)
-        return taken
+        return loaded
 
     def frozen(self, network: YOLOv5) -> list[nn.Module]:
         """The layers that stay as they are: of a timm backbone the body alone. Their parameters are
@@ -107,7 +112,7 @@ def load_weights(
     names: Sequence[str] = (),
     keep_anchors: bool = False,
     reuse_head: bool = False,
-) -> Taken:
+) -> LoadedWeights:
     """Start a network from a file, and note the file in its `origins`; of a checkpoint of ours its
     moving average is taken, if it has one.
 
@@ -123,9 +128,9 @@ def load_weights(
     """
     weights = read_weights(path)
     with refused_unless_valid(path, DETECTOR):
-        taken = copy_weights(network, weights, names, keep_anchors, reuse_head)
+        loaded = copy_weights(network, weights, names, keep_anchors, reuse_head)
     network.origins = passed_on(weights.origins, path) if weights.content else weights.origins
-    return taken._replace(line=f"{path}: {taken.line}")
+    return loaded._replace(line=f"{path}: {loaded.line}")
 
 
 def copy_weights(
@@ -134,7 +139,7 @@ def copy_weights(
     names: Sequence[str],
     keep_anchors: bool,
     reuse_head: bool,
-) -> Taken:
+) -> LoadedWeights:
     """Copy tensors into the network; every one must find its place, except the head's if the number
     of classes, or the kind of head, differs.
 
@@ -189,7 +194,7 @@ def copy_weights(
     network.load_state_dict({**fresh, **given})
     line = f"loaded {len(given)} of {len(fresh)} tensors{note}"
     trained = [k for k, theirs in pairs.items() if kept and (k == theirs or not whole)]
-    return Taken(line, kept, trained)
+    return LoadedWeights(line, kept, trained)
 
 
 def _with_rows(fresh: Tensor, given: Tensor, network: YOLOv5, pairs: dict[int, int]) -> Tensor:

@@ -36,7 +36,7 @@ def test_a_rate_of_its_own(small_data: Path, here: Path) -> None:
 def test_fresh_layers_beside_the_backbone_are_trained_as_the_neck_is() -> None:
     network = YOLOv5(3, backbone=f"timm/{RESNET}")
     groups = (
-        OptimOptions("Muon", backbone_lr=0.001).chosen(None, None).build(network, 64).param_groups
+        OptimOptions("Muon", backbone_lr=0.001).resolve(None, None).build(network, 64).param_groups
     )
     group_of = {id(p): group["name"] for group in groups for p in group["params"]}
     StartOptions(freeze=10).frozen(network)

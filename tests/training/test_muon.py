@@ -101,7 +101,7 @@ def test_weights_that_are_no_matrices_are_left_to_adamw() -> None:
             self.head = nn.Linear(8, 4)
 
     def trained_by(**options: float) -> dict[str, bool]:
-        optimizer = OptimOptions("Muon", **options).chosen(None, None).build(Depthwise(), 64)
+        optimizer = OptimOptions("Muon", **options).resolve(None, None).build(Depthwise(), 64)
         return {group["name"]: group["orthogonal"] for group in optimizer.param_groups}
 
     assert trained_by() == {"bias": False, "weight": True, "filter": False}
@@ -111,7 +111,7 @@ def test_weights_that_are_no_matrices_are_left_to_adamw() -> None:
     network = YOLOv5(3)
     sizes = {
         g["name"]: len(g["params"])
-        for g in OptimOptions().chosen(None, None).build(network, 64).param_groups
+        for g in OptimOptions().resolve(None, None).build(network, 64).param_groups
     }
     assert sizes == {"bias": 60, "weight": 60, "norm": 57}
 

@@ -258,7 +258,7 @@ def test_classes_in_another_order_keep_their_rows(published: Path, tmp_path: Pat
     single = YOLOv5(1)
     assert ", except " not in load_weights(single, published, ["person"], reuse_head=True).line
     torch.save(checkpoint(["a"], network=small(1, seed=3)), tmp_path / "a.ckpt")
-    taken = load_weights(small(2), tmp_path / "a.ckpt", ["a", "b"], reuse_head=True)
-    assert taken.head
-    assert taken.classes == []
-    assert taken.line.endswith("class outputs start from random values, as the classes differ")
+    loaded = load_weights(small(2), tmp_path / "a.ckpt", ["a", "b"], reuse_head=True)
+    assert loaded.has_head
+    assert loaded.known_classes == []
+    assert loaded.line.endswith("class outputs start from random values, as the classes differ")

@@ -96,7 +96,7 @@ def planned(configuration: Mapping[str, Any]) -> tuple[Plan, dict[str, Any], dic
         raise InputError("evolve.population is 1; a child has two parents, so give 2 or more")
     options = flatten(configuration)
     starts = options["model.start.weights"], options["model.start.backbone_weights"]
-    optim = OptimOptions(**configuration["model"]["optim"]).chosen(*starts)
+    optim = OptimOptions(**configuration["model"]["optim"]).resolve(*starts)
     rates = {f"model.optim.{name}": value for name, value in vars(optim).items()}
     rates |= {f"warmup.{name}": value for name, value in optim.rates._asdict().items()}
     for option in [option for option, value in options.items() if value is None]:
