@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.optim import Optimizer
 
-from boltbox.detector.model.sharding import keep_whole, distribute_like, whole
+from boltbox.detector.model.sharding import distribute_like, keep_whole, whole
 from boltbox.detector.training.module import Detector
 
 

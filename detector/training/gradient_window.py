@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from boltbox.detector.model.sharding import local, distribute_like, whole
+from boltbox.detector.model.sharding import distribute_like, local, whole
 
 # `trainer.accumulate_grad_batches` of a batch that only adds its gradients. Lightning divides the
 # loss by that number and Detector.training_step multiplies by it: exact for a power of two.
