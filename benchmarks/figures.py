@@ -7,7 +7,6 @@ writes docs/pictures/NAME-light.svg and NAME-dark.svg. It takes seconds and trai
 """
 
 import csv
-import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from textwrap import fill
@@ -47,10 +46,11 @@ THEMES = {
 
 
 def runs(name: str, recipe: str) -> list[dict]:
-    """The trainings from yolov5n.pt (30 epochs, seeds 0 to 2) on a dataset of recipes.json."""
-    rows = json.loads((HERE / "recipes.json").read_text())
-    wanted = ("weights", recipe, name)
-    return [row for row in rows if (row["study"], row["recipe"], row["data"]) == wanted]
+    """The trainings from yolov5n.pt (30 epochs, seeds 0 to 2) on a dataset, of recipes.csv."""
+    with (HERE / "recipes.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    expected = ("weights", recipe, name)
+    return [row for row in rows if (row["study"], row["recipe"], row["data"]) == expected]
 
 
 def curves(theme: Theme) -> Figure:
@@ -58,9 +58,9 @@ def curves(theme: Theme) -> Figure:
     figure, axes = panels(theme)
     for axis, (name, title) in zip(axes, SETS.items(), strict=True):
         for recipe, label in RECIPES.items():
-            trained = [np.array(run["curve"]) for run in runs(name, recipe)]
-            epochs = trained[0][:, 0]
-            ap = 100 * np.stack([curve[:, 2] for curve in trained])  # (seeds, epochs)
+            scores = [run["AP"].split() for run in runs(name, recipe)]
+            ap = 100 * np.array(scores, float)  # (seeds, epochs)
+            epochs = 1 + np.arange(ap.shape[1])
             mean = ap.mean(0)
             colour = getattr(theme, recipe)
             (line,) = axis.plot(epochs, mean, color=colour, linewidth=3, label=label)
@@ -89,7 +89,7 @@ def few_images(theme: Theme) -> Figure:
         for shift, (recipe, label) in zip((-0.2, 0.2), RECIPES.items(), strict=True):
             colour = getattr(theme, recipe)
             for place, subset in enumerate(subsets):
-                scores = 100 * np.array([run["score"] for run in runs(subset, recipe)])
+                scores = 100 * np.array([float(run["score"]) for run in runs(subset, recipe)])
                 mean = scores.mean()
                 (bar,) = axis.bar(place + shift, mean, 0.38, color=colour, label=label)
                 bar.set_gid(f"{subset}-{recipe}")

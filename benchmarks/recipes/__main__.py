@@ -9,25 +9,25 @@ pairs.
 A recipe is a name and options of `fit`; the first is what the others are compared with. Options
 after -- are for all. Each training is a normal `fit` with a folder of its own. The epoch is chosen
 on val; figures are those of the test split where a data set has one, else those of val. The command
-can be stopped and given again: what is done stays done, what was interrupted goes on; what a
-study.json given by --known has, that of another machine say, counts as done. Its figures: COCO's
-AP, gains over the first recipe on the same data set and seed, the interval of their mean by a
-bootstrap over data sets and seeds, and when a recipe passed the first one's last value.
+can be interrupted and repeated: a finished training is not repeated, an interrupted one is resumed.
+Its figures: COCO's AP, gains over the first recipe on the same data set and seed, the interval of
+their mean by a bootstrap over data sets and seeds, and when a recipe passed the first one's last
+value. study.md has the tables, study.csv a row per training; benchmarks/recipes.csv is made of such
+files.
 """
 
 import argparse
-import json
 import shlex
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.recipes.page import Study, gains, html, scores
 from benchmarks.recipes.study import run_all
+from benchmarks.recipes.study_tables import Study, gains, scores
 from benchmarks.recipes.subset import write_subset
-from benchmarks.recipes.training import Figures, Training
+from benchmarks.recipes.training import Training
 from benchmarks.tables import markdown
 from boltbox.detector.system.atomic_file import write_atomically
+from boltbox.detector.system.csv_table import write_table
 from boltbox.detector.system.errors import InputError
 
 
@@ -89,28 +89,6 @@ def study_of(trainings: list[Training]) -> Study:
     return found  # type: ignore[return-value]
 
 
-def recall(trainings: Sequence[Training], files: Sequence[Path]) -> None:
-    """Those that earlier studies have done are done.
-
-    Raises:
-        InputError: a file that is no study.json.
-    """
-    known = {}
-    for file in files:
-        try:
-            known |= {
-                record["identity"]: Figures.of(record) for record in json.loads(file.read_text())
-            }
-        except (OSError, ValueError, KeyError, TypeError) as e:
-            raise InputError(
-                f"--known {file}: this is no study.json of benchmarks.recipes ({type(e).__name__}:"
-                f" {e})"
-            ) from None
-    for training in trainings:
-        if not training.is_done() and training.identity() in known:
-            training.keep(known[training.identity()])
-
-
 def main() -> None:
     words = sys.argv[1:]
     common = words[words.index("--") + 1 :] if "--" in words else []
@@ -133,10 +111,7 @@ def main() -> None:
         "--folder",
         type=Path,
         required=True,
-        help="for the runs, study.md, study.html and study.json",
-    )
-    parser.add_argument(
-        "--known", nargs="+", type=Path, default=[], help="study.json files of earlier studies"
+        help="for the runs, study.md and study.csv",
     )
     given = parser.parse_args(words[: words.index("--")] if "--" in words else words)
     try:
@@ -149,7 +124,6 @@ def main() -> None:
                 flush=True,
             )
 
-        recall(trainings, given.known)
         run_all(trainings, given.jobs, report)
     except InputError as e:
         raise SystemExit(f"error: {e}") from None
@@ -168,11 +142,8 @@ def main() -> None:
     text = "\n".join(lines)
     print(f"\n{text}")
     write_atomically(given.folder / "study.md", lambda file: file.write(text.encode()))
-    page = html(study, "Recipes side by side", command)
-    write_atomically(given.folder / "study.html", lambda file: file.write(page))
-    records = json.dumps([t.record() for t in trainings]).replace("}, {", "},\n{")
-    write_atomically(given.folder / "study.json", lambda file: file.write(records.encode()))
-    print(f"page: {given.folder / 'study.html'}")
+    write_table(given.folder / "study.csv", [training.row() for training in trainings])
+    print(f"tables: {given.folder / 'study.md'}")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -140,18 +141,17 @@ class Training:
         until = {epoch: seconds for (epoch, _), seconds in zip(times, passed, strict=True)}
         return tuple((int(epoch), until[epoch], score) for epoch, score in scores)
 
-    def identity(self) -> str:
-        """What a training is, whatever machine and folder it is done on: of paths only the last
-        part counts."""
-        words = [Path(word).name if "/" in word else word for word in (*self.words, *self.common)]
-        return json.dumps([self.name, self.seed, words])
-
-    def record(self) -> dict[str, Any]:
-        """It and its figures as plain types, for a study's file."""
-        about = {
+    def row(self) -> dict[str, Any]:
+        """The training and its figures as a row of a table; seconds and AP are per epoch."""
+        figures = self.figures()
+        return {
             "recipe": self.recipe,
             "data": self.name,
             "seed": self.seed,
-            "identity": self.identity(),
+            "options": shlex.join(self.words + self.common),
+            "score": figures.score,
+            "split": figures.split,
+            "parameters": figures.parameters,
+            "seconds": " ".join(f"{seconds:.0f}" for _, seconds, _ in figures.curve),
+            "AP": " ".join(f"{score:.4f}" for _, _, score in figures.curve),
         }
-        return about | asdict(self.figures())

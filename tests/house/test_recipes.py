@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from benchmarks.recipes import __main__ as recipes
-from benchmarks.recipes.painted import SETS, paint
 from benchmarks.recipes.resplit import LISTS, SPLITS, resplit
 from benchmarks.recipes.subset import write_subset
 from benchmarks.recipes.training import Figures
 from benchmarks.recipes.verdict import first_pass, interval, judge
 from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.system.csv_table import read_table
 from boltbox.detector.system.errors import InputError
 
 
@@ -140,36 +140,8 @@ def test_a_study(
         for recipe in ("plain", "slow")
     ]
     assert f"| slow | {scores[1] - scores[0]:+.1f} | {scores[1] - scores[0]:+.2f} |" in out
-    assert (tmp_path / "study.html").read_text().count("data:image/png;base64,") == 1
     assert "AP in hundredths" in (tmp_path / "study.md").read_text()
-    elsewhere = (
-        f"--folder {tmp_path}/elsewhere --known {tmp_path}/study.json --recipe plain=".split()
-    )
-    monkeypatch.setattr(sys, "argv", ["recipes", *words[:4], *elsewhere, "--", *common])
-    recipes.main()  # without a training
-    (known,) = (tmp_path / "elsewhere").glob("*/plain/0")
-    assert [f.name for f in known.iterdir()] == ["figures.json"]
-    assert json.loads((known / "figures.json").read_text()) == json.loads(done.read_text())
-    monkeypatch.setattr(
-        sys, "argv", ["recipes", *words[:4], *elsewhere[:3], str(small_data), "--recipe", "plain="]
-    )
-    with pytest.raises(SystemExit, match=r"--known .*: this is no study.json"):
-        recipes.main()
-
-
-@pytest.mark.parametrize("name", SETS)
-def test_painted_sets(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is what its name says."""
-    monkeypatch.setitem(SETS, name, SETS[name]._replace(train=24, val=4))
-    dataset = DatasetFile.read(str(paint(name, tmp_path)))
-    labels = dataset.open("train").labels
-    sides = np.concatenate([x.boxes[:, 2:] - x.boxes[:, :2] for x in labels if len(x.boxes)])
-    counts = [len(x.classes) for x in labels]
-    assert len(labels) == 24
-    assert (len(dataset.names), max(max(x.classes, default=0) for x in labels) > 5) == {
-        "one_class": (1, False), "text_lines": (1, False), "eighty_classes": (80, True)}.get(name, (5, False))  # fmt: skip
-    assert (np.mean(np.array(counts) == 0) > 0.7) == (name == "empty_images")
-    assert (sides.max() < 14) == (name == "tiny")
-    assert (sides.max(1).min() > 80) == (name == "huge")
-    assert (np.median(sides[:, 0] / sides[:, 1]) > 5) == (name == "text_lines")
-    assert len(dataset.open("val").labels) == 4
+    rows = read_table(tmp_path / "study.csv")
+    assert [(row["recipe"], row["seed"]) for row in rows] == [("plain", "0"), ("slow", "0")]
+    assert [100 * float(row["score"]) for row in rows] == pytest.approx(scores)
+    assert all(len(row["AP"].split()) == 1 for row in rows)

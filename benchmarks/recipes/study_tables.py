@@ -1,15 +1,10 @@
-"""What a study found, as Markdown for the screen and as one HTML page with curves."""
+"""The tables of a study."""
 
 from __future__ import annotations
 
-import base64
-import tempfile
-from collections.abc import Mapping, Sequence
-from html import escape
-from pathlib import Path
+from collections.abc import Mapping
 
-from benchmarks.recipes.verdict import Runs, Verdict, judge, mean_curve
-from boltbox.detector.report.charts import add_lines, picture
+from benchmarks.recipes.verdict import Runs, Verdict, judge
 
 Study = Mapping[str, Runs]  # recipe -> runs; the first recipe is what the others are compared with
 
@@ -86,53 +81,3 @@ def gains(study: Study) -> list[list[str]]:
             ]
         )
     return rows
-
-
-def html(study: Study, title: str, command: str) -> bytes:
-    """The tables, and for each data set the mean curves of all recipes over epochs and over
-    seconds."""
-    parts = [
-        f"<h1>{escape(title)}</h1>",
-        f"<pre>{escape(command)}</pre>",
-        _table(gains(study)),
-        _table(scores(study)),
-    ]
-    for name in next(iter(study.values())):
-        parts.append(
-            f"<h2>{escape(name)}</h2><img src='data:image/png;base64,{_curves(study, name)}'"
-            " alt='AP on val'>"
-        )
-    style = (
-        "body{font:15px sans-serif;margin:2em}td,th{padding:.2em"
-        " .8em;text-align:right}td:first-child{text-align:left}"
-    )
-    page = (
-        "<!doctype html><meta"
-        f" charset=utf-8><title>{escape(title)}</title><style>{style}</style>{''.join(parts)}"
-    )
-    return page.encode()
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    head, *body = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
-    return f"<table><tr>{head.replace('td>', 'th>')}</tr>{''.join(f'<tr>{row}</tr>' for row in body)}</table>"
-
-
-def _curves(study: Study, name: str) -> str:
-    curves = {
-        recipe: mean_curve(list(runs[name].values()))
-        for recipe, runs in study.items()
-        if runs.get(name)
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "curves.png"
-        with picture(path, 12, 4) as figure:
-            for k, (column, label) in enumerate(((0, "epochs"), (1, "seconds"))):
-                axis = figure.add_subplot(1, 2, k + 1)
-                lines = {
-                    recipe: [(row[column], row[2]) for row in curve.tolist()]
-                    for recipe, curve in curves.items()
-                }
-                add_lines(axis, label, lines, legend=len(lines) > 1)
-                axis.set_title("COCO's AP on val, mean over seeds", fontsize=11)
-        return base64.b64encode(path.read_bytes()).decode()
