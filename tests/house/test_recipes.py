@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from benchmarks.recipes import __main__ as recipes
-from benchmarks.recipes.resplit import LISTS, SPLITS, resplit
 from benchmarks.recipes.subset import write_subset
 from benchmarks.recipes.training import Figures
 from benchmarks.recipes.verdict import first_pass, interval, judge
@@ -74,22 +73,6 @@ def test_subsets(small_data: Path, tmp_path: Path) -> None:
         assert len(subset.open("val").files) == len(whole.open("val").files)
         assert subset.names == whole.names
     assert files[3] < files[5]
-
-
-def test_splits_of_the_same_sizes(tmp_path: Path) -> None:
-    """Each image is in one of them; the seed decides in which."""
-    lists = tmp_path / "set" / LISTS
-    lists.mkdir(parents=True)
-    for name, images in zip(SPLITS, ("abcdef", "gh", "ijk"), strict=True):
-        (lists / f"{name}.txt").write_text("\n".join(images))
-    found = []
-    for folder, seed in (("a", 1), ("b", 1), ("a", 2)):
-        new = resplit(tmp_path / "set", tmp_path / folder, seed) / LISTS
-        found.append([(new / f"{name}.txt").read_text().split() for name in SPLITS])
-    assert found[0] == found[1] != found[2]
-    for splits in found:
-        assert [len(split) for split in splits] == [6, 2, 3]
-        assert sorted(image for split in splits for image in split) == list("abcdefghijk")
 
 
 def test_no_subset_whose_validation_images_would_be_trained_on(
