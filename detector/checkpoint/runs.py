@@ -6,7 +6,6 @@ detections.npz · report.html · plots/
 
 import atexit
 import contextlib
-import fcntl
 import json
 import os
 import socket
@@ -17,6 +16,7 @@ from typing import Any
 
 from boltbox.detector.system.atomic_file import make_folder, remove, write_atomically
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.operating_system import NO_FOLLOW, alone, try_lock
 from boltbox.detector.system.rank_zero import is_first_process
 
 ROOT = Path("runs")
@@ -155,19 +155,6 @@ def claim(run: Path, command: str, known: bool = False) -> None:
         raise _not_writable(run, e) from None
 
 
-@contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """For one process at a time, the others wait. Where the file system has no locks, it is used
-    without."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def has_checkpoints(run: Path) -> bool:
     """Whether the folder is that of a training."""
     return any(run.glob("checkpoints/*.ckpt"))
@@ -211,23 +198,19 @@ def locked(run: Path, command: str, known: bool = False) -> Iterator[None]:
     claim(run, command, known)
     lock = Path(os.path.abspath(run)) / ".lock"
     try:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o666)
     except OSError as e:
         raise _not_writable(run, e) from None
-    try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(descriptor, 300, 0).decode(errors="replace") or "another process"
+    if not try_lock(descriptor):
+        holder = os.read(descriptor, 300).decode(errors="replace") or "another process"
         os.close(descriptor)
         raise InputError(
             f"run {run}{IN_USE}{holder}: wait until it has ended, or give another folder with --run"
-        ) from None
-    except OSError:  # there are no locks here
-        pass
+        )
     name = f"process {os.getpid()} on {socket.gethostname()} since {datetime.now():%F %T}"
     with contextlib.suppress(OSError):  # a full disk
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, name.encode(), 0)
+        os.write(descriptor, name.encode())
     try:
         for pattern in (".*.tmp", "*/.*.tmp"):  # of processes that were killed
             for file in run.glob(pattern):

@@ -1,8 +1,6 @@
 """Trainings that `benchmark` and `evolve` run, each in a process of its own."""
 
 import contextlib
-import os
-import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +9,7 @@ from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.distributed.process_group import child_environment, processes_and_machines
 from boltbox.detector.system.atomic_file import make_folder
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.operating_system import SIGKILL, kill_group
 from boltbox.detector.training.trainer import Trainer
 
 
@@ -54,13 +53,12 @@ class TrainingProcess(subprocess.Popen[bytes]):
                 self.wait(seconds)
             return self.poll()
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
+            kill_group(self.pid)
             self.wait()
 
     def reason(self, code: int) -> str:
         """Why it failed with this exit code, in a sentence."""
-        if code == -signal.SIGKILL:
+        if code == -SIGKILL:
             return "killed by the system (SIGKILL), as it does when memory runs out"
         if code == 0:
             return "the training ended before there was anything to measure"

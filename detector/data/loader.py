@@ -17,7 +17,7 @@ from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
 from torch.utils.data import DataLoader, get_worker_info
 
-from boltbox.detector.system.signals import STOP
+from boltbox.detector.system.operating_system import STOP_SIGNALS, available_cores
 
 _PR_SET_PDEATHSIG = 1
 
@@ -37,7 +37,7 @@ def make_loader(
         workers: at most; no more than a core's share for each of the `processes` of this machine.
         seed: of what torch draws for its workers; nothing of ours depends on it.
     """
-    workers = min(workers, max(len(os.sched_getaffinity(0)) // processes, 1))
+    workers = min(workers, max(available_cores() // processes, 1))
     return DataLoader(
         samples,
         batch_sampler=batches,
@@ -103,7 +103,7 @@ class _Worker(ForkProcess):
     Python, when it exits before torch has come to it."""
 
     def start(self) -> None:
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             super().start()  # a worker does not return from it
         finally:

@@ -9,6 +9,7 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from boltbox.detector.system.operating_system import SYNC_MODE, flush_to_disk
 from boltbox.detector.system.rank_zero import rank_zero_print
 
 
@@ -24,7 +25,7 @@ def write_beside(path: Path, write: Callable[[BinaryIO], object], sync: bool = T
             write(file)
             file.flush()
             if sync:
-                os.fsync(file.fileno())
+                flush_to_disk(file.fileno())
     except BaseException:
         remove(beside)
         raise
@@ -82,11 +83,11 @@ def sync_files(paths: Collection[Path]) -> None:
 
 def _sync(path: Path) -> None:
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, SYNC_MODE)
     except FileNotFoundError:  # removed meanwhile
         return
     try:
-        os.fsync(descriptor)
+        flush_to_disk(descriptor)
     finally:
         os.close(descriptor)
 

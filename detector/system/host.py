@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from boltbox.detector.system.operating_system import available_cores, load_average, total_memory
+
 
 @functools.cache  # each checkpoint has them
 def versions() -> dict[str, str]:
@@ -19,36 +21,57 @@ def versions() -> dict[str, str]:
 
 
 def host() -> dict[str, Any]:
-    """Processor, cores that may be used, memory in GiB, GPUs, threads asked for, load of the last
-    minute, versions, and the commit of this source tree, with a + if it was changed; None outside
-    git."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+"]
-    try:
-        commit = subprocess.check_output(git, text=True, stderr=subprocess.DEVNULL, timeout=10)
-    except (OSError, subprocess.SubprocessError):
-        commit = ""
+    """What measured times depend on.
+
+    Returns:
+        processor; cores: that may be used; memory: GiB; gpus: their names; OMP_NUM_THREADS; load:
+        of the last minute; versions; git: commit of the source tree, with a + if it was changed.
+        None where something is not known.
+    """
+    memory = total_memory()
+    load = load_average()
     return {
-        "processor": names[0] if names else platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
-        "memory": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "processor": _processor(),
+        "cores": available_cores(),
+        "memory": None if memory is None else round(memory / 2**30, 1),
         "gpus": [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())],
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS"),
-        "load": round(os.getloadavg()[0], 1),
+        "load": None if load is None else round(load, 1),
         "versions": versions(),
-        "git": commit.strip() or None,
+        "git": _commit(),
     }
 
 
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file():
+        for line in cpuinfo.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _commit() -> str | None:
+    line = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+"]
+    try:
+        commit = subprocess.check_output(line, text=True, stderr=subprocess.DEVNULL, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return commit.strip()
+
+
 def described(host: dict[str, Any]) -> str:
-    """As one line."""
-    names = sorted(set(host["gpus"]))
-    gpus = ", ".join(f"{host['gpus'].count(name)} x {name}" for name in names) or "no GPU"
-    known = host["versions"]
-    return (
-        f"{host['cores']} cores of {host['processor']}, {host['memory']:g} GiB, {gpus}, torch"
-        f" {known['torch']}, lightning {known['lightning']}, OMP_NUM_THREADS"
-        f" {host['OMP_NUM_THREADS']}, load {host['load']:g} before the start"
-    )
+    """The facts of `host` as one line."""
+    versions = host["versions"]
+    facts = [f"{host['cores']} cores of {host['processor']}"]
+    if host["memory"] is not None:
+        facts.append(f"{host['memory']:g} GiB")
+    for name in sorted(set(host["gpus"])):
+        facts.append(f"{host['gpus'].count(name)} x {name}")
+    if not host["gpus"]:
+        facts.append("no GPU")
+    facts.append(f"torch {versions['torch']}, lightning {versions['lightning']}")
+    facts.append(f"OMP_NUM_THREADS {host['OMP_NUM_THREADS']}")
+    if host["load"] is not None:
+        facts.append(f"load {host['load']:g} before the start")
+    return ", ".join(facts)

@@ -8,34 +8,38 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
+from boltbox.detector.system.operating_system import SIGHUP, STOP_SIGNALS
 from boltbox.detector.system.rank_zero import rank_zero_print
 
-STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+Handler = Callable[[int, FrameType | None], None]
 
 
 @contextlib.contextmanager
-def caught(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Call `handler` for these signals. Under nohup, where SIGHUP is ignored, it stays ignored.
-    After a SIGHUP what is printed to a terminal is dropped: it is gone, and writing to it would
-    fail."""
+def caught(handler: Handler) -> Iterator[None]:
+    """Call `handler` for these signals. Under nohup SIGHUP stays ignored. After a SIGHUP, output to
+    the terminal, which is gone, is dropped."""
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGHUP:
+        if number == SIGHUP:
             leave_terminal()
         handler(number, frame)
 
-    ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    before = {n: signal.signal(n, handle) for n in STOP if not (n == signal.SIGHUP and ignored)}
+    before = {}
+    for number in STOP_SIGNALS:
+        under_nohup = number == SIGHUP and signal.getsignal(number) == signal.SIG_IGN
+        if not under_nohup:
+            before[number] = signal.signal(number, handle)
     try:
         yield
     finally:
-        for number, known in before.items():  # None: not Python's, which cannot be put back
-            signal.signal(number, known or signal.SIG_DFL)
+        for number, previous in before.items():
+            if previous is None:  # installed by C code, which Python cannot restore
+                previous = signal.SIG_DFL
+            signal.signal(number, previous)
 
 
 def exit_on_signals() -> contextlib.AbstractContextManager[None]:
-    """These signals raise SystemExit, as Ctrl-C raises an exception, so that no process that was
-    started is left running."""
+    """These signals raise SystemExit, so that `finally` ends the processes that were started."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
@@ -44,7 +48,7 @@ def exit_on_signals() -> contextlib.AbstractContextManager[None]:
 
 
 def leave_terminal() -> None:
-    """Standard output and error go nowhere if they went to a terminal."""
+    """Redirect standard output and error to the null device if they go to a terminal."""
     for descriptor in (1, 2):
         with contextlib.suppress(OSError):  # closed
             if stat.S_ISCHR(os.fstat(descriptor).st_mode):
@@ -52,11 +56,13 @@ def leave_terminal() -> None:
 
 
 class StopSignal:
-    """Between `install` and `restore`, SIGTERM, SIGINT and SIGHUP only set `received`, the signal's
-    number; a second SIGINT interrupts.
+    """Records a signal between `install` and `restore`; a second SIGINT interrupts.
 
-    Lightning's own handler would save nothing on Ctrl-C, exit with code 0 on SIGTERM, and
-    communicate with other processes from within the handler.
+    Lightning's handler would save nothing on Ctrl-C, exit with code 0 on SIGTERM, and communicate
+    with other processes from within the handler.
+
+    Attributes:
+        received: The signal's number, 0 if there was none.
     """
 
     def __init__(self) -> None:
@@ -73,8 +79,7 @@ class StopSignal:
 
     @property
     def exit_code(self) -> int:
-        """As shells and schedulers know it: 143 for SIGTERM, 130 for Ctrl-C, 129 for a closed
-        terminal."""
+        """The shell's convention: 143 for SIGTERM, 130 for Ctrl-C, 129 for a closed terminal."""
         return 128 + self.received
 
     def _handle(self, number: int, frame: FrameType | None) -> None:

@@ -1,7 +1,6 @@
 """What is wrong with the images of a data set: each file is decoded, and compared with all
 others."""
 
-import os
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -13,6 +12,7 @@ from boltbox.detector.commands.doctor.finding import Finding
 from boltbox.detector.commands.doctor.image_file import ImageFile, look_at
 from boltbox.detector.data.loader import WorkerContext, prepare_worker
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.operating_system import available_cores
 
 ALIKE = 0.16  # share of the bits of two hashes that differ; of different photos it is above 0.28
 FEW = 16  # images; fewer are decoded without worker processes
@@ -51,7 +51,7 @@ def examine_images(splits: Mapping[str, Collection[str]]) -> Iterator[Finding]:
 
 def _decoded(paths: list[str]) -> Iterator[ImageFile]:
     """In the order of the paths."""
-    workers = min(len(os.sched_getaffinity(0)), len(paths) // FEW)
+    workers = min(available_cores(), len(paths) // FEW)
     if not workers:
         yield from map(look_at, paths)
         return

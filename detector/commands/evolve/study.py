@@ -18,7 +18,6 @@ from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, fail_s
 from optuna.trial import FrozenTrial, Trial, TrialState
 from sqlalchemy import URL
 
-from boltbox.detector.checkpoint.runs import alone
 from boltbox.detector.commands.evolve.plan import Plan
 from boltbox.detector.commands.evolve.sampler import (
     distributions,
@@ -31,6 +30,7 @@ from boltbox.detector.commands.evolve.sampler import (
 from boltbox.detector.system.atomic_file import make_folder
 from boltbox.detector.system.configuration import differences
 from boltbox.detector.system.errors import InputError, in_one_line
+from boltbox.detector.system.operating_system import alone
 
 HEARTBEAT_INTERVAL = 10  # seconds
 GRACE_PERIOD = 60  # seconds without a heartbeat after which a command counts as dead

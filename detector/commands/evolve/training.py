@@ -20,6 +20,7 @@ from boltbox.detector.commands.evolve.sampler import best, ended
 from boltbox.detector.commands.evolve.study import HEARTBEAT_INTERVAL, Outcome, Study
 from boltbox.detector.commands.training_process import TrainingProcess
 from boltbox.detector.system.csv_table import read_table
+from boltbox.detector.system.operating_system import available_cores
 
 POLL_INTERVAL = 0.5  # seconds between two looks at the trainings
 # seconds that a training may take to save a checkpoint when it is asked to stop
@@ -159,7 +160,7 @@ def environments(
     """
     if not devices:
         count = workers or 1
-        return [{"OMP_NUM_THREADS": str(max(len(os.sched_getaffinity(0)) // count, 1))}] * count
+        return [{"OMP_NUM_THREADS": str(max(available_cores() // count, 1))}] * count
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     gpus = visible.split(",") if visible else [str(k) for k in range(torch.cuda.device_count())]
     gpus = [gpus[k] for k in named] or gpus

@@ -1,6 +1,5 @@
 """A data set in a zip file: its files are unpacked once, into the cache folder."""
 
-import fcntl
 import lzma
 import os
 import shutil
@@ -8,11 +7,11 @@ import stat
 import struct
 import zipfile
 import zlib
-from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from boltbox.detector.data.cache.labels import cache_folder, digest, states
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.operating_system import alone
 from boltbox.detector.system.rank_zero import progress
 
 MOST_FILES = 1_000_000
@@ -39,9 +38,9 @@ def unpacked(archive: Path) -> Path:
     folder = cache_folder() / "archives" / f"{archive.stem}-{digest([path, *states([path])])[:24]}"
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with open(folder.with_name(f"{folder.name}.lock"), "w") as lock:
-            with suppress(OSError):  # the file system has no locks
-                fcntl.flock(lock, fcntl.LOCK_EX)
+        lock = folder.with_name(f"{folder.name}.lock")
+        lock.touch()
+        with alone(lock):
             if not folder.is_dir():
                 _unpack(archive, folder)
     except UNREADABLE as e:

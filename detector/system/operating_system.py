@@ -1,0 +1,146 @@
+"""What Linux, macOS and Windows do differently. Each function uses what Linux offers and falls back
+to what the system has; no other file asks which system it runs on."""
+
+import contextlib
+import ctypes
+import multiprocessing
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+STOP_NAMES = ("SIGTERM", "SIGINT", "SIGHUP")  # Windows has no SIGHUP
+STOP_SIGNALS = tuple(getattr(signal, name) for name in STOP_NAMES if hasattr(signal, name))
+SIGHUP = getattr(signal, "SIGHUP", None)
+SIGKILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # on Windows SIGTERM cannot be caught
+# for os.open before fsync: Windows needs a file that is open for writing
+SYNC_MODE = os.O_RDWR if sys.platform == "win32" else os.O_RDONLY
+NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)  # for os.open: fail on a symbolic link
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def available_cores() -> int:
+    """Number of cores that this process may use; where the system does not say, of the machine."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def total_memory() -> int | None:
+    """Memory of the machine in bytes; None where the system does not say (Windows)."""
+    if hasattr(os, "sysconf"):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return None
+
+
+def free_memory() -> int:
+    """Bytes of memory that programs can still get; without /proc, half of the machine's."""
+    meminfo = Path("/proc/meminfo")
+    if meminfo.is_file():
+        text = meminfo.read_text(encoding="utf-8")
+        (kilobytes,) = re.findall(r"MemAvailable:\s*(\d+) kB", text)
+        return int(kilobytes) * 1024
+    memory = total_memory()
+    return memory // 2 if memory else 0
+
+
+def load_average() -> float | None:
+    """Processes that ran or waited in the last minute, on average; None on Windows."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+
+
+def start_method() -> str:
+    """How worker processes start: on Linux as forks, which share what is loaded; elsewhere, or if
+    the program has chosen (`multiprocessing.set_start_method`), as multiprocessing has it."""
+    chosen = multiprocessing.get_start_method(allow_none=True)
+    if chosen is None and sys.platform == "linux":
+        return "fork"
+    return multiprocessing.get_start_method()
+
+
+def die_with_this_parent() -> None:
+    """Have the kernel kill this process when its parent is gone. Linux only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, SIGKILL)
+
+
+def kill_group(pid: int) -> None:
+    """Kill a process and all others of its process group; on Windows that process only."""
+    with contextlib.suppress(ProcessLookupError):
+        if hasattr(os, "killpg"):
+            os.killpg(pid, SIGKILL)
+        else:
+            os.kill(pid, SIGKILL)
+
+
+def has_memory_files() -> bool:
+    """Whether files can be made in memory (`os.memfd_create`)."""
+    return hasattr(os, "memfd_create")
+
+
+def reserve(descriptor: int, size: int) -> None:
+    """Make a file `size` bytes long. On Linux the disk sets them aside.
+
+    Raises:
+        OSError: the disk is full.
+    """
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)
+    else:
+        os.ftruncate(descriptor, size)
+
+
+def flush_to_disk(descriptor: int) -> None:
+    """Return when a file's content is on the disk; on macOS fsync leaves it in the disk's cache."""
+    if hasattr(fcntl, "F_FULLFSYNC"):
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+    else:
+        os.fsync(descriptor)
+
+
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """For one thread of one process at a time; the others wait. Without effect where there are no
+    locks: on Windows and some file systems.
+
+    Args:
+        path: A file or folder that exists.
+    """
+    if fcntl is None:
+        yield
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def try_lock(descriptor: int) -> bool:
+    """Lock a file until it is closed or this process ends; child processes do not hold the lock.
+    Always succeeds where there are no locks: on Windows and some file systems.
+
+    Args:
+        descriptor: Of a file that is open for writing.
+
+    Returns:
+        False if another process has locked the file.
+    """
+    if fcntl is None:
+        return True
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # the file system has no locks
+        return True
+    return True
