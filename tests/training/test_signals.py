@@ -10,7 +10,8 @@ import time
 import pytest
 
 from boltbox.detector.data.loader import WorkerContext
-from boltbox.detector.system.signals import STOP, StopSignal, caught
+from boltbox.detector.system.operating_system import STOP_SIGNALS
+from boltbox.detector.system.signals import StopSignal, caught
 
 
 def test_a_closed_terminal_asks_to_stop() -> None:
@@ -48,7 +49,7 @@ def test_a_closed_terminal_asks_to_stop() -> None:
 def test_nohup_is_respected_and_everything_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     # pytest's is still there
     monkeypatch.setattr("boltbox.detector.system.signals.leave_terminal", lambda: None)
-    before = {number: signal.getsignal(number) for number in STOP}
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     seen: list[int] = []
     try:
         for number, wanted in ((signal.SIG_IGN, []), (signal.SIG_DFL, [signal.SIGHUP])):
@@ -67,7 +68,7 @@ def test_a_worker_ends_with_its_loader_only() -> None:
     worker = WorkerContext().Process(target=time.sleep, args=(600,))
     worker.start()
     assert worker.pid
-    for number in STOP:
+    for number in STOP_SIGNALS:
         os.kill(worker.pid, number)
     assert worker.join(0.2) is None
     assert worker.is_alive()
