@@ -8,7 +8,6 @@ import lightning as L
 import torch
 from torch import Tensor
 
-from boltbox.detector.checkpoint.reader import newest_valid
 from boltbox.detector.checkpoint.writer import wait_for_checkpoint
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.distributed.process_group import gather
@@ -35,8 +34,8 @@ class Incident(InputError):
 
 
 class RollBack(Incident):
-    """Training continues from the last checkpoint, see `fit`. All processes raise it in the same
-    batch."""
+    """Training continues from the last checkpoint (boltbox.detector.commands.fit). All processes
+    raise it in the same batch."""
 
 
 class Guard(L.Callback):
@@ -180,39 +179,6 @@ class Guard(L.Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.roll_backs = max(self.roll_backs, state_dict["roll_backs"])
         self.lr0 = state_dict["lr0"]
-
-
-def fit(
-    trainer: L.Trainer,
-    model: L.LightningModule,
-    datamodule: L.LightningDataModule | None = None,
-    ckpt_path: str | Path | None = None,
-) -> None:
-    """Train: `trainer.fit` of the same arguments, with the policy `roll_back` of
-    boltbox.callbacks.Guard carried out.
-
-    After a RollBack the same objects are fitted again from the newest valid checkpoint of the run
-    folder (trainer.default_root_dir).
-
-    Args:
-        ckpt_path: Resume: last, best, a run folder or a checkpoint. last and best are those of the
-            most recent fit, or of --run. A run folder continues from its last.ckpt, a checkpoint
-            in a new run folder.
-
-    Raises:
-        Incident: training cannot continue, or there were too many roll-backs.
-        InputError: there is no checkpoint to go back to yet.
-    """
-    while True:
-        try:
-            return trainer.fit(model, datamodule=datamodule, ckpt_path=ckpt_path)
-        except RollBack as e:
-            folder = Path(trainer.default_root_dir) / "checkpoints"
-            found = newest_valid(folder)
-            if found is None:
-                raise InputError(f"{e}; there is no checkpoint to go back to") from None
-            ckpt_path = found[0]
-            rank_zero_print(f"warning: {e}; resuming from {ckpt_path}")
 
 
 def _kind_of(error: BaseException) -> str:

@@ -33,7 +33,7 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
     trainer = L.Trainer(**recipe(max_epochs=100, devices=2, callbacks=[Warmup(warmup_epochs=1)]))
     trainer.fit(Detector(data.names), data)
 
-    For the policy `roll_back` of the Guard call boltbox.callbacks.guard.fit in place of
+    For the policy `roll_back` of the Guard call boltbox.detector.commands.fit.fit in place of
     trainer.fit.
 
     Args:

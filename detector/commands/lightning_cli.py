@@ -38,6 +38,7 @@ from boltbox.detector.checkpoint.runs import (
 from boltbox.detector.commands.ckpt_path import CkptPath, read_ckpt_path
 from boltbox.detector.commands.command_line import WITHOUT_VALUE, Command, CommandLine
 from boltbox.detector.commands.parser import HELP, HelpFormatter, Parser
+from boltbox.detector.commands.training_process import FitCommand
 from boltbox.detector.data import demo
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.distributed import fsdp2  # noqa: F401 - a strategy by name
@@ -63,7 +64,6 @@ from boltbox.detector.system.trusted import (
     trusting,
 )
 from boltbox.detector.training.module import Detector
-from boltbox.detector.training.trainer import Trainer
 from boltbox.detector.training.trainer_options import (
     ONLY,
     TRAINER_OPTIONS,
@@ -76,7 +76,7 @@ from boltbox.detector.weights.trained import DETECTOR
 TRUST_PARTS = "Import all code that a run folder or checkpoint names, not only boltbox's."
 STARTS = ("model.start.weights", "model.start.backbone_weights")  # files to start from
 # parameters of a command's function that are no options
-OBJECTS: set[str | int] = {"self", "trainer", "model", "datamodule", "dataloaders"}
+OBJECTS: set[str | int] = {"trainer", "model", "datamodule", "fit_command", "command"}
 
 
 class TrainerParser(Parser, LightningArgumentParser):
@@ -121,7 +121,7 @@ class DetectorCLI(LightningCLI):
                 super().__init__(
                     model_class=Detector,
                     datamodule_class=data,
-                    trainer_class=Trainer,
+                    trainer_class=L.Trainer,
                     save_config_callback=None,
                     trainer_defaults=TRAINER_OPTIONS,
                     seed_everything_default=0,
@@ -132,10 +132,19 @@ class DetectorCLI(LightningCLI):
                     auto_configure_optimizers=False,
                     load_from_checkpoint_support=False,
                 )
-            names = inspect.signature(self.function).parameters.keys() - OBJECTS
-            options = {name: self.config_init[name] for name in names}
-            with end_together(self.trainer, str(options.get("ckpt_path"))):
-                self.function(self.trainer, model=self.model, datamodule=self.datamodule, **options)
+            objects = {
+                "trainer": self.trainer,
+                "model": self.model,
+                "datamodule": self.datamodule,
+                "fit_command": self.fit_command,
+                "command": self.command,
+            }
+            arguments = {
+                name: objects[name] if name in objects else self.config_init[name]
+                for name in inspect.signature(self.function).parameters
+            }
+            with end_together(self.trainer, str(arguments.get("ckpt_path"))):
+                self.function(**arguments)
             if self.command == "fit" and has_checkpoints(Path(self.trainer.default_root_dir)):
                 print_fact("next", f"{program()} predict --source PHOTOS")
 
@@ -268,7 +277,7 @@ class DetectorCLI(LightningCLI):
             found.trained.refuse_not_finite()
         found.trained = None  # Lightning reads a checkpoint again, when nothing holds its tensors
 
-    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+    def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
         """The Trainer, with the callbacks in the recipe's order."""
         options, whole = self.config_init.trainer, load_yaml(self.text)
         defaults = load_yaml(self._config_text(self.parser.get_defaults()))
@@ -283,10 +292,9 @@ class DetectorCLI(LightningCLI):
         chosen = [self.config_init[group] for group in self.parser.callback_keys]
         others, bar = as_list(options.callbacks), options.enable_progress_bar is not False
         callbacks = in_order(first, chosen, others, bar)
-        trainer = Trainer(**{**vars(options), "callbacks": callbacks})
-        trainer.typed, trainer.configuration = self.line.typed, whole
-        trainer.train = [sys.executable, "-P", "-m", "boltbox", "fit"]
-        return trainer
+        words = [sys.executable, "-P", "-m", "boltbox", "fit"]
+        self.fit_command = FitCommand(words, self.line.typed, whole)
+        return L.Trainer(**{**vars(options), "callbacks": callbacks})
 
     def _config_text(self, options: Any) -> str:
         """The whole configuration, without what belongs to this one call."""

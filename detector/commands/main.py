@@ -16,13 +16,13 @@ from boltbox.detector.system.rank_zero import first_to_report, printable, progra
 LONGEST = 2000  # characters of a message; what the user gave may be longer than anyone reads
 MISCONFIGURED = "MisconfigurationException"  # Lightning's, whose import takes seconds
 MISSING = re.compile(r"Requirement '(.+?)' not met")
-HERE, TRAINER = "boltbox.detector.commands", "boltbox.detector.training.trainer:Trainer"
+HERE = "boltbox.detector.commands"
 # of the list of commands, each by the first command below it
 HEADINGS = {"fit": "train", "doctor": "data", "predict": "use", "validate": "inspect"}
 COMMANDS = {
     # without False: with a Trainer, whose options and those of the model, the data and the
     # callbacks they share; with False: plain functions
-    "fit": Command("boltbox.callbacks.guard:fit", "Train a detector, or resume a run"),
+    "fit": Command(f"{HERE}.fit:fit", "Train a detector, or resume a run"),
     "evolve": Command(f"{HERE}.evolve.search:run_evolution", "Search for better hyper-parameters"),
     "anchors": Command(
         f"{HERE}.anchors:anchors", "Measure how well anchors fit the labels, and fit them"
@@ -52,8 +52,8 @@ COMMANDS = {
         f"{HERE}.export.command:export", "Convert a checkpoint for other runtimes", False
     ),
     "strip": Command(f"{HERE}.strip:strip", "Shrink a checkpoint for inference", False),
-    "validate": Command(f"{TRAINER}.validate", "Evaluate on the val split"),
-    "test": Command(f"{TRAINER}.test", "Evaluate on the test split"),
+    "validate": Command(f"{HERE}.validate:validate", "Evaluate on the val split"),
+    "test": Command(f"{HERE}.validate:validate", "Evaluate on the test split"),
     "report": Command(
         f"{HERE}.report:report",
         "Write a page on a run: curves, confusion, errors",

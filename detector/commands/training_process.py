@@ -4,16 +4,38 @@ import contextlib
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
+
+import lightning as L
 
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.distributed.process_group import child_environment, processes_and_machines
 from boltbox.detector.system.atomic_file import make_folder
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.operating_system import SIGKILL, kill_group
-from boltbox.detector.training.trainer import Trainer
 
 
-def prepare(trainer: Trainer, datamodule: DetectionData, command: str) -> None:
+class FitCommand(NamedTuple):
+    """How `benchmark` and `evolve` start their trainings.
+
+    Attributes:
+        words: The command line up to the command `fit`; options follow.
+        typed: The user's options, as typed after the command.
+        configuration: All options, in groups, as plain values.
+    """
+
+    words: list[str]
+    typed: list[str]
+    configuration: dict[str, Any]
+
+    def named_gpus(self, trainer: L.Trainer) -> list[int]:
+        """The GPUs that `--trainer.devices 2,3` names; empty where it is a number of GPUs."""
+        devices = self.configuration["trainer"]["devices"]
+        is_named = isinstance(devices, list) or "," in str(devices)
+        return trainer.device_ids if is_named else []
+
+
+def prepare(trainer: L.Trainer, datamodule: DetectionData, command: str) -> None:
     """Raises InputError for what is wrong with the data set once, before the first training, and
     where this process is one of several itself."""
     if trainer.num_nodes > 1 or processes_and_machines():

@@ -17,8 +17,9 @@ from small_fit import small_fit
 import cli
 from benchmarks.resume_fuzz import difference
 from boltbox.callbacks.ema import EMA
-from boltbox.callbacks.guard import Guard, Incident, fit
+from boltbox.callbacks.guard import Guard, Incident
 from boltbox.callbacks.warmup import Warmup
+from boltbox.detector.commands.fit import fit
 from boltbox.detector.system.errors import InputError
 
 

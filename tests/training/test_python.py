@@ -31,7 +31,7 @@ from boltbox.callbacks import (
     recipe,
 )
 from boltbox.callbacks.configuration import CALLBACKS as WITH_OPTIONS
-from boltbox.callbacks.guard import fit
+from boltbox.detector.commands.fit import fit
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.system.errors import InputError

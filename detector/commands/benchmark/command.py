@@ -7,11 +7,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import lightning as L
 import torch
 from jsonargparse.typing import PositiveFloat
 
 from boltbox.detector.commands.command_line import split_options
-from boltbox.detector.commands.training_process import TrainingProcess, prepare
+from boltbox.detector.commands.training_process import FitCommand, TrainingProcess, prepare
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.report.table import aligned
 from boltbox.detector.system.atomic_file import write_atomically
@@ -21,7 +22,6 @@ from boltbox.detector.system.rank_zero import print_fact, program, rank_zero_pri
 from boltbox.detector.system.signals import exit_on_signals
 from boltbox.detector.training.compilation import compiler_missing
 from boltbox.detector.training.module import Detector
-from boltbox.detector.training.trainer import Trainer
 
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")  # most exact first
 EVEN = 1.05  # a setting is faster only by more than 5 %: runs differ by as much
@@ -59,9 +59,10 @@ class Row(NamedTuple):
 
 
 def benchmark(
-    trainer: Trainer,
+    trainer: L.Trainer,
     model: Detector,
     datamodule: DetectionData,
+    fit_command: FitCommand,
     seconds: PositiveFloat = 10.0,
     deadline: PositiveFloat = 300.0,
 ) -> None:
@@ -79,12 +80,12 @@ def benchmark(
     Raises:
         InputError: the data set cannot be used, or no row could be measured.
     """
-    strategy = trainer.configuration["trainer"]["strategy"]
+    strategy = fit_command.configuration["trainer"]["strategy"]
     if not isinstance(strategy, str):
         raise InputError("benchmark takes trainer.strategy by its name, like ddp")
     prepare(trainer, datamodule, "benchmark")
     on_gpu = trainer.strategy.root_device.type == "cuda"
-    several, named = trainer.num_devices, trainer.named_gpus
+    several, named = trainer.num_devices, fit_command.named_gpus(trainer)
     if several == 1 and not named:
         several = torch.cuda.device_count() if on_gpu else 2
     plain = {
@@ -95,7 +96,7 @@ def benchmark(
         "data.cache": datamodule.cache,
         "model.compile": "false",
     }
-    options = without(trainer.typed, {"seconds", "deadline", "run", *plain})
+    options = without(fit_command.typed, {"seconds", "deadline", "run", *plain})
     changes: list[Setting] = [{"trainer.precision": p} for p in PRECISIONS[1 : 3 if on_gpu else 2]]
     changes += [{"data.workers": n} for n in worker_counts(datamodule.workers)]
     changes += [{"data.cache": "none"}] if datamodule.cache == "auto" else []
@@ -107,7 +108,7 @@ def benchmark(
         changes.append({"trainer.devices": devices, "trainer.strategy": strategy})
 
     def train(setting: Setting) -> Row:
-        line = [*trainer.train, *options, *words(setting), *BARE.split()]
+        line = [*fit_command.words, *options, *words(setting), *BARE.split()]
         row = measure(line, seconds, deadline)._replace(setting=setting)
         rank_zero_print(str(row))
         return row

@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import lightning as L
 import optuna
 import yaml
 from optuna.exceptions import StorageInternalError
@@ -18,7 +19,7 @@ from boltbox.detector.commands.evolve.sampler import best, ended, number, second
 from boltbox.detector.commands.evolve.space import Gene
 from boltbox.detector.commands.evolve.study import FILE, Study
 from boltbox.detector.commands.evolve.training import environments, train_all
-from boltbox.detector.commands.training_process import prepare
+from boltbox.detector.commands.training_process import FitCommand, prepare
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.report.table import number as metric
 from boltbox.detector.system.atomic_file import not_fatal, write_atomically
@@ -27,7 +28,6 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
 from boltbox.detector.system.signals import exit_on_signals
 from boltbox.detector.training.module import Detector
-from boltbox.detector.training.trainer import Trainer
 
 METRICS = {  # YOLOv5's columns, in its order, and what they are called here
     "metrics/precision": "val/P",
@@ -42,7 +42,11 @@ DEFAULT = Evolution()
 
 
 def run_evolution(
-    trainer: Trainer, model: Detector, datamodule: DetectionData, evolve: Evolution = DEFAULT
+    trainer: L.Trainer,
+    model: Detector,
+    datamodule: DetectionData,
+    fit_command: FitCommand,
+    evolve: Evolution = DEFAULT,
 ) -> None:
     """Search for better hyper-parameters: a training for each set of them, generation by
     generation.
@@ -51,7 +55,7 @@ def run_evolution(
     same machine takes part in it. Leaves the best in hyp_evolved.yaml, for `fit --config
     config.yaml --config hyp_evolved.yaml --trainer.max_epochs N`, both files of the study's folder.
     """
-    plan, settings, config = planned(trainer.configuration)
+    plan, settings, config = planned(fit_command.configuration)
     prepare(trainer, datamodule, "evolve")
     folder = Path(trainer.default_root_dir)
     study = Study(folder)
@@ -61,8 +65,8 @@ def run_evolution(
         study.begin(settings)
         write_atomically(shared, yaml.safe_dump(config, sort_keys=False))
     devices = trainer.num_devices if trainer.strategy.root_device.type == "cuda" else 0
-    variables = environments(plan.evolve.workers, devices, trainer.named_gpus)
-    fit = [*trainer.train, "--config", str(shared)]
+    variables = environments(plan.evolve.workers, devices, fit_command.named_gpus(trainer))
+    fit = [*fit_command.words, "--config", str(shared)]
     if len(variables) > 1 and datamodule.cache == "auto":
         fit += ["--data.cache", "none"]  # each would take its quarter of the same memory
 

@@ -1,0 +1,48 @@
+"""The commands `validate` and `test`."""
+
+import lightning as L
+
+from boltbox.detector.inference.members import load_ensemble
+from boltbox.detector.system.ranges import ClosedUnitInterval, PositiveInt
+from boltbox.detector.training.module import Detector
+
+
+def validate(
+    trainer: L.Trainer,
+    model: Detector,
+    datamodule: L.LightningDataModule,
+    command: str,
+    ckpt_path: str | None = None,
+    verbose: bool = False,
+    conf: ClosedUnitInterval = 0.001,
+    iou: ClosedUnitInterval = 0.6,
+    max_det: PositiveInt = 300,
+    agnostic: bool = False,
+    tta: bool = False,
+    ensemble: list[str] | None = None,
+) -> None:
+    """Metrics of a trained detector.
+
+    Args:
+        command: validate: on the val split; test: on the test split.
+        ckpt_path: last, best (both of the most recent fit, or of --run), a run folder (its
+            best), a checkpoint, YOLOv5's published weights (.pt), or an exported file; default
+            of the command: best.
+        verbose: Lightning's table of metrics besides ours by class.
+        conf: Minimum confidence of a detection.
+        iou: Overlap above which the less confident of two detections of a class is dropped.
+        max_det: Maximum detections per image.
+        agnostic: Suppress across classes.
+        tta: Predict three times on each image, at several sizes and mirrored.
+        ensemble: Further files like ckpt_path that predict too, with the same classes.
+    """
+    model.prediction = {
+        "conf": conf,
+        "iou": iou,
+        "max_det": max_det,
+        "agnostic": agnostic,
+        "tta": tta,
+    }
+    model.others = load_ensemble(ensemble or (), model.names)
+    evaluate = trainer.test if command == "test" else trainer.validate
+    evaluate(model, ckpt_path=ckpt_path, verbose=verbose, datamodule=datamodule)
