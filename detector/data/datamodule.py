@@ -96,7 +96,7 @@ class DetectionData(L.LightningDataModule):
             name: value for name, value in locals().items() if name not in ("self", "__class__")
         }
         # what it was made with, as plain values
-        self.options = given | {"augment": augment.options()}
+        self.options = given | {"augment": augment.to_dict()}
         super().__init__()
         if dataset is None:
             raise InputError("no data: give --data.dataset FILE (a data.yaml, or demo)")

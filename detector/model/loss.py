@@ -1,5 +1,7 @@
-"""What the network is charged for its predictions. Box loss CIoU (arXiv 1911.08287), focal loss
-(arXiv 1708.02002)."""
+"""The loss: how far the predictions are from the objects.
+
+Box loss: CIoU (Zheng et al. 2019, arXiv 1911.08287). Focal loss: Lin et al. 2017, arXiv 1708.02002.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -17,39 +19,50 @@ from boltbox.detector.model.parts import build_part, part_config
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import ClosedUnitInterval, NonNegativeFloat, PositiveFloat
 
-_BATCHES = ""  # no part of a loss can have this name
+_BATCHES = ""  # the number of batches in the sums of `add_losses`; no part can have this name
 
 
 class Loss(nn.Module, ABC):
-    """The base class of losses. One of your own (`model.loss.function`, docs/parts.md) is called
-    with `num_classes`, `strides` and `assigner`, and whatever its init_args say:
+    """The base class of losses.
+
+    A custom loss (`model.loss.function`, docs/parts.md) is called with `num_classes`, `strides` and
+    `assigner`, and its init_args:
 
         def __init__(self, num_classes: int, strides: Sequence[int], assigner: Assigner, ...)
     """
 
     @abstractmethod
     def parts(self, raw: list[Tensor], targets: Tensor, head: Head) -> dict[str, Tensor]:
-        """The parts of the loss of a batch by name, weighted, their sum what is trained on, as a
-        mean over images.
-
-        Names are those of the columns of metrics.csv, like `box_loss`; they are
-        the same in every call.
+        """The weighted parts of a batch's loss, each a mean over images. Training minimises their
+        sum.
 
         Args:
-            raw: as the head gave it, a float32 tensor a level.
+            raw: the head's output, a float32 tensor per level.
             targets: (N, 6) image, class, cx, cy, w, h; the last four as fractions of the network's
                 input; N may be 0.
-            head: what gave it: `strides`, `anchors`, `box_coder`.
+            head: the head that computed `raw`: its `strides`, `anchors` and `box_coder`.
+
+        Returns:
+            Scalars by name. The names are columns of metrics.csv, like `box_loss`, and are the same
+            in every call.
         """
 
     def set_image_size(self, image_size: int) -> None:
-        """Longer side of the network's input in pixels, for gains that go by it."""
+        """Adapt gains that depend on the image size.
+
+        Args:
+            image_size: longer side of the network's input in pixels.
+        """
 
     def forward(
         self, raw: Sequence[Tensor], targets: Tensor, head: Head
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss of a batch, in float32 whatever the precision of the maps. Arguments: see
-        `parts`.
+        """The loss of a batch, in float32 whatever the precision of the maps.
+
+        Args:
+            raw: see `parts`, in any precision.
+            targets: see `parts`.
+            head: see `parts`.
 
         Returns:
             total: scalar, the sum of the parts times B (a sum over images, not a mean: gradients
@@ -57,9 +70,10 @@ class Loss(nn.Module, ABC):
             parts: by name, scalars without the factor B, detached.
         """
         with torch.autocast(raw[0].device.type, enabled=False):
-            parts = self.parts([r.float() for r in raw], targets, head)
+            parts = self.parts([maps.float() for maps in raw], targets, head)
             values = torch.stack(list(parts.values()))
-        return values.sum() * len(raw[0]), dict(zip(parts, values.detach().unbind(), strict=True))
+        batch_size = len(raw[0])
+        return values.sum() * batch_size, dict(zip(parts, values.detach().unbind(), strict=True))
 
 
 class DetectionLoss(Loss):
@@ -68,15 +82,18 @@ class DetectionLoss(Loss):
     Args:
         num_classes: C; with one class there is no class loss.
         strides: pixels per cell of each level.
-        assigner: which predictions are charged for which object; default: YOLOv5's.
-        box, obj, cls: gains, used as they are until `set_image_size` scales them; meant for 3
-            levels, 80 classes, 640 px.
-        cls_pw, obj_pw: weight of the positives in the two cross-entropies.
-        label_smoothing: eps; classes are pulled to eps / 2 and 1 - eps / 2.
+        assigner: which predictions are trained on which object; default: YOLOv5's.
+        box: gain of the box loss. The three gains are meant for 3 levels, 80 classes and 640 px;
+            `set_image_size` scales them.
+        obj: gain of the objectness loss.
+        cls: gain of the class loss.
+        cls_pw: weight of positives in the class loss.
+        obj_pw: weight of positives in the objectness loss.
+        label_smoothing: eps; class targets are 1 - eps / 2 and eps / 2 instead of 1 and 0.
         fl_gamma: focal loss exponent; 0 is plain cross-entropy.
         autobalance: let the levels' weights follow their losses, slowly.
-        shared_cell: objectness target of a cell and anchor that several objects were given: the
-            `best` overlap, or the `last` in assignment order, as YOLOv5 on a CPU.
+        shared_cell: objectness target of a cell and anchor with several objects: the `best`
+            overlap, or the `last` in assignment order, as in YOLOv5 on a CPU.
     """
 
     balance: Tensor
@@ -97,127 +114,158 @@ class DetectionLoss(Loss):
         shared_cell: Literal["best", "last"] = "best",
     ) -> None:
         super().__init__()
-        self.num_classes, self.levels = num_classes, len(strides)
-        self.assigner = assigner or YOLOv5Assigner()
-        self.gains = self.unscaled_gains = (box, obj, cls)
-        self.cls_pw, self.obj_pw = cls_pw, obj_pw
-        self.positive, self.negative = 1 - 0.5 * label_smoothing, 0.5 * label_smoothing
+        self.num_classes = num_classes
+        self.levels = len(strides)
+        self.assigner = YOLOv5Assigner() if assigner is None else assigner
+        self.unscaled_gains = (box, obj, cls)
+        self.gains = self.unscaled_gains
+        self.cls_pw = cls_pw
+        self.obj_pw = obj_pw
+        self.positive = 1 - 0.5 * label_smoothing
+        self.negative = 0.5 * label_smoothing
         self.fl_gamma = fl_gamma
         self.shared_cell = shared_cell
         self.autobalance = autobalance
         self.reference_level = strides.index(16) if 16 in strides else 0
-        balance = (
-            [4.0, 1.0, 0.4]
-            if len(strides) == 3
-            else [4.0, 1.0, 0.25, 0.06, 0.02, 0.01][: len(strides)]
-        )
-        self.register_buffer("balance", torch.tensor(balance))
+        balance = [4.0, 1.0, 0.4]
+        if self.levels != 3:
+            balance = [4.0, 1.0, 0.25, 0.06, 0.02, 0.01][: self.levels]
+        self.register_buffer("balance", torch.tensor(balance))  # weight of each level's objectness
 
     def set_image_size(self, image_size: int) -> None:
-        """Scale the gains for this size, and for this number of levels and classes."""
+        """Scale the gains to this size, and to the number of levels and classes."""
         box, obj, cls = self.unscaled_gains
-        obj, cls = obj * (image_size / 640) ** 2, cls * self.num_classes / 80
-        self.gains = box * 3 / self.levels, obj * 3 / self.levels, cls * 3 / self.levels
+        obj = obj * (image_size / 640) ** 2
+        cls = cls * self.num_classes / 80
+        self.gains = (box * 3 / self.levels, obj * 3 / self.levels, cls * 3 / self.levels)
 
     def parts(self, raw: list[Tensor], targets: Tensor, head: Head) -> dict[str, Tensor]:
-        """See Loss. raw: per level (B, A, H, W, 5 + C) logits. Shapes go by those of the arguments
-        alone, not by values."""
+        """See Loss.
+
+        The n rows of a level are (object, anchor, cell) triples. Shapes depend on the shapes of the
+        arguments only, not on values: see Assignment.
+
+        Args:
+            raw: per level (B, A, H, W, 5 + C) logits: four of the box, objectness, classes.
+            targets: see Loss.
+            head: see Loss.
+        """
         box_loss = obj_loss = cls_loss = raw[0].new_zeros(())
-        level_losses = []
-        assigned = self.assigner.assign(raw, targets, head)
-        for level, (maps, rows, balance) in enumerate(
-            zip(raw, assigned, self.balance.clone(), strict=True)
-        ):
-            cell = (rows.image, rows.anchor, rows.row, rows.column)
-            # (n,)
-            valid = (
-                torch.ones_like(rows.cls, dtype=torch.bool) if rows.valid is None else rows.valid
-            )
-            # What does not count becomes harmless numbers, so that neither it nor its gradient is
-            # ever infinite times 0.
-            pred = maps[cell].where(valid[:, None], 0)  # (n, 5 + C)
-            true_box = rows.box.where(valid[:, None], 1)
+        obj_losses = []
+        balance = self.balance.clone()  # `_rebalance` writes to it before the backward pass
+        assignments = self.assigner.assign(raw, targets, head)
+        for level, (maps, rows) in enumerate(zip(raw, assignments, strict=True)):
+            cell = (rows.image, rows.anchor, rows.row, rows.column)  # (n,) each
+            valid = rows.valid  # (n,)
+            if valid is None:
+                valid = torch.ones_like(rows.cls, dtype=torch.bool)
+            # Invalid rows get harmless numbers, so that neither their loss nor its gradient is
+            # infinity times 0.
+            logits = maps[cell].where(valid[:, None], 0)  # (n, 5 + C)
+            target_box = rows.box.where(valid[:, None], 1)  # (n, 4)
+
+            # Boxes: those of the rows overlap with their objects.
             anchors = None if head.anchors is None else head.anchors[level][rows.anchor]  # (n, 2)
-            iou = iou_cxcywh(head.box_coder.decode(pred[:, :4], anchors), true_box)  # (n,)
+            box = head.box_coder.decode(logits[:, :4], anchors)  # (n, 4)
+            iou = iou_cxcywh(box, target_box)  # (n,)
             box_loss = box_loss + _mean(1 - iou, valid)
-            overlap = self._overlap_map(maps, cell, iou.detach().clamp(0), valid)
-            level_losses.append(self._cross_entropy(maps[..., 4], overlap, self.obj_pw))
-            obj_loss = obj_loss + level_losses[-1] * balance
+
+            # Objectness: all cells predict their box's overlap with an object, 0 without one.
+            overlap = self._overlap_map(maps, cell, iou.detach().clamp(0), valid)  # (B, A, H, W)
+            obj_losses.append(self._cross_entropy(maps[..., 4], overlap, self.obj_pw))
+            obj_loss = obj_loss + obj_losses[-1] * balance[level]
+
+            # Classes: the rows predict the class of their object.
             if self.num_classes > 1:
-                # (n, C)
-                right = rows.cls[:, None] == torch.arange(self.num_classes, device=valid.device)
-                wanted = torch.where(right, pred.new_full((), self.positive), self.negative)
-                cls_loss = cls_loss + self._cross_entropy(pred[:, 5:], wanted, self.cls_pw, valid)
+                classes = torch.arange(self.num_classes, device=valid.device)
+                is_class = rows.cls[:, None] == classes  # (n, C)
+                target = torch.where(is_class, logits.new_full((), self.positive), self.negative)
+                cls_loss = cls_loss + self._cross_entropy(logits[:, 5:], target, self.cls_pw, valid)
         if self.autobalance and self.training:
-            self._rebalance(torch.stack(level_losses).detach())
-        box, obj, cls = self.gains
-        return {"box_loss": box * box_loss, "obj_loss": obj * obj_loss, "cls_loss": cls * cls_loss}
+            self._rebalance(torch.stack(obj_losses).detach())
+        box_gain, obj_gain, cls_gain = self.gains
+        return {
+            "box_loss": box_gain * box_loss,
+            "obj_loss": obj_gain * obj_loss,
+            "cls_loss": cls_gain * cls_loss,
+        }
 
     def _overlap_map(
         self, maps: Tensor, cell: tuple[Tensor, ...], overlap: Tensor, valid: Tensor
     ) -> Tensor:
-        """(B, A, H, W): `overlap` (n,) in the cells of the rows that count, 0 elsewhere."""
+        """(B, A, H, W): `overlap` (n,) in the cells of the valid rows, 0 elsewhere."""
         shape = maps.shape[:4]
         image, anchor, row, column = cell
-        flat = ((image * shape[1] + anchor) * shape[2] + row) * shape[3] + column
-        nowhere = shape.numel()  # one place more, for the rows that do not count
-        flat = torch.where(valid, flat, nowhere)
-        if self.shared_cell == "last":  # by number, for threads and GPUs write in no certain order
-            numbers = torch.arange(1, len(flat) + 1, device=flat.device)
-            last = flat.new_zeros(nowhere + 1).scatter_reduce_(0, flat, numbers, "amax")
-            overlaps = torch.cat((overlap.new_zeros(1), overlap))[last]
+        index = ((image * shape[1] + anchor) * shape[2] + row) * shape[3] + column  # (n,)
+        size = shape.numel()
+        index = torch.where(valid, index, size)  # invalid rows write to one place more
+        if self.shared_cell == "best":
+            flat = overlap.new_zeros(size + 1).scatter_reduce_(0, index, overlap, "amax")
         else:
-            overlaps = overlap.new_zeros(nowhere + 1).scatter_reduce_(0, flat, overlap, "amax")
-        return overlaps[:nowhere].view(shape)
+            # The last by row number: threads and GPUs write in no certain order.
+            numbers = torch.arange(1, len(index) + 1, device=index.device)
+            last = index.new_zeros(size + 1).scatter_reduce_(0, index, numbers, "amax")
+            flat = torch.cat((overlap.new_zeros(1), overlap))[last]
+        return flat[:size].view(shape)
 
     def _cross_entropy(
-        self, logits: Tensor, wanted: Tensor, positive_weight: float, valid: Tensor | None = None
+        self, logits: Tensor, target: Tensor, positive_weight: float, valid: Tensor | None = None
     ) -> Tensor:
-        """Mean over all elements, or of (n, C) over the rows that count."""
-        weight = logits.new_full((), positive_weight) if positive_weight != 1 else None
+        """Mean over all elements, or over the valid rows of (n, C)."""
+        weight = None if positive_weight == 1 else logits.new_full((), positive_weight)
         if self.fl_gamma == 0 and valid is None:
-            return binary_cross_entropy_with_logits(logits, wanted, pos_weight=weight)
-        loss = binary_cross_entropy_with_logits(logits, wanted, pos_weight=weight, reduction="none")
+            return binary_cross_entropy_with_logits(logits, target, pos_weight=weight)
+        loss = binary_cross_entropy_with_logits(logits, target, pos_weight=weight, reduction="none")
         if self.fl_gamma:
             p = logits.sigmoid()
-            p_right = wanted * p + (1 - wanted) * (1 - p)
-            loss = loss * (wanted * 0.25 + (1 - wanted) * 0.75) * (1 - p_right) ** self.fl_gamma
+            p_target = target * p + (1 - target) * (1 - p)
+            alpha = target * 0.25 + (1 - target) * 0.75
+            loss = loss * alpha * (1 - p_target) ** self.fl_gamma
         return loss.mean() if valid is None else _mean(loss.mean(1), valid)
 
-    def _rebalance(self, level_losses: Tensor) -> None:
-        balance = self.balance * 0.9999 + 0.0001 / level_losses
+    def _rebalance(self, obj_losses: Tensor) -> None:
+        """Move the levels' weights towards the inverse of their (levels,) losses."""
+        balance = self.balance * 0.9999 + 0.0001 / obj_losses
         self.balance.copy_(balance / balance[self.reference_level])
 
 
 def _mean(values: Tensor, valid: Tensor) -> Tensor:
-    """Of the (n,) values that count; 0 if there is none."""
+    """Mean of the valid ones of (n,) values; 0 if there is none."""
     return values.where(valid, 0).sum() / valid.sum().clamp(1)
 
 
 def add_losses(sums: Mapping[str, Tensor], parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The sums of a loss's parts over batches, from none on, with one batch more; and how many
-    batches these are.
+    """Add the parts of one batch to the sums over batches.
+
+    Args:
+        sums: what this function returned for the batches before; empty at first.
+        parts: of a Loss, by name.
+
+    Returns:
+        The new sums and the number of batches, for `mean_losses`.
 
     Raises:
         InputError: a name that no column can have, or other names than before.
     """
-    wrong = next((name for name in parts if not name.isidentifier()), None)
-    if wrong is not None or not parts:
+    invalid = [name for name in parts if not name.isidentifier()]
+    if invalid or not parts:
         raise InputError(
-            f"the loss has a part {wrong!r}: give names of letters, digits and _, like box_loss"
+            f"loss part names {invalid}: give names of letters, digits and _, like box_loss"
         )
-    if sums and sums.keys() != {*parts, _BATCHES}:
-        before = ", ".join(filter(None, sums))
+    new = dict(parts)
+    new[_BATCHES] = torch.ones(())
+    if sums and sums.keys() != new.keys():
+        before = ", ".join(name for name in sums if name != _BATCHES)
         raise InputError(f"the loss has the parts {', '.join(parts)} now; it had {before}")
-    return {name: sums.get(name, 0) + x for name, x in {**parts, _BATCHES: torch.ones(())}.items()}
+    return {name: sums.get(name, 0) + value for name, value in new.items()}
 
 
 def mean_losses(sums: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Each part's mean over the batches that were added."""
+    """Each part's mean over the batches that `add_losses` added."""
     return {name: total / sums[_BATCHES] for name, total in sums.items() if name != _BATCHES}
 
 
-@dataclass
+@dataclass(frozen=True)
 class LossOptions:
     """What the network is trained on.
 
@@ -232,9 +280,9 @@ class LossOptions:
         anchor_t: Anchors whose sides differ from the object's by less than this factor are trained
             on it.
         autobalance: Adapt the weights of the levels' objectness losses.
-        assigner: An assigner of your own instead of YOLOv5's, which has anchor_t, by class_path and
-            init_args (docs/parts.md).
-        function: A loss of your own instead of YOLOv5's, which has the options above.
+        assigner: Custom assigner by class_path and init_args (docs/parts.md). It replaces YOLOv5's,
+            which has anchor_t.
+        function: Custom loss, likewise. It replaces YOLOv5's, which has the options above.
 
     In Python assigner and function are a class, or functools.partial of a class and its arguments.
     """
@@ -252,26 +300,28 @@ class LossOptions:
     function: Callable[[int, Sequence[int], Assigner], Loss] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """By name, in plain types that a checkpoint holds."""
-        assigner = part_config(self.assigner, Assigner, "model.loss.assigner")
-        function = part_config(self.function, Loss, "model.loss.function")
-        return vars(self) | {"assigner": assigner, "function": function}
+        """The options by name, in plain types that a checkpoint holds."""
+        return vars(self) | {
+            "assigner": part_config(self.assigner, Assigner, "model.loss.assigner"),
+            "function": part_config(self.function, Loss, "model.loss.function"),
+        }
 
     def build(self, num_classes: int, strides: Sequence[int], literal: bool = False) -> Loss:
         """The loss of a network.
 
         Args:
-            strides: pixels a cell of each level.
-            literal: as YOLOv5 on a CPU: of objects that share cell and anchor, the last one gives
-                the objectness target, instead of the best.
+            num_classes: of the network.
+            strides: pixels per cell of each level.
+            literal: `shared_cell` of DetectionLoss is `last`, as in YOLOv5.
         """
         options = self.to_dict()
-        assigner, function = options.pop("assigner"), options.pop("function")
-        the_assigner: Assigner = YOLOv5Assigner(options.pop("anchor_t"))
-        if assigner:
-            the_assigner = build_part(assigner, Assigner, "model.loss.assigner")  # type: ignore[type-abstract]
-        if function:
-            needs = num_classes, strides, the_assigner
-            return build_part(function, Loss, "model.loss.function", *needs)  # type: ignore[type-abstract]
+        custom_assigner = options.pop("assigner")
+        custom_loss = options.pop("function")
+        assigner: Assigner = YOLOv5Assigner(options.pop("anchor_t"))
+        if custom_assigner:
+            assigner = build_part(custom_assigner, Assigner, "model.loss.assigner")  # type: ignore[type-abstract]
+        if custom_loss:
+            arguments = (num_classes, strides, assigner)
+            return build_part(custom_loss, Loss, "model.loss.function", *arguments)  # type: ignore[type-abstract]
         options["shared_cell"] = "last" if literal else "best"
-        return DetectionLoss(num_classes, strides, the_assigner, **options)
+        return DetectionLoss(num_classes, strides, assigner, **options)

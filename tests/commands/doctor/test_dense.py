@@ -274,7 +274,7 @@ def test_autoanchor_looks_at_so_many_objects(
     made: list[int] = []
     mosaic = augment.Mosaic.__call__
     monkeypatch.setattr(augment.Mosaic, "__call__", lambda *a: made.append(1) or mosaic(*a))
-    monkeypatch.setattr(augment, "MOST_OBJECTS", len(whole) // 6)
+    monkeypatch.setattr(augment, "MAX_OBJECTS", len(whole) // 6)
     part = data.train_samples.object_sizes(48)
     assert len(part) == len(whole) // 6
     assert np.array_equal(part, whole[: len(part)])
