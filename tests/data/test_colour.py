@@ -14,7 +14,7 @@ from boltbox.detector.data.transforms.colour import (
     Albumentations,
     RandomFlip,
     RandomHSV,
-    _multiplied,
+    _multiply,
     adjust_hsv,
     flip,
 )
@@ -92,7 +92,7 @@ def test_each_level_times_its_gain(gains: tuple[float, float, float]) -> None:
     """Rounded down, whichever of the two ways it goes; a hue of 180 or more stands for one from 0
     on."""
     levels = np.arange(256, dtype=np.uint8)[None, :, None].repeat(3, -1)
-    ours = _multiplied(levels, gains)[0].astype(int)
+    ours = _multiply(levels, gains)[0].astype(int)
     wanted = np.floor(np.arange(256)[:, None] * gains)
     assert np.array_equal(ours[:180, 0] % 180, wanted[:180, 0] % 180)
     assert np.array_equal(ours[:, 1:], wanted[:, 1:].clip(0, 255))

@@ -13,31 +13,45 @@ from boltbox.detector.data.sample import Sample
 from boltbox.detector.model.boxes import clip_xyxy
 from boltbox.detector.system.errors import InputError, nearest
 
-LEVELS = np.arange(256)[:, None]
+LEVELS = np.arange(256)[:, None]  # all values of a uint8 channel
 
 
 def adjust_hsv(image: np.ndarray, gains: Sequence[float]) -> np.ndarray:
-    """(H, W, 3) uint8 RGB with hue (mod 180), saturation and value (limited at 255) multiplied by
-    the three gains."""
-    return cv2.cvtColor(
-        _multiplied(cv2.cvtColor(image, cv2.COLOR_RGB2HSV), gains), cv2.COLOR_HSV2RGB
-    )
+    """Multiply hue (mod 180), saturation and value (at most 255) by the three gains.
+
+    Args:
+        image: (H, W, 3) uint8 RGB.
+        gains: of hue, saturation, value.
+
+    Returns:
+        (H, W, 3) uint8 RGB.
+    """
+    hsv = cv2.cvtColor(image, cv2.COLOR_RGB2HSV)
+    return cv2.cvtColor(_multiply(hsv, gains), cv2.COLOR_HSV2RGB)
 
 
-def _multiplied(hsv: np.ndarray, gains: Sequence[float]) -> np.ndarray:
-    """Each channel times its gain, rounded down. A hue of 180 to 255 stands for one from 0 on."""
+def _multiply(hsv: np.ndarray, gains: Sequence[float]) -> np.ndarray:
+    """Each channel times its gain, rounded down. Hues of 180 to 255 stand for those from 0 on."""
     product = LEVELS * np.array(gains)  # (256, 3) of each level
-    whole = np.floor(product)
-    # In float32, and to the nearest whole number: the same unless a product is just below one.
-    if product[179, 0] < 256 and (np.floor(product + 2e-4) == whole).all():
-        (h, s, v), down = gains, -0.4999
-        return cv2.transform(hsv, np.array(((h, 0, 0, down), (0, s, 0, down), (0, 0, v, down))))
-    whole[:, 0] %= 180
-    return cv2.LUT(hsv, np.minimum(whole, 255).astype(np.uint8).reshape(1, 256, 3))
+    rounded = np.floor(product)
+    # cv2.transform is faster than a table. It multiplies in float32 and rounds to the nearest, so
+    # it gives the same unless a product is just below an integer.
+    if product[179, 0] < 256 and (np.floor(product + 2e-4) == rounded).all():
+        offset = np.full((3, 1), -0.4999)
+        return cv2.transform(hsv, np.hstack((np.diag(gains), offset)))
+    rounded[:, 0] %= 180
+    table = np.minimum(rounded, 255).astype(np.uint8)
+    return cv2.LUT(hsv, table.reshape(1, 256, 3))
 
 
 class RandomHSV:
-    """Multiply hue, saturation and value by 1 +- these fractions."""
+    """Multiply hue, saturation and value by random gains.
+
+    Args:
+        hsv_h: the gain of the hue is 1 +- this.
+        hsv_s: likewise, of the saturation.
+        hsv_v: likewise, of the value.
+    """
 
     def __init__(self, hsv_h: float = 0.015, hsv_s: float = 0.7, hsv_v: float = 0.4) -> None:
         self.ranges = np.array((hsv_h, hsv_s, hsv_v))
@@ -50,33 +64,44 @@ class RandomHSV:
 
 
 class RandomFlip:
-    """Mirror with probability p: left-right (axis 1) or upside down (axis 0)."""
+    """Mirror with probability p.
+
+    Args:
+        axis: 1: left-right; 0: upside down.
+        p: the probability.
+    """
 
     def __init__(self, axis: int, p: float) -> None:
-        self.axis, self.p = axis, p
+        self.axis = axis
+        self.p = p
 
     def __call__(self, sample: Sample, rng: np.random.Generator, partner: object = None) -> Sample:
         return flip(sample, self.axis) if rng.random() < self.p else sample
 
 
 def flip(sample: Sample, axis: int) -> Sample:
-    """Mirrored sample: axis 1 left-right, axis 0 upside down."""
+    """The mirrored sample: left-right (axis 1) or upside down (axis 0)."""
     height, width = sample.size
-    gain, shift = ((-1, 1), (width, 0)) if axis == 1 else ((1, -1), (0, height))
-    mirrored = sample.moved(cv2.flip(sample.image, axis), gain, shift)
-    corners = [2, 1, 0, 3] if axis == 1 else [0, 3, 2, 1]
+    image = cv2.flip(sample.image, axis)
+    if axis == 1:
+        mirrored = sample.moved(image, (-1, 1), (width, 0))
+        corners = [2, 1, 0, 3]
+    else:
+        mirrored = sample.moved(image, (1, -1), (0, height))
+        corners = [0, 3, 2, 1]
     return mirrored.replace(boxes=mirrored.boxes[:, corners], letterbox=None)
 
 
 class Albumentations:
-    """Transforms of the library albumentations, by name.
+    """Transforms of the Albumentations library, by name.
 
     Args:
         transforms: like [{"Blur": {"p": 0.01}}, {"OneOf": {"transforms": [{"CLAHE": {}}, {"ToGray":
-            {}}], "p": 0.1}}]; boxes that they push out are dropped.
+            {}}], "p": 0.1}}]. Boxes that they push out of the image are dropped.
 
     Raises:
-        InputError: unknown transform, or arguments that it does not take.
+        InputError: unknown transform, or arguments that it does not take. When it is called: the
+            image has another size or type.
     """
 
     def __init__(self, transforms: Sequence[dict[str, Any]]) -> None:
@@ -85,46 +110,45 @@ class Albumentations:
         import albumentations as library
 
         kinds = library.BasicTransform | library.BaseCompose
-        self._known = {
-            name: kind
-            for name, kind in vars(library).items()
-            if isinstance(kind, type) and issubclass(kind, kinds)
-        }
+        self._classes = {}
+        for name, value in vars(library).items():
+            if isinstance(value, type) and issubclass(value, kinds):
+                self._classes[name] = value
         boxes = library.BboxParams(format="pascal_voc", label_fields=["classes"], clip=True)
         try:
-            with warnings.catch_warnings():  # that library only warns of an unknown option
+            with warnings.catch_warnings():  # the library only warns of an unknown option
                 warnings.filterwarnings("error", message=".*not valid for transform")
                 steps = self._build(transforms)
         except (AttributeError, TypeError, ValueError, UserWarning) as e:
-            why = " ".join(str(e).split())
-            raise InputError(f"data.augment.albumentations {transforms}: {why}") from None
+            reason = " ".join(str(e).split())
+            raise InputError(f"data.augment.albumentations {transforms}: {reason}") from None
         self._compose = library.Compose(steps, bbox_params=boxes)
 
-    def _build(self, entries: Sequence[dict[str, Any]]) -> list[Any]:
-        """Transforms from their descriptions; a group like OneOf lists its own under
-        `transforms`."""
+    def _build(self, configs: Sequence[dict[str, Any]]) -> list[Any]:
+        """The transforms; a group like OneOf lists its own under `transforms`."""
         steps = []
-        for name, given in (item for entry in entries for item in entry.items()):
-            if name not in self._known:
-                raise InputError(f"there is no '{name}'; {nearest(name, self._known)}")
-            options = dict(given or {})
-            if "transforms" in options:
-                options["transforms"] = self._build(options["transforms"])
-            steps.append(self._known[name](**options))
+        for config in configs:
+            for name, options in config.items():
+                if name not in self._classes:
+                    raise InputError(f"there is no '{name}'; {nearest(name, self._classes)}")
+                options = dict(options or {})
+                if "transforms" in options:
+                    options["transforms"] = self._build(options["transforms"])
+                steps.append(self._classes[name](**options))
         return steps
 
     def __call__(self, sample: Sample, rng: np.random.Generator, partner: object = None) -> Sample:
         height, width = sample.size
         boxes = clip_xyxy(sample.boxes, width, height)
         visible = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
-        # one seed for all, as that library has it, would make every transform decide alike
+        # one seed for all, as the library has it, would make every transform decide alike
         self._compose.set_random_state(rng, random.Random(int(rng.integers(2**63))))
-        changed = self._compose(
+        output = self._compose(
             image=np.ascontiguousarray(sample.image),
             bboxes=boxes[visible],
             classes=sample.classes[visible],
         )
-        image = changed["image"]
+        image = output["image"]
         if sorted(image.shape) != sorted(sample.image.shape) or image.dtype != np.uint8:
             raise InputError(
                 f"data.augment.albumentations: {height}x{width} pixels of uint8 have become"
@@ -133,8 +157,8 @@ class Albumentations:
             )
         return sample.replace(
             image=image,
-            boxes=np.asarray(changed["bboxes"], np.float32).reshape(-1, 4),
-            classes=np.asarray(changed["classes"], np.int64).reshape(-1),
+            boxes=np.asarray(output["bboxes"], np.float32).reshape(-1, 4),
+            classes=np.asarray(output["classes"], np.int64).reshape(-1),
             polygons=[],
             letterbox=None,
         )
