@@ -14,30 +14,39 @@ MAX_COVERED = 0.30  # share of an existing box that a pasted one may cover
 
 
 def mosaic(samples: Sequence[Sample], size: int, xc: int, yc: int, main: int = 0) -> Sample:
-    """Four samples whose longer sides are at most `size` pixels -> one of 2 size x 2 size, boxes
-    clipped to it. Their inner corners meet at (xc, yc): top left, top right, bottom left, bottom
-    right.
+    """Four samples -> one of 2 size x 2 size pixels with the objects of all, boxes clipped to it.
 
-    Image and objects are those of all four; there is no way back to a file; all else is that of
-    samples[main], whose image says whether the mosaic is still to be rendered.
+    Args:
+        samples: top left, top right, bottom left, bottom right; longer sides of at most `size`
+            pixels.
+        size: half a side.
+        xc: x of the point where their corners meet.
+        yc: y of that point.
+        main: number of the sample whose other fields the mosaic gets; if its image is lazy, the
+            mosaic is too.
     """
-    side, lazy = 2 * size, isinstance(samples[main].image, LazyImage)
-    canvas, placed = LazyImage((side, side), []), []
+    side = 2 * size
+    canvas = LazyImage((side, side), [])
+    placed = []
     for i, sample in enumerate(samples):
-        (height, width), left, top = sample.size, i % 2 == 0, i < 2
-        shift = xc - width * left, yc - height * top
-        quarter = 0 if left else xc, 0 if top else yc, xc if left else side, yc if top else side
+        height, width = sample.size
+        x1, x2, shift_x = (0, xc, xc - width) if i % 2 == 0 else (xc, side, xc)
+        y1, y2, shift_y = (0, yc, yc - height) if i < 2 else (yc, side, yc)
         image = LazyImage.of(sample.image)
-        canvas.patches.extend(image.moved(1, shift, canvas.shape, quarter).patches)
-        placed.append(sample.moved(None, (1, 1), shift))
+        moved = image.moved(1, (shift_x, shift_y), canvas.shape, within=(x1, y1, x2, y2))
+        canvas.patches.extend(moved.patches)
+        placed.append(sample.moved(None, (1, 1), (shift_x, shift_y)))
+    boxes = np.concatenate([sample.boxes for sample in placed])
     polygons: Polygons = []
     if any(sample.polygons for sample in placed):
-        polygons = [parts for sample in placed for parts in sample.parts()]
+        for sample in placed:
+            for parts in sample.parts():
+                polygons.append([part.clip(0, side) for part in parts])
     return samples[main].replace(
-        image=canvas if lazy else canvas.render(),
-        boxes=clip_xyxy(np.concatenate([sample.boxes for sample in placed]), side, side),
+        image=canvas if isinstance(samples[main].image, LazyImage) else canvas.render(),
+        boxes=clip_xyxy(boxes, side, side),
         classes=np.concatenate([sample.classes for sample in placed]),
-        polygons=[[part.clip(0, side) for part in parts] for parts in polygons],
+        polygons=polygons,
         letterbox=None,
         truth=None,
     )
@@ -45,30 +54,40 @@ def mosaic(samples: Sequence[Sample], size: int, xc: int, yc: int, main: int = 0
 
 class Mosaic:
     """With probability p a mosaic with three random partners (Bochkovskiy et al. 2020, arXiv
-    2004.10934), else the sample letterboxed to size x size pixels."""
+    2004.10934), else the sample letterboxed to size x size pixels.
+
+    Args:
+        size: longest side of the samples in pixels.
+        p: the probability.
+    """
 
     def __init__(self, size: int, p: float = 1.0) -> None:
-        self.size, self.p = size, p
+        self.size = size
+        self.p = p
 
     def __call__(
         self, sample: Sample, rng: np.random.Generator, partner: Callable[[], Sample]
     ) -> Sample:
         if rng.random() >= self.p:
             return letterbox_sample(sample, (self.size, self.size), scaleup=True)
-        yc, xc = (int(rng.uniform(self.size / 2, 3 * self.size / 2)) for _ in range(2))
-        samples, order = [sample, partner(), partner(), partner()], rng.permutation(4).tolist()
+        yc = int(rng.uniform(self.size / 2, 3 * self.size / 2))
+        xc = int(rng.uniform(self.size / 2, 3 * self.size / 2))
+        samples = [sample, partner(), partner(), partner()]
+        order = rng.permutation(4).tolist()
         return mosaic([samples[i] for i in order], self.size, xc, yc, main=order.index(0))
 
 
 def copy_paste(sample: Sample, candidates: Sequence[int]) -> Sample:
     """Paste the mirror images of some objects (Ghiasi et al. 2020, arXiv 2012.07177) where they
-    cover little of what is there.
+    cover little of other boxes.
 
     Args:
         sample: its objects with polygons can be copied.
         candidates: numbers of the objects to try, in this order.
     """
-    mirrored, boxes, pasted = flip(sample, 1), sample.boxes, list[int]()
+    mirrored = flip(sample, 1)
+    boxes = sample.boxes
+    pasted = []
     mask = np.zeros(sample.size, np.uint8)
     for i in candidates:
         if sample.polygons[i] and (_covered(mirrored.boxes[i], boxes) < MAX_COVERED).all():
@@ -86,14 +105,18 @@ def copy_paste(sample: Sample, candidates: Sequence[int]) -> Sample:
 
 def _covered(box: np.ndarray, boxes: np.ndarray) -> np.ndarray:
     """(n,) share of each of `boxes` (n, 4) that `box` (4,) covers."""
-    overlap = (
-        (np.minimum(box[2:], boxes[:, 2:]) - np.maximum(box[:2], boxes[:, :2])).clip(0).prod(1)
-    )
+    low = np.maximum(box[:2], boxes[:, :2])
+    high = np.minimum(box[2:], boxes[:, 2:])
+    overlap = (high - low).clip(0).prod(1)
     return overlap / (area_xyxy(boxes) + 1e-7)
 
 
 class CopyPaste:
-    """Try this share p of the objects, chosen at random, if there are any with polygons."""
+    """`copy_paste` of random objects, if any has polygons.
+
+    Args:
+        p: share of the objects to try.
+    """
 
     def __init__(self, p: float = 0.0) -> None:
         self.p = p
@@ -106,19 +129,30 @@ class CopyPaste:
 
 
 def mixup(a: Sample, b: Sample, ratio: float) -> Sample:
-    """ratio * a + (1 - ratio) * b with the objects of both (Zhang et al. 2018, arXiv 1710.09412).
-    All else is that of a, but there is no way back to a file any more."""
-    image = (a.image * ratio + b.image * (1 - ratio)).astype(np.uint8)
-    boxes, classes = np.concatenate((a.boxes, b.boxes)), np.concatenate((a.classes, b.classes))
-    polygons = a.parts() + b.parts() if a.polygons or b.polygons else []
+    """Blend two samples of one size (Zhang et al. 2018, arXiv 1710.09412).
+
+    Args:
+        a: its other fields are kept.
+        b: the other sample.
+        ratio: weight of a's pixels; b's is 1 - ratio.
+    """
+    image = a.image * ratio + b.image * (1 - ratio)
     return a.replace(
-        image=image, boxes=boxes, classes=classes, polygons=polygons, letterbox=None, truth=None
+        image=image.astype(np.uint8),
+        boxes=np.concatenate((a.boxes, b.boxes)),
+        classes=np.concatenate((a.classes, b.classes)),
+        polygons=a.parts() + b.parts() if a.polygons or b.polygons else [],
+        letterbox=None,
+        truth=None,
     )
 
 
 class MixUp:
-    """With probability p blend with another sample that went through the same steps, ratio from
-    Beta(32, 32)."""
+    """With probability p `mixup` with another sample after the same steps, ratio from Beta(32, 32).
+
+    Args:
+        p: the probability.
+    """
 
     def __init__(self, p: float = 0.0) -> None:
         self.p = p
