@@ -80,9 +80,9 @@ def warp_boxes(
         (n, 4) float64 xyxy pixels of the output, clipped to it.
     """
     height, width = out_shape
-    corners = boxes[:, [0, 1, 2, 3, 0, 3, 2, 1]].reshape(-1, 2)
-    corners = warp_points(corners, matrix).reshape(-1, 4, 2)
-    hulls = np.concatenate((corners.min(1), corners.max(1)), 1)
+    corners = boxes[:, [0, 1, 2, 3, 0, 3, 2, 1]].reshape(-1, 2)  # four per box
+    warped_corners = warp_points(corners, matrix).reshape(-1, 4, 2)
+    hulls = np.concatenate((warped_corners.min(1), warped_corners.max(1)), 1)
     warped = clip_xyxy(hulls, width, height)
     for i, parts in enumerate(polygons):
         if parts:
