@@ -1,8 +1,8 @@
 """YOLOv5's training recipe on PyTorch Lightning: `boltbox.Detector`, `boltbox.DetectionData`,
 `boltbox.recipe` and the other names of docs/python.md, each imported when it is first used.
 
-`detector`, `callbacks` and `configs` lie beside this folder in a checkout and are linked into it,
-so that a project may have modules of these names.
+`detector`, `callbacks` and `configs` are packages below boltbox, so that a project may have modules
+of these names. In a checkout their folders lie beside this one and are linked into it.
 """
 
 import importlib
@@ -25,8 +25,16 @@ if TYPE_CHECKING:
     from boltbox.detector.training.optimizer import OptimOptions as OptimOptions
     from boltbox.detector.weights.start import StartOptions as StartOptions
 
-if not Path(__file__).with_name("detector").is_dir():  # a checkout without symbolic links
-    __path__.append(str(Path(__file__).parents[1]))
+
+
+def _is_checkout(folder: Path) -> bool:
+    project = folder / "pyproject.toml"
+    return project.is_file() and 'name = "boltbox"' in project.read_text(encoding="utf-8")
+
+
+_HERE = Path(__file__).parent
+if not (_HERE / "detector").is_dir() and _is_checkout(_HERE.parent):  # without symbolic links
+    __path__.append(str(_HERE.parent))
 
 PLACES = {
     "Augment": "detector.data.transforms.augment",
