@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from boltbox.detector.weights.start import StartOptions as StartOptions
 
 
-
 def _is_checkout(folder: Path) -> bool:
     project = folder / "pyproject.toml"
     return project.is_file() and 'name = "boltbox"' in project.read_text(encoding="utf-8")
