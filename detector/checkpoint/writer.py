@@ -5,7 +5,7 @@ import contextlib
 import filecmp
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
 
+from boltbox.detector.checkpoint.reader import Checkpoint
 from boltbox.detector.system.atomic_file import remove, sync_folder, write_beside
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
@@ -31,59 +32,64 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     checkpoints untouched, and boltbox.callbacks.Checkpoints ends a run with an error if files are
     missing in the end.
 
-    Not Lightning's AsyncCheckpointIO: that one cannot be waited for but by its end, and lets any
+    Not Lightning's AsyncCheckpointIO: that one can only be waited for at its end, and lets any
     number of copies queue up.
 
     Attributes:
-        failed: by path, why the newest content of a file is not on the disk. Complete once `wait`
+        failed: By path, why the newest content of a file is not on the disk. Complete once `wait`
             has returned.
-        copies: if not None, the next save returns as soon as the content is copied in memory, and a
+        copies: If not None, the next save returns as soon as the content is copied in memory, and a
             thread writes, one file at a time; and files of these names in the same folder get what
             was written, after it and in this order.
+        loaded: A checkpoint that was read and checked already: the next load of this file returns
+            its content and does not read the file again.
     """
 
     def __init__(self) -> None:
-        self._saving: Future[dict[Path, str]] | None = None
         self.failed: dict[Path, str] = {}
         self.copies: Sequence[str] | None = None
+        self.loaded: Checkpoint | None = None
+        self._saving: Future[dict[Path, str]] | None = None
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
     ) -> None:
         self.wait()
-        copies, self.copies = self.copies, None
-        targets = [Path(path), *(Path(path).with_name(name) for name in copies or ())]
-        if copies is None:
-            self._report(_save(checkpoint, targets))
-        else:
-            thread = ThreadPoolExecutor(1, "checkpoint")  # for this save: a fork would not have it
-            self._saving = thread.submit(_save, snapshot(checkpoint), targets)
-            thread.shutdown(wait=False)
+        path = Path(path)
+        if self.copies is None:
+            self._report(_save(checkpoint, [path]))
+            return
+        targets = [path] + [path.with_name(name) for name in self.copies]
+        self.copies = None
+        thread = ThreadPoolExecutor(1, "checkpoint")  # for this save: a fork would not have it
+        self._saving = thread.submit(_save, snapshot(checkpoint), targets)
+        thread.shutdown(wait=False)
 
     def wait(self) -> None:
         """Until the last save has ended, well or not; it prints what could not be saved."""
-        saving, self._saving = self._saving, None
+        saving = self._saving
+        self._saving = None
         if saving:
             self._report(saving.result())
 
-    def _report(self, saved: dict[Path, str]) -> None:
-        """Remember and print what went wrong.
-
-        Args:
-            saved: by path the problem, or an empty string.
-        """
-        for target, problem in saved.items():
-            self.failed.pop(target, None)
+    def _report(self, problems: dict[Path, str]) -> None:
+        """Remember and print what went wrong: by path, "" for what was saved."""
+        for path, problem in problems.items():
+            self.failed.pop(path, None)
             if problem:
-                self.failed[target] = problem
+                self.failed[path] = problem
                 rank_zero_print(
-                    f"warning: {target} could not be saved ({problem}); training continues, the"
+                    f"warning: {path} could not be saved ({problem}); training continues, the"
                     " older checkpoints are intact"
                 )
 
     def load_checkpoint(self, path: Any, *args: Any, **options: Any) -> dict[str, Any]:
         """Tensors on the CPU and plain types, see `load_torch_file`."""
         self.wait()
+        loaded = self.loaded
+        self.loaded = None  # the tensors belong to the caller
+        if loaded and loaded.path == Path(path):
+            return loaded.content
         return load_torch_file(path)
 
     def teardown(self) -> None:
@@ -102,28 +108,53 @@ def snapshot(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _save(content: dict[str, Any], targets: list[Path]) -> dict[Path, str]:
-    """Write the first target, and the others as copies of it; by target what went wrong, or an
-    empty string."""
-    problems, written = dict[Path, str](), None
+    """Write the first target, and the others as copies of it; by target what went wrong, "" if
+    nothing did."""
+    problems: dict[Path, str] = {}
+    written: Path | None = None
     for target in targets:
-        beside: Path | None = None
-        try:
-            if written is None:
-                beside = write_beside(target, partial(_write, content))
-                load_torch_file(beside, mmap=True)  # compared with its checksums
-            else:
-                with open(written, "rb") as source:
-                    beside = write_beside(target, partial(shutil.copyfileobj, source))
-                if not filecmp.cmp(written, beside, shallow=False):
-                    raise OSError(f"it differs from {written}")
-            _move(beside, target)
-            written, problems[target] = target, ""
-        except (OSError, RuntimeError, InputError) as e:
-            if beside is not None:
-                remove(beside)
-            problem = str(e).partition("\n")[0].removeprefix(f"{beside}: ")
-            problems[target] = problem or type(e).__name__
+        if written is None:
+            problem = _replace(target, partial(_write, content), _check)
+        else:
+            problem = _replace(target, partial(_copy, written), partial(_compare, written))
+        if not problem:
+            written = target
+        problems[target] = problem
     return problems
+
+
+def _replace(
+    target: Path, write: Callable[[BinaryIO], object], verify: Callable[[Path], object]
+) -> str:
+    """Write beside the target, verify that file, and move it; what went wrong, "" if nothing
+    did."""
+    beside: Path | None = None
+    try:
+        beside = write_beside(target, write)
+        verify(beside)
+        _move(beside, target)
+    except (OSError, RuntimeError, InputError) as e:
+        if beside is not None:
+            remove(beside)
+        problem = str(e).partition("\n")[0].removeprefix(f"{beside}: ")
+        return problem or type(e).__name__
+    return ""
+
+
+def _check(path: Path) -> None:
+    """Raises InputError if a file differs from its checksums."""
+    load_torch_file(path, mmap=True)
+
+
+def _copy(source: Path, file: BinaryIO) -> None:
+    with open(source, "rb") as content:
+        shutil.copyfileobj(content, file)
+
+
+def _compare(source: Path, path: Path) -> None:
+    """Raises OSError if a file differs from what it was copied from."""
+    if not filecmp.cmp(source, path, shallow=False):
+        raise OSError(f"it differs from {source}")
 
 
 class _Output:
@@ -150,7 +181,9 @@ def _write(content: dict[str, Any], file: BinaryIO) -> None:
     try:
         torch.save(content, output)
     except RuntimeError as e:
-        raise output.error or e from None
+        if output.error is None:
+            raise
+        raise output.error from e
 
 
 def _move(beside: Path, target: Path) -> None:

@@ -1,15 +1,14 @@
-"""What `--ckpt_path` brings: weights, and the options that a command takes over with them."""
+"""What `--ckpt_path` brings: weights, and options of the run that they are from."""
 
 from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from boltbox.detector.checkpoint.reader import PARTS, find_trained
+from boltbox.detector.checkpoint.reader import find_trained
 from boltbox.detector.checkpoint.runs import path_from, run_of, start_of
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.inference.exported import Exported, format_of, load_exported
@@ -20,18 +19,22 @@ from boltbox.detector.weights.torch_file import refused_unless_valid
 from boltbox.detector.weights.trained import DETECTOR, Trained, is_published
 
 MACHINES = ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID")
-GROUPS = ("seed_everything", "data", "model")  # of config.yaml that all commands take over
-OF_THE_DATA_SET = ("split", "format")  # options that do not describe another one
+GROUPS = ("seed_everything", "data", "model")  # of config.yaml that every command continues with
+OF_THE_DATASET = ("split", "format")  # options of data that describe one dataset
 
 
 @dataclass
 class CkptPath:
     """What `--ckpt_path` means, read: a command works with it instead of fresh weights.
 
-    path: the file · options: that it brings, in groups: those of its run (config.yaml or, where the
-    checkpoint lies elsewhere, its own copy of it), else what the file says of its network · source:
-    the file that they are from · trained: a checkpoint of ours, or YOLOv5's published weights ·
-    exported: an exported file.
+    Attributes:
+        path: The file.
+        options: Those that it brings, in groups: of its run (config.yaml or, if the checkpoint is
+            not in a run folder, the copy in the checkpoint), else what the file says of its
+            network.
+        source: The file that they are from.
+        trained: A checkpoint of ours, or published weights.
+        exported: An exported file.
     """
 
     path: Path
@@ -42,9 +45,8 @@ class CkptPath:
 
     @property
     def checkpoint(self) -> dict[str, Any] | None:
-        """The content of the training checkpoint of ours, if it is one and whole."""
-        content = self.trained.content if self.trained else None
-        return content if content and content.keys() >= PARTS else None
+        """The content of a checkpoint that a training can continue from."""
+        return None if self.trained is None else self.trained.checkpoint
 
 
 def read_ckpt_path(
@@ -53,10 +55,12 @@ def read_ckpt_path(
     """Find and read what `--ckpt_path` means.
 
     Args:
-        ckpt_path: see `find_trained`; or an exported file.
-        run: folder of `last` and `best`.
-        dataset: that the user has named; what describes the run's is not taken over.
-        own_data: a data module of the user's own is named.
+        ckpt_path: See `find_trained`; or an exported file.
+        run: Folder of `last` and `best`.
+        command: That has the option.
+        dataset: The data.dataset that was typed: the run's options that describe another one are
+            left out.
+        own_data: Whether a custom data module was typed.
 
     Returns:
         None: a fresh start (`auto`), or the checkpoint is on another machine.
@@ -64,90 +68,126 @@ def read_ckpt_path(
     Raises:
         InputError: there is none, or it is damaged, or not for this command.
     """
-    exported = trained = None
+    trained: Trained | None = None
+    exported: Exported | None = None
     if format_of(ckpt_path):
         if command in ("fit", "anchors"):
             raise InputError(
                 f"ckpt_path {ckpt_path}: {command} takes no exported file; give its checkpoint"
             )
         exported = load_exported(ckpt_path)
-        path, size, model = exported.path, exported.image_size, exported.arguments()
+        path = exported.path
+        image_size = exported.image_size
+        model = exported.arguments()
+        saved = _options_of_run(path, None, command, dataset)
     else:
-        if command == "fit" and is_published(ckpt_path):  # before it is fetched
-            raise InputError(
-                f"ckpt_path {ckpt_path}: published weights hold no training to continue; to start"
-                f" one from them, give --model.start.weights {ckpt_path}"
-            )
-        try:
-            trained = find_trained(ckpt_path, run)
-        except InputError:
-            machine = next((os.environ[name] for name in MACHINES if name in os.environ), "0")
-            # the first machine has it: boltbox.callbacks.RunFolder ends all together
-            if command != "fit" or machine == "0":
-                raise
+        trained = _read_trained(ckpt_path, run, command)
         if trained is None:
             return None
-        path, size, model = trained.path, trained.image_size, trained.arguments()
-        if command == "fit" and not (trained.content or {}).keys() >= PARTS:
-            raise InputError(
-                f"ckpt_path {path}: it holds no training to continue, like what `strip` writes; to"
-                f" start one from it, give --model.start.weights {path}"
-            )
-    del model["names"]
-    content = trained.content if trained else None
-    home = run_of(path) if exported or content else None
+        path = trained.path
+        image_size = trained.image_size
+        model = trained.arguments()
+        saved = None
+        if trained.content is not None:
+            saved = _options_of_run(path, trained.content, command, dataset)
+    if saved is None:
+        del model["names"]
+        options = {"model": model, "data": {"image_size": image_size}}
+        return CkptPath(path, options, path, trained, exported)
+    data = saved.options["data"]
+    unknown = data.keys() - inspect.signature(DetectionData).parameters
+    if unknown and not own_data:
+        raise InputError(
+            f"{saved.source}: data.{min(unknown)} is an option of a custom data module: name it"
+            " again, as in --data my_data.Photos"
+        )
+    if data.get("dataset") not in (None, "demo"):
+        data["dataset"] = path_from(saved.folder, str(data["dataset"]))
+    if exported:  # it may be of another size than the training
+        data["image_size"] = image_size
+    return CkptPath(path, saved.options, saved.source, trained, exported)
+
+
+def _read_trained(ckpt_path: str, run: Path | None, command: str) -> Trained | None:
+    """The weights; None: a fresh start, or this machine lacks the file that the first one has."""
+    if command == "fit" and is_published(ckpt_path):  # before it is fetched
+        raise InputError(
+            f"ckpt_path {ckpt_path}: published weights hold no training to continue; to start one"
+            f" from them, give --model.start.weights {ckpt_path}"
+        )
+    try:
+        trained = find_trained(ckpt_path, run)
+    except InputError:
+        machines = [os.environ[name] for name in MACHINES if name in os.environ]
+        is_first = not machines or machines[0] == "0"
+        if command != "fit" or is_first:
+            raise
+        return None  # boltbox.callbacks.RunFolder ends all processes together
+    if trained and command == "fit" and trained.checkpoint is None:
+        raise InputError(
+            f"ckpt_path {trained.path}: it holds no training to continue, like what `strip` writes;"
+            f" to start one from it, give --model.start.weights {trained.path}"
+        )
+    return trained
+
+
+class _SavedOptions(NamedTuple):
+    """Options of a run, the file they are from, and the folder that their paths start from."""
+
+    options: dict[str, Any]
+    source: Path
+    folder: str
+
+
+def _options_of_run(
+    path: Path, content: dict[str, Any] | None, command: str, dataset: str | None
+) -> _SavedOptions | None:
+    """From config.yaml of the run folder that a file is in or, without one, from the copy in a
+    checkpoint's content; None: neither is there."""
     copy = content.get("run") if content else None
-    source, options, start = path, dict[str, Any](), os.getcwd()
-    if home:
-        source, start = home / "config.yaml", start_of(home)
+    run = run_of(path)
+    if run:
+        source = run / "config.yaml"
         try:
-            options = _taken_over(read_text(source, replace=True), source, command, dataset)
+            text = read_text(source, replace=True)
+            return _SavedOptions(_selected(text, source, command, dataset), source, start_of(run))
         except InputError as e:
             if copy is None:
                 raise
             rank_zero_print(f"warning: {e}; using the copy in {path}")
-            source = path
-    if copy is not None and not options:
-        with refused_unless_valid(path, DETECTOR):
-            text, start = copy["config"], str(copy["folder"])
-        options = _taken_over(text, source, command, dataset)
-    if not options:
-        options = {"model": model, "data": {"image_size": size}}
-        return CkptPath(path, options, path, trained, exported)
-    data = options["data"]
-    foreign = data.keys() - inspect.signature(DetectionData).parameters
-    if foreign and not own_data:
-        raise InputError(
-            f"{source}: data.{min(foreign)} is an option of a data module of your own: name it"
-            " again, as in --data my_data.Photos"
-        )
-    if data.get("dataset") not in (None, "demo"):
-        data["dataset"] = path_from(start, str(data["dataset"]))
-    if exported:  # it may be of another size than the training
-        data["image_size"] = size
-    return CkptPath(path, options, source, trained, exported)
+    if copy is None:
+        return None
+    with refused_unless_valid(path, DETECTOR):
+        text = copy["config"]
+        folder = str(copy["folder"])
+    return _SavedOptions(_selected(text, path, command, dataset), path, folder)
 
 
-def _taken_over(text: str, file: Path, command: str, dataset: str | None) -> dict[str, Any]:
-    """Of the options in a run's config.yaml: `fit` continues with all; other commands take those of
-    the data and the model, and the precision, which changes results: neither limits nor devices,
-    loggers, callbacks.
+def _selected(text: str, file: Path, command: str, dataset: str | None) -> dict[str, Any]:
+    """The options in a run's config.yaml that a command continues with. `fit`: all. Other commands:
+    those of the data and the model, and the precision, which changes results: neither limits nor
+    devices, loggers, callbacks.
 
     Raises:
         InputError: "FILE: ...": it holds something else.
     """
     options = parse_yaml(text, file)
-    is_map = isinstance(options, Mapping) and "config" not in options
-    if not is_map or not all(
-        isinstance(options.get(group), dict | None) for group in ("data", "model", "trainer")
-    ):
+    is_valid = isinstance(options, dict) and "config" not in options
+    if is_valid:
+        groups = [options.get(group) for group in ("data", "model", "trainer")]
+        is_valid = all(isinstance(group, dict | None) for group in groups)
+    if not is_valid:
         raise InputError(
             f"{file}: it does not hold the options of a run in groups, like data, model, trainer"
         )
-    data, trainer = options.get("data") or {}, options.get("trainer") or {}
+    data = options.get("data") or {}
     if command != "fit":
+        trainer = options.get("trainer") or {}
         options = {name: options[name] for name in GROUPS if name in options}
-        options["trainer"] = {k: v for k, v in trainer.items() if k == "precision"}
+        options["trainer"] = {}
+        if "precision" in trainer:
+            options["trainer"]["precision"] = trainer["precision"]
         if dataset:
-            data = {name: value for name, value in data.items() if name not in OF_THE_DATA_SET}
-    return {**options, "data": data}
+            data = {name: value for name, value in data.items() if name not in OF_THE_DATASET}
+    options["data"] = data
+    return options

@@ -20,12 +20,13 @@ import lightning as L
 import yaml
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
+from boltbox.callbacks.checkpoints import restore_from
 from boltbox.callbacks.configuration import CALLBACKS
 from boltbox.callbacks.epoch_table import EpochTable
 from boltbox.callbacks.recipe import in_order
 from boltbox.callbacks.run_folder import RunFolder, refuse_another
 from boltbox.callbacks.run_state import RunState
-from boltbox.detector.checkpoint.reader import newest_checkpoint
+from boltbox.detector.checkpoint.reader import Checkpoint, newest_checkpoint
 from boltbox.detector.checkpoint.runs import (
     ROOT,
     claim,
@@ -275,7 +276,9 @@ class DetectorCLI(LightningCLI):
             found.trained.fill(model.network, model.names)
         elif found.trained and self.command in ("validate", "test"):
             found.trained.refuse_not_finite()
-        found.trained = None  # Lightning reads a checkpoint again, when nothing holds its tensors
+        if found.checkpoint and self.command in ("fit", "validate", "test"):
+            restore_from(self.trainer, Checkpoint(found.path, found.checkpoint))
+        found.trained = None  # nothing but what Lightning restores holds the tensors
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
         """The Trainer, with the callbacks in the recipe's order."""

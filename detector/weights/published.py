@@ -17,7 +17,13 @@ from boltbox.detector.system.rank_zero import rank_zero_print
 
 
 class Publication(NamedTuple):
-    """address · sha256: of the whole file, or "" · licence."""
+    """A file that somebody publishes.
+
+    Attributes:
+        address: Where it is.
+        sha256: Of the whole file; "": not known.
+        licence: As its authors name it.
+    """
 
     address: str
     sha256: str
@@ -38,20 +44,19 @@ _SHA256 = {
     "yolov5l6": "b357b77f646b0190912985937c44e2923441369d5fda69ba86da2aa919212618",
     "yolov5x6": "",
 }
-PUBLISHED = {
-    f"{name}.pt": Publication(f"{_YOLOV5}/{name}.pt", sha256, AGPL)
-    for name, sha256 in _SHA256.items()
-} | {
-    f"yolox_{size}.pth": Publication(f"{_YOLOX}/yolox_{size}.pth", "", "Apache-2.0")
-    for size in ("nano", "tiny", "s", "m", "l", "x")
-}
+PUBLISHED: dict[str, Publication] = {}  # by the name of the file
+for _name, _sha256 in _SHA256.items():
+    PUBLISHED[f"{_name}.pt"] = Publication(f"{_YOLOV5}/{_name}.pt", _sha256, AGPL)
+for _size in ("nano", "tiny", "s", "m", "l", "x"):
+    _name = f"yolox_{_size}.pth"
+    PUBLISHED[_name] = Publication(f"{_YOLOX}/{_name}", "", "Apache-2.0")
 
 # later networks, and YOLOv5's other tasks and heads
 _OTHERS = re.compile(r"(yolov?(?!5)\d.*|yolov5[nsmlx]6?(u|-seg|-cls)|rtdetr.*)\.(pt|yaml)")
 
 
 def unfit(name: str) -> str:
-    """Why the published weights of this name are none for this network, "" if they may be.
+    """Why published weights of this name do not fit this network, "" if they may.
 
     >>> unfit("yolo11n.pt")[:38], unfit("yolov5n.pt")
     ('yolo11n.pt does not fit this network; ', '')
@@ -65,14 +70,21 @@ def unfit(name: str) -> str:
 
 
 def local_file(path: str | Path) -> Path:
-    """The path itself; of a name in PUBLISHED that is no file here, the file in torch.hub's cache
-    (TORCH_HOME), fetched if it is not there yet.
+    """Find a file of weights; one of PUBLISHED is fetched into torch.hub's cache (TORCH_HOME) if it
+    is neither here nor there.
+
+    Args:
+        path: The file, or a name in PUBLISHED.
+
+    Returns:
+        The path itself, or that of the file in the cache.
 
     Raises:
         InputError: it cannot be fetched, is another file than was published, or see `unfit`.
     """
     name = str(path)
-    if why := unfit(name):
+    why = unfit(name)
+    if why:
         raise InputError(why)
     if isfile(path) or name not in PUBLISHED:
         return Path(path)
@@ -80,18 +92,20 @@ def local_file(path: str | Path) -> Path:
 
     address, sha256, licence = PUBLISHED[name]
     file = Path(torch.hub.get_dir(), "checkpoints", name)
-    if not file.is_file():
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            shown = sys.stderr.isatty()
-            torch.hub.download_url_to_file(address, str(file), sha256 or None, progress=shown)
-            if not is_zipfile(file):  # the end of a zip file is its table of contents
-                file.unlink()
-                raise OSError("the file is incomplete")
-        except (OSError, RuntimeError) as e:  # no network; another checksum
-            raise InputError(
-                f"{name}: no such file here, and it could not be fetched from {address} ({e});"
-                " download it and give its path"
-            ) from None
-        rank_zero_print(f"{name}: fetched from {address} ({licence}) to {file}")
+    if file.is_file():
+        return file
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        torch.hub.download_url_to_file(
+            address, str(file), sha256 or None, progress=sys.stderr.isatty()
+        )
+        if not is_zipfile(file):  # the end of a zip file is its table of contents
+            file.unlink()
+            raise OSError("the file is incomplete")
+    except (OSError, RuntimeError) as e:  # no network; another checksum
+        raise InputError(
+            f"{name}: no such file here, and it could not be fetched from {address} ({e});"
+            " download it and give its path"
+        ) from None
+    rank_zero_print(f"{name}: fetched from {address} ({licence}) to {file}")
     return file

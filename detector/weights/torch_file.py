@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.weights.published import local_file
 
 ZIP = b"PK\x03\x04"  # a zip archive begins with it; torch tells its formats apart in the same way
 
@@ -42,18 +41,23 @@ def refused_unless_valid(path: str | Path, what: str) -> Iterator[None]:
     """One sentence for whatever fails while the content of a file is read or used.
 
     Args:
-        what: the file should be, like "a checkpoint of a detector".
+        path: The file.
+        what: What it should be, like "a checkpoint of a detector".
 
     Raises:
-        InputError: "PATH: ..." in place of any other exception; an InputError only gets the path.
+        InputError: "PATH: ..." instead of any other exception; an InputError only gets the path.
     """
     try:
         yield
     except InputError as e:
-        raise e if str(path) in str(e) else InputError(f"{path}: {e}") from None
+        if str(path) in str(e):
+            raise
+        raise InputError(f"{path}: {e}") from None
     except Exception as e:
-        name = re.search(r"GLOBAL ([\w.]+)", str(e))  # in the message of torch's unpickler
-        reason = f"it names '{name[1]}', which is refused" if name else type(e).__name__
+        refused_class = re.search(r"GLOBAL ([\w.]+)", str(e))  # in the error of torch's unpickler
+        reason = type(e).__name__
+        if refused_class:
+            reason = f"it names '{refused_class[1]}', which is refused"
         raise InputError(
             f"{path}: damaged, or not {what} ({reason}): copy or download the file again, or give"
             " another one"
@@ -67,17 +71,15 @@ def load_torch_file(
     checksums are compared first; torch's format from before 1.6 has none.
 
     Args:
-        allowed: full names of the classes that become stand-ins.
-        mmap: read the values of the tensors when they are used.
-        compare: compare the checksums.
-
-    A name of `PUBLISHED` that is no file here is fetched.
+        path: The file.
+        allowed: Full names of the classes that become stand-ins.
+        mmap: Read the values of the tensors when they are used.
+        compare: Compare the checksums.
 
     Raises:
         InputError: no such file, a damaged one, one that torch cannot read, one that is no dict, or
             one that names anything else.
     """
-    path = local_file(path)
     if not isfile(path):
         raise InputError(f"{path}: no such weights file")
     with refused_unless_valid(path, "a file of weights"), open(path, "rb") as file:
@@ -85,29 +87,30 @@ def load_torch_file(
             _check_archive(file, compare)
         file.seek(0)
         _refuse_bytearrays(file)
+        source = path if mmap else file
         with torch.serialization.safe_globals([(StandIn, name) for name in allowed]):
-            content = torch.load(
-                path if mmap else file, map_location="cpu", weights_only=True, mmap=mmap
-            )
+            content = torch.load(source, map_location="cpu", weights_only=True, mmap=mmap)
         if not isinstance(content, dict):
             raise TypeError(type(content).__name__)
     return content
 
 
-def _check_archive(file: BinaryIO, contents: bool) -> None:
-    """Compare the sizes that a zip archive claims with the file's and, if `contents`, all its
-    records with their checksums (CRC-32); it is read in pieces."""
+def _check_archive(file: BinaryIO, compare: bool) -> None:
+    """Compare the sizes that a zip archive claims with the file's and, if `compare`, all its
+    records with their checksums (CRC-32), in pieces."""
     with zipfile.ZipFile(file) as archive:
-        entries = archive.infolist()
-        is_plain = all(entry.compress_type == zipfile.ZIP_STORED for entry in entries)
-        if not is_plain or sum(e.file_size for e in entries) > os.fstat(file.fileno()).st_size:
-            raise InputError(
-                "refused, because its records are compressed, or claim more than the file holds"
-            )
-        broken = archive.testzip() if contents else None
-    if broken:
+        claimed = 0
+        for entry in archive.infolist():
+            claimed += entry.file_size
+            if entry.compress_type != zipfile.ZIP_STORED:
+                raise InputError("refused, because its records are compressed")
+        if claimed > os.fstat(file.fileno()).st_size:
+            raise InputError("refused, because its records claim more than the file holds")
+        damaged = archive.testzip() if compare else None
+    if damaged:
         raise InputError(
-            f"damaged in {broken}, which differs from its checksum: copy or download the file again"
+            f"damaged in {damaged}, which differs from its checksum: copy or download the file"
+            " again"
         )
 
 
@@ -126,11 +129,12 @@ def plain_tensor(tensor: Tensor) -> Tensor:
     """
     if tensor.numel() > tensor.untyped_storage().nbytes():
         raise ValueError("a tensor is larger than its storage")
-    return tensor.detach().float() if tensor.is_floating_point() else tensor.detach()
+    tensor = tensor.detach()
+    return tensor.float() if tensor.is_floating_point() else tensor
 
 
 def not_finite(tensors: Mapping[str, Tensor]) -> str | None:
-    """Name of a tensor that holds NaN or infinity, if one does."""
+    """The name of the first tensor that holds NaN or infinity, if one does."""
     for name, tensor in tensors.items():
         if not tensor.isfinite().all():
             return name
@@ -138,5 +142,18 @@ def not_finite(tensors: Mapping[str, Tensor]) -> str | None:
 
 
 def shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
-    """Of tensors by name."""
+    """The shapes of tensors, by name."""
     return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+
+
+def text_names(names: Sequence[Any]) -> list[str]:
+    """Class names of a file as text that can be written.
+
+    Raises:
+        ValueError: there are none.
+        UnicodeEncodeError: one cannot be written.
+    """
+    texts = [str(name) for name in names]
+    if not "\n".join(texts).encode():
+        raise ValueError("no class names")
+    return texts

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 from os.path import isdir
 from pathlib import Path
 from typing import Any
@@ -18,34 +17,42 @@ from boltbox.detector.model.network_options import NetworkOptions, empty_network
 from boltbox.detector.model.origin import AGPL, Origin, origins_of
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.weights.published import local_file
 from boltbox.detector.weights.torch_file import (
     load_torch_file,
     not_finite,
     refused_unless_valid,
     shapes,
+    text_names,
 )
 from boltbox.detector.weights.yolov5 import (
     ALLOWED,
     Weights,
     by_our_names,
-    text_names,
     yolov5_weights,
 )
 from boltbox.detector.weights.yolox import LICENCE, options_for, yolox_tensors
 
 ANCHORS = "head.anchors"  # which a head for other classes may take
 DETECTOR = "a checkpoint of a detector"
+# what a checkpoint holds that a training can continue from
+TRAINING_PARTS = {"state_dict", "hyper_parameters", "optimizer_states", "loops", "callbacks"}
 
 
 @dataclass
 class Trained:
-    """What a file says of a trained network.
+    """A trained network in a file.
 
-    path: the file · names: class names · image_size: longer side in pixels of the training's input
-    (of a .pt file: of YOLOv5's own trainings, 640, or 1280 from stride 64 on) · options: what makes
-    such a network (NetworkOptions, if the file states it) · tensors: by the network's names, the
-    moving average's if there is one · origins: of the weights · content: of a checkpoint of ours,
-    all that it holds · thresholds: of each class the confidence of the best F1 in its validation.
+    Attributes:
+        path: The file.
+        names: Class names.
+        image_size: Longer side of the training's input in pixels; of a .pt file that of YOLOv5's
+            own trainings: 640, or 1280 if the largest stride is 64.
+        options: Those that make such a network (NetworkOptions), as far as the file states them.
+        tensors: Those of the moving average, if there is one, by the network's names.
+        origins: What the weights started from.
+        content: All that a checkpoint of ours holds; None: the file is not one.
+        thresholds: Per class the confidence of the best F1 in its validation.
     """
 
     path: Path
@@ -69,31 +76,41 @@ class Trained:
             self._fill(network)
         return network
 
+    @property
+    def checkpoint(self) -> dict[str, Any] | None:
+        """`content`, if a training can continue from it."""
+        if self.content is None or not self.content.keys() >= TRAINING_PARTS:
+            return None
+        return self.content
+
     def arguments(self) -> dict[str, Any]:
         """Arguments of a Detector like the one in the file, by name; its groups of options are
         maps."""
         if self.content is None:
             return {"names": self.names, "network": self.options}
-        return {**self.content["hyper_parameters"], "names": self.names}
+        return self.content["hyper_parameters"] | {"names": self.names}
 
     def fill(self, network: YOLOv5, names: list[str]) -> None:
-        """Give a network for these classes the file's weights.
+        """Load the file's weights into a network.
+
+        Args:
+            network: Its weights are replaced.
+            names: Its classes.
 
         Raises:
-            InputError: it has other options, or another number of classes.
+            InputError: the network has other options, or another number of classes.
         """
         if len(names) != len(self.names):
             raise InputError(
-                f"{self.path} knows {len(self.names)} classes, but here there are {len(names)}: use"
-                " it on data with its classes, or train it on these with fit --model.start.weights"
+                f"{self.path} has {len(self.names)} classes, the data {len(names)}: use it on data"
+                " with its classes, or train it on these with fit --model.start.weights"
                 f" {self.path}"
             )
-        pairs = enumerate(zip(names, self.names, strict=True))
-        differing = [(i, here, there) for i, (here, there) in pairs if here != there]
+        differing = [i for i, name in enumerate(names) if name != self.names[i]]
         if differing:
-            i, here, there = differing[0]
+            i = differing[0]
             rank_zero_print(
-                f"warning: {self.path} calls class {i} '{there}', the data '{here}'"
+                f"warning: {self.path} calls class {i} '{self.names[i]}', the data '{names[i]}'"
                 f" ({len(differing)} names differ)"
             )
         if shapes(self.tensors) != shapes(network.state_dict()):
@@ -110,7 +127,8 @@ class Trained:
 
     def refuse_not_finite(self) -> None:
         """Raises InputError if a tensor holds NaN or infinity: its network would find nothing."""
-        if name := not_finite(self.tensors):
+        name = not_finite(self.tensors)
+        if name:
             raise InputError(
                 f"{self.path}: {name} is not finite; give a checkpoint from before the training"
                 " diverged"
@@ -118,7 +136,7 @@ class Trained:
 
 
 def is_published(path: str | Path) -> bool:
-    """Whether a name is that of YOLOv5's weights."""
+    """Whether a file of this name holds published weights."""
     return Path(path).suffix.lower() in (".pt", ".pth")
 
 
@@ -142,61 +160,73 @@ def read_weights(path: str | Path) -> Trained:
     """The same, or a file of YOLOX: without class names, its head by YOLOX's names."""
     path = Path(path)
     if isdir(path):
-        names = [f"checkpoints/{name}.ckpt" for name in ("best", "last")]
-        found = [path / name for name in names if (path / name).is_file()]
-        if not found:
-            raise InputError(f"{path}: no run folder (it has no {names[0]}); give a checkpoint")
-        path = found[0]
-    is_ours = path.suffix == ".ckpt"
-    content = load_torch_file(path, () if is_ours else ALLOWED)
-    if is_ours or ("state_dict" in content and not is_published(path)):
+        path = _checkpoint_of(path)
+    if path.suffix == ".ckpt":
+        return of_checkpoint(path, load_torch_file(path))
+    content = load_torch_file(local_file(path), ALLOWED)
+    if "state_dict" in content and not is_published(path):
         return of_checkpoint(path, content)
     tensors = yolox_tensors(path, content)
     if tensors is None:
-        return _published(path, yolov5_weights(path, content))
+        return _yolov5(path, yolov5_weights(path, content))
     return Trained(path, [], 640, options_for(tensors), tensors, [Origin(path.name, LICENCE)])
 
 
+def _checkpoint_of(run: Path) -> Path:
+    """The best checkpoint of a run folder or, without one, the last."""
+    for name in ("best", "last"):
+        path = run / f"checkpoints/{name}.ckpt"
+        if path.is_file():
+            return path
+    raise InputError(f"{run}: no run folder (it has no checkpoints/best.ckpt); give a checkpoint")
+
+
 def of_checkpoint(path: Path, content: dict[str, Any]) -> Trained:
-    """
+    """The network of a checkpoint of ours.
+
     Args:
-        content: of the file.
+        path: The file.
+        content: What it holds.
 
     Raises:
         InputError: it has no class names, no hyper-parameters or no tensors.
     """
     with refused_unless_valid(path, DETECTOR):
-        known, tensors = content["hyper_parameters"], content["state_dict"]
+        arguments = content["hyper_parameters"]
         image_size = int(content.get("image_size", 640))
         if not 1 <= image_size <= MAX_SIDE:
             raise InputError(
                 f"image_size {image_size} is not within 1 to {MAX_SIDE}; give another file"
             )
-        prefix = "ema." if any(name.startswith("ema.") for name in tensors) else "network."
+        options = arguments.get("network", {})
+        state = content["state_dict"]
+        prefix = "ema." if any(name.startswith("ema.") for name in state) else "network."
+        thresholds = content.get("thresholds")
         return Trained(
             path,
-            text_names(known["names"]),
+            text_names(arguments["names"]),
             image_size,
-            {name: value for name, value in known.get("network", {}).items() if value is not None},
-            {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)},
+            {name: value for name, value in options.items() if value is not None},
+            {n.removeprefix(prefix): t for n, t in state.items() if n.startswith(prefix)},
             origins_of(content),
             content,
-            [*map(float, content.get("thresholds") or [])] or None,
+            [float(value) for value in thresholds] if thresholds else None,
         )
 
 
 def as_typed(options: dict[str, Any]) -> str:
-    """The size, and what differs from the defaults.
+    """The options of a network as they are typed: its size, and what differs from the defaults.
 
     >>> as_typed({"size": "n", "activation": "silu", "width_multiple": 0.5})
     '--model.network.size n --model.network.width_multiple 0.5'
     """
     defaults = vars(NetworkOptions()) | {"size": None}
-    return " ".join(
-        f"--model.network.{name} {str(value).replace(' ', '')}"
-        for name, value in options.items()
-        if value != defaults.get(name)
-    )
+    words = []
+    for name, value in options.items():
+        if value != defaults.get(name):
+            text = str(value).replace(" ", "")
+            words.append(f"--model.network.{name} {text}")
+    return " ".join(words)
 
 
 def take_anchors(network: YOLOv5, path: str | Path) -> None:
@@ -206,36 +236,44 @@ def take_anchors(network: YOLOv5, path: str | Path) -> None:
     Raises:
         InputError: as `read_trained`, or it has other levels or another number of anchors.
     """
-    theirs, ours = read_trained(path).tensors.get(ANCHORS), network.anchors
-    if theirs is None or ours is None:
+    anchors = read_trained(path).tensors.get(ANCHORS)
+    if anchors is None or network.anchors is None:
         return
-    if theirs.shape != ours.shape:
+    if anchors.shape != network.anchors.shape:
         raise InputError(
-            f"{path} has anchors of shape {[*theirs.shape]} (levels, anchors a level, 2), but the"
-            f" options of the model say {[*ours.shape]}"
+            f"{path} has anchors of shape {list(anchors.shape)} (levels, anchors per level, 2), but"
+            f" the options of the model say {list(network.anchors.shape)}"
         )
-    ours.copy_(theirs)
+    network.anchors.copy_(anchors)
 
 
-def _published(path: Path, weights: Weights) -> Trained:
-    """The file says its multiples and its anchors; which levels these belong to is found by
-    comparing shapes. Its activation is taken to be SiLU."""
-    anchors = next((t for n, t in weights.state.items() if n.endswith(".anchors")), Tensor())
+def _yolov5(path: Path, weights: Weights) -> Trained:
+    """A file of YOLOv5 states its anchors and may state its multiples; its size is that whose
+    network has tensors of the same shapes. Its activation is taken to be SiLU."""
+    anchors = Tensor()
+    for name, tensor in weights.state.items():
+        if name.endswith(".anchors"):
+            anchors = tensor
+            break
     if anchors.ndim != 3 or not 1 <= anchors.shape[1] <= 20:
         raise InputError(f"{path}: these weights hold no anchors, so they are not of a detector")
-    sizes = [name for name, row in SIZES.items() if len(row.levels) == len(anchors)]
-    for multiples, name in product((dict[str, float](), weights.multiples), sizes):
-        options: dict[str, Any] = {"size": name, **multiples}
-        if anchors.shape[1] != 3:
-            options["anchors"] = anchors.shape[1]
+    levels, per_level, _ = anchors.shape
+    candidates: list[dict[str, Any]] = []
+    for multiples in ({}, weights.multiples):
+        for size, row in SIZES.items():
+            if len(row.levels) == levels:
+                candidates.append({"size": size} | multiples)
+    for options in candidates:
+        if per_level != 3:
+            options["anchors"] = per_level
         with refused_unless_valid(path, "a YOLOv5 checkpoint"):
             network = empty_network(len(weights.names), options)
         tensors = by_our_names(network, weights)
         if shapes(tensors) == shapes(network.state_dict()):
-            size = 640 if network.max_stride == 32 else 1280
+            image_size = 640 if network.max_stride == 32 else 1280
             origins = [Origin(path.name, AGPL)]
-            return Trained(path, weights.names, size, options, tensors, origins)
+            return Trained(path, weights.names, image_size, options, tensors, origins)
     raise InputError(
-        f"{path}: no network of ours holds these weights: they are of another topology than our"
-        f" sizes ({', '.join(SIZES)})"
+        f"{path}: no network of boltbox has these weights: their topology is none of"
+        f" {', '.join(SIZES)}"
     )

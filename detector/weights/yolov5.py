@@ -6,7 +6,7 @@ Those files are pickles of whole Python objects. Every class of theirs becomes a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from boltbox.detector.weights.torch_file import (
     StandIn,
     plain_tensor,
     refused_unless_valid,
+    text_names,
 )
 
 MOST_CLASSES = 10_000
@@ -140,15 +141,3 @@ def by_our_names(network: YOLOv5, weights: Weights) -> dict[str, Tensor]:
         for name, tensor in weights.state.items()
         if name not in copies
     }
-
-
-def text_names(names: Sequence[Any]) -> list[str]:
-    """Class names of a file as text that can be written.
-
-    Raises:
-        ValueError: there are none. UnicodeEncodeError: one cannot be written.
-    """
-    found = [str(name) for name in names]
-    if not "\n".join(found).encode():
-        raise ValueError("no class names")
-    return found

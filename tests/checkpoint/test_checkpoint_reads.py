@@ -64,7 +64,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, weakref.ref[torch.T
     return given
 
 
-def test_a_resume_reads_its_checkpoint_four_times_and_keeps_nothing_of_it(
+def test_a_resume_reads_its_checkpoint_once_and_keeps_nothing_of_it(
     small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When the training starts. Network and average are copied out of the file's tensors; the
@@ -88,9 +88,9 @@ def test_a_resume_reads_its_checkpoint_four_times_and_keeps_nothing_of_it(
 
     monkeypatch.setattr(boltbox.callbacks.RunState, "on_train_start", starts)
     cli.main(["fit", "--ckpt_path", "last", "--run", "run", "--trainer.max_epochs", "2"])
-    assert 3.5 < read[last] / size < 4.4, "its options, then all of it; with the checksums"
+    assert 1.7 < read[last] / size < 2.3, "the checksums, then all of it"
     assert read[last.with_name("best.ckpt")] / size < 0.5, (
         "only looked at: how much was trained, and how good it is"
     )
-    assert ["network.head.anchors" in tensors for tensors in loaded] == [True] * 2
+    assert ["network.head.anchors" in tensors for tensors in loaded] == [True]
     assert not kept

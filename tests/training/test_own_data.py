@@ -97,7 +97,7 @@ def test_the_command_line(
         (["fit", "--data", "test_own_data.Item"], "data: "),
         (
             ["validate"],
-            "config.yaml: data.count is an option of a data module of your own: name it",
+            "config.yaml: data.count is an option",
         ),
     ]:
         capsys.readouterr()
