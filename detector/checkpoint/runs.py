@@ -1,7 +1,7 @@
-"""Run folders: everything of a run lies in one, `runs/<command>-<number>` or where the user says.
+"""Run folders: all files of a run are in one, `runs/<command>-<number>` or where the user says.
 
-machine.json · config.yaml · checkpoints/{last,previous,best}.ckpt · metrics.csv · metrics.json ·
-detections.npz · report.html · plots/
+That of a fit holds machine.json, config.yaml, checkpoints/{last,previous,best}.ckpt, metrics.csv,
+metrics.json, detections.npz, report.html and plots/.
 """
 
 import atexit
@@ -22,33 +22,37 @@ from boltbox.detector.system.rank_zero import is_first_process
 ROOT = Path("runs")
 MACHINE = "machine.json"  # the first file of a run folder
 KEYS = ("command", "started", "folder", "run")  # that it has at least, all of them text
-# in a folder that counts as empty: left by a process that was killed before it had written that,
-# and by Lightning's loggers, which in a script start before any callback
+# in a folder that counts as empty: left by a process that was killed before it had written
+# machine.json, and by Lightning's loggers, which in a script start before any callback
 NOT_COUNTED = (".lock", f".{MACHINE}.tmp", "lightning_logs", "wandb")
 IN_USE = " is in use by "  # of the error for a run folder that another process has locked
-# by run folder that this process has begun: the folders that it made for it, outer ones first
+# by run folder that this process has begun, the folders that it made for it, inner ones last
 _begun: dict[Path, list[Path]] = {}
 
 
 def numbered(command: str) -> dict[int, Path]:
     """The run folders of a command by their numbers."""
-    numbers = ((p.name.removeprefix(f"{command}-"), p) for p in ROOT.glob(f"{command}-*"))
-    return {int(number): path for number, path in numbers if number.isdigit()}
+    folders = {}
+    for path in ROOT.glob(f"{command}-*"):
+        number = path.name.removeprefix(f"{command}-")
+        if number.isdigit():
+            folders[int(number)] = path
+    return folders
 
 
-def latest_fits(number: int) -> list[str]:
+def latest_fits(count: int) -> list[str]:
     """The folders of the most recent fits, in order."""
     fits = numbered("fit")
-    return [str(fits[n]) for n in sorted(fits)[-number:]]
+    return [str(fits[number]) for number in sorted(fits)[-count:]]
 
 
 def new_run(command: str) -> Path:
     """Make the folder of a new run, runs/COMMAND-NUMBER, with the first number that no other
-    process has taken; nothing, where nothing can be written: what is written first says so.
+    process has taken. Where nothing can be written it is not made: the first file will fail.
 
-    In a process that another one of the same run has started it is that one's folder; one that
-    somebody else has started (torchrun, Slurm) makes none: boltbox.callbacks.RunFolder tells it the
-    first one's.
+    A process that another one of the same run has started gets that one's folder; one that somebody
+    else has started (torchrun, Slurm) makes none: boltbox.callbacks.RunFolder tells it the first
+    one's.
     """
     if not is_first_process():
         return Path(os.environ.get("BOLTBOX_RUN", ROOT / command))
@@ -57,15 +61,15 @@ def new_run(command: str) -> Path:
         try:
             make_run(folder, exist_ok=False)
         except OSError:
-            if folder.exists():  # taken since
+            if folder.exists():  # another process was faster
                 continue
         os.environ["BOLTBOX_RUN"] = str(folder)
         return folder
 
 
 def results_folder(command: str, run: Path | None) -> Path:
-    """Where a command that trains nothing writes: `run`, or a new folder if there is none or it is
-    a training's."""
+    """Where a command that trains nothing writes: into `run`, or a new folder if that is None or
+    the folder of a training."""
     if run and not has_checkpoints(run):
         return run
     return new_run(command)
@@ -78,23 +82,29 @@ def make_run(run: Path, exist_ok: bool = True) -> None:
     _begun.setdefault(run, []).extend(reversed(made))
 
 
+def remove_empty(run: Path) -> None:
+    """Remove a run folder that this process has begun, and the folders that it made for it, if they
+    hold nothing but machine.json."""
+    run = Path(os.path.abspath(run))
+    if run not in _begun:
+        return
+    made = _begun.pop(run)
+    with contextlib.suppress(OSError):
+        if os.listdir(run) == [MACHINE]:
+            (run / MACHINE).unlink()
+        for folder in reversed(made):
+            folder.rmdir()
+
+
 @atexit.register
-def remove_empty(*runs: Path) -> None:
-    """Remove run folders that this process has begun, default: all, if they hold nothing but their
-    machine.json."""
-    for run in map(Path, map(os.path.abspath, runs)) if runs else list(_begun):
-        made = _begun.pop(run, None)
-        if made is None:
-            continue
-        with contextlib.suppress(OSError):
-            if os.listdir(run) == [MACHINE]:
-                (run / MACHINE).unlink()
-            for folder in reversed(made):
-                folder.rmdir()
+def remove_all_empty() -> None:
+    """`remove_empty` for every run folder that this process has begun."""
+    for run in list(_begun):
+        remove_empty(run)
 
 
 def read_machine(run: Path) -> dict[str, Any]:
-    """machine.json, by which a folder is known to be a run's; {} if there is none that boltbox
+    """The content of machine.json, which marks a run folder; {} if there is none that boltbox
     wrote."""
     with contextlib.suppress(OSError, ValueError, RecursionError):
         content = json.loads((run / MACHINE).read_text(encoding="utf-8"))
@@ -112,14 +122,17 @@ def write_machine(run: Path, command: str) -> None:
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
         "folder": os.getcwd(),  # of relative paths in config.yaml
         "run": os.path.abspath(run),
-        **host(),
     }
-    write_atomically(run / MACHINE, json.dumps(content, indent=1))
+    write_atomically(run / MACHINE, json.dumps(content | host(), indent=1))
 
 
 def check_run(run: Path) -> None:
-    """Raises InputError unless a folder is a run's, empty, or not there yet: boltbox writes into no
-    other. Folders without files and NOT_COUNTED do not count."""
+    """Refuse a folder of something else: boltbox writes only into a run folder, an empty folder, or
+    a new one. Folders without files and NOT_COUNTED do not count.
+
+    Raises:
+        InputError: it holds other files.
+    """
     if read_machine(run):
         return
     for file in run.rglob("*"):
@@ -133,12 +146,14 @@ def check_run(run: Path) -> None:
 
 
 def claim(run: Path, command: str, known: bool = False) -> None:
-    """Make a folder a run's, before anything else is written into it: make it if it is not there,
-    and write machine.json if it has none. Every command that writes into a folder comes by here.
+    """Mark a folder as a run folder, before anything else is written into it: make it if it is not
+    there, and write machine.json if it has none. Every command that writes into a folder calls
+    this.
 
     Args:
-        command: that the run is of.
-        known: the folder holds a checkpoint of ours; its machine.json may be damaged.
+        run: The folder.
+        command: That the run is of.
+        known: The folder holds a checkpoint of ours; its machine.json may be damaged.
 
     Raises:
         InputError: it is the folder of something else (`check_run`; nothing is written), or nothing
@@ -168,18 +183,21 @@ def run_of(checkpoint: Path) -> Path | None:
 
 
 def start_of(run: Path) -> str:
-    """The folder that a run was started in (machine.json), as that lies from the run's folder; both
-    may have moved together. This one, if that is not known."""
-    if machine := read_machine(run):
-        return os.path.abspath(run / os.path.relpath(machine["folder"], machine["run"]))
-    return os.getcwd()
+    """The folder that a run was started in (machine.json), relative to the run folder, as both may
+    have moved together. The current one, if that is not known."""
+    machine = read_machine(run)
+    if not machine:
+        return os.getcwd()
+    return os.path.abspath(run / os.path.relpath(machine["folder"], machine["run"]))
 
 
 def path_from(start: str, path: str) -> str:
-    """A path of a run's options as it is reached from here, if the run was started in the folder
-    `start`."""
-    found = os.path.join(start, path)
-    return found if start != os.getcwd() and os.path.exists(found) else path
+    """A path in the options of a run that was started in the folder `start`, as it is reached from
+    the current one."""
+    moved = os.path.join(start, path)
+    if start != os.getcwd() and os.path.exists(moved):
+        return moved
+    return path
 
 
 @contextlib.contextmanager
@@ -191,6 +209,11 @@ def locked(run: Path, command: str, known: bool = False) -> Iterator[None]:
 
     machine.json is that of the newest command; of a fit, which may be resumed and have nothing left
     to do, boltbox.callbacks.RunFolder writes it.
+
+    Args:
+        run: The folder.
+        command: That runs in it.
+        known: See `claim`.
 
     Raises:
         InputError: another process has it, or it cannot be claimed.

@@ -33,7 +33,7 @@ from boltbox.detector.checkpoint.runs import (
     has_checkpoints,
     locked,
     new_run,
-    remove_empty,
+    remove_all_empty,
     results_folder,
 )
 from boltbox.detector.commands.ckpt_path import CkptPath, read_ckpt_path
@@ -117,7 +117,7 @@ class DetectorCLI(LightningCLI):
         # the result of a command may be JSON on the standard output
         aside = redirect_stdout(sys.stderr) if "json" in line.options else nullcontext()
         with ExitStack() as self.held:  # the run folder, and the trust in what it names
-            self.held.callback(remove_empty)
+            self.held.callback(remove_all_empty)
             with aside:
                 super().__init__(
                     model_class=Detector,
