@@ -10,45 +10,58 @@ from boltbox.detector.model.boxes import pairwise_iou_xyxy
 # float32, as in YOLOv5: 0.55, 0.65, ... differ from float64
 IOU_THRESHOLDS = np.linspace(0.5, 0.95, 10, dtype=np.float32)
 CONFIDENCES = np.linspace(0, 1, 1000)  # confidences at which precision and recall are read
-RECALLS = np.linspace(0, 1, 101)  # at which precision-recall curves are read
+RECALLS = np.linspace(0, 1, 101)  # recalls at which precision is read
+DEFAULT_CONFIDENCE = 0.25  # of a class without a true positive
 EPS = 1e-16
 
 
 def match(
     boxes: np.ndarray, classes: np.ndarray, true_boxes: np.ndarray, true_classes: np.ndarray
 ) -> np.ndarray:
-    """Which detections of one image are true positives, YOLOv5's way.
+    """Which detections of one image are true positives, as YOLOv5 decides it.
 
-    A detection is matched with the object of its class that it overlaps most, and with no other; of
-    several detections matched with one object the first, that is the most confident, is the true
+    A detection is matched with the object of its class that it overlaps most, and with no other. Of
+    several detections matched with one object the first, which is the most confident, is the true
     positive.
 
     Args:
-        boxes (n, 4), classes (n,): detections, most confident first.
-        true_boxes (m, 4), true_classes (m,): objects.
+        boxes: (n, 4) detections, most confident first.
+        classes: (n,) their classes.
+        true_boxes: (m, 4) objects.
+        true_classes: (m,) their classes.
 
     Returns:
         (n, 10) bool, for the IoU thresholds 0.50, 0.55, ..., 0.95.
     """
     true_positives = np.zeros((len(boxes), len(IOU_THRESHOLDS)), bool)
-    if len(boxes) and len(true_boxes):
-        iou = pairwise_iou_xyxy(boxes, true_boxes)
-        iou[classes[:, None] != true_classes] = -1
-        choice, overlap = iou.argmax(1), iou.max(1)  # (n,)
-        for k, threshold in enumerate(IOU_THRESHOLDS):
-            candidates = np.flatnonzero(overlap >= threshold)
-            true_positives[candidates[np.unique(choice[candidates], return_index=True)[1]], k] = (
-                True
-            )
+    if not len(boxes) or not len(true_boxes):
+        return true_positives
+    iou = pairwise_iou_xyxy(boxes, true_boxes)
+    iou[classes[:, None] != true_classes] = -1
+    object_of = iou.argmax(1)  # (n,)
+    overlap = iou.max(1)  # (n,)
+    for k, threshold in enumerate(IOU_THRESHOLDS):
+        candidates = np.flatnonzero(overlap >= threshold)
+        _, first = np.unique(object_of[candidates], return_index=True)  # best per object
+        true_positives[candidates[first], k] = True
     return true_positives
 
 
 @dataclass
 class ClassMetrics:
-    """Metrics of the k classes that have objects. precision, recall (k,) at the confidence of the
-    best mean F1; ap (k, 10) by IoU threshold; precision_curve, recall_curve (k, 1000) over
-    CONFIDENCES at IoU 0.5; precision_at_recall (k, 101) over RECALLS at IoU 0.5, the curve whose
-    area is the AP."""
+    """Metrics of the k classes that have objects.
+
+    Attributes:
+        classes: (k,) class numbers.
+        objects: (k,) number of objects.
+        precision: (k,) at the confidence of the best mean F1.
+        recall: (k,) likewise.
+        ap: (k, 10) average precision by IoU threshold.
+        precision_curve: (k, 1000) over CONFIDENCES at IoU 0.5.
+        recall_curve: (k, 1000) likewise.
+        precision_at_recall: (k, 101) over RECALLS at IoU 0.5, the curve whose area is the AP.
+        best_confidence: Confidence of the best mean F1.
+    """
 
     classes: np.ndarray
     objects: np.ndarray
@@ -61,39 +74,50 @@ class ClassMetrics:
     best_confidence: float
 
     def summary(self) -> dict[str, float]:
-        """P, R, mAP50, mAP50-95 (means over classes) and fitness, the number that picks the best
-        checkpoint; all 0 without a true positive."""
-        found = self.ap.size > 0 and self.recall_curve.any()
-        p, r, ap50, ap = (
-            float(x.mean()) if found else 0.0
-            for x in (self.precision, self.recall, self.ap[:, :1], self.ap)
-        )
-        return {"P": p, "R": r, "mAP50": ap50, "mAP50-95": ap, "fitness": 0.1 * ap50 + 0.9 * ap}
+        """Means over classes: P, R, mAP50, mAP50-95, and fitness, which picks the best checkpoint.
+
+        All are 0 without a true positive.
+        """
+        if not self.recall_curve.any():
+            return dict.fromkeys(("P", "R", "mAP50", "mAP50-95", "fitness"), 0.0)
+        map50 = float(self.ap[:, 0].mean())
+        map50_95 = float(self.ap.mean())
+        return {
+            "P": float(self.precision.mean()),
+            "R": float(self.recall.mean()),
+            "mAP50": map50,
+            "mAP50-95": map50_95,
+            "fitness": 0.1 * map50 + 0.9 * map50_95,
+        }
 
     def thresholds(self, num_classes: int) -> list[float]:
-        """Of each class the confidence with the best F1, the middle one of several; 0.25 for a
-        class without a true positive."""
-        found = [0.25] * num_classes
+        """Confidence of the best F1 per class, the median of several."""
+        thresholds = [DEFAULT_CONFIDENCE] * num_classes
         f1_curves = f1(self.precision_curve, self.recall_curve)
         for number, curve in zip(self.classes.tolist(), f1_curves, strict=True):
             if curve.any():
-                found[number] = float(np.median(CONFIDENCES[curve == curve.max()]))
-        return found
+                thresholds[number] = float(np.median(CONFIDENCES[curve == curve.max()]))
+        return thresholds
 
 
 def f1(precision: np.ndarray, recall: np.ndarray) -> np.ndarray:
-    """Their harmonic mean, 0 where both are 0."""
+    """Harmonic mean, 0 where both are 0."""
     return 2 * precision * recall / (precision + recall + EPS)
 
 
 def precision_at_recall(recall: np.ndarray, precision: np.ndarray) -> np.ndarray:
-    """(101,) precision at RECALLS: the best at that recall or more, between the points linear, from
-    1 at recall 0 to 0 at recall 1, as in YOLOv5. AP is its area by trapezoids; it is what the
-    report, W&B and TensorBoard draw. COCO takes the mean of the 101 values of a step function
+    """The curve whose area by trapezoids is the AP; the report, W&B and TensorBoard draw it.
+
+    Its value is the best precision at that recall or more, linear between the points, from 1 at
+    recall 0 to 0 at recall 1, as in YOLOv5. COCO averages the 101 values of a step function
     instead, which is usually a little less.
 
     Args:
-        recall (n,), precision (n,): after each detection, most confident first.
+        recall: (n,) after each detection, most confident first.
+        precision: (n,) likewise.
+
+    Returns:
+        (101,) precision at RECALLS.
     """
     r = np.concatenate(([0.0], recall, [1.0]))
     p = np.concatenate(([1.0], precision, [0.0]))
@@ -104,41 +128,58 @@ def precision_at_recall(recall: np.ndarray, precision: np.ndarray) -> np.ndarray
 def class_metrics(
     true_positives: np.ndarray, scores: np.ndarray, classes: np.ndarray, true_classes: np.ndarray
 ) -> ClassMetrics:
-    """Precision, recall and AP of every class from the matches of a whole data set; ties in score
-    keep their order.
+    """Precision, recall and AP per class from the matches of a whole dataset.
+
+    Ties in score keep their order.
 
     Args:
-        true_positives (n, 10) as `match` gives them, scores (n,), classes (n,): all detections, in
-            any order.
-        true_classes (m,): all objects.
+        true_positives: (n, 10) as `match` returns them, of all detections in any order.
+        scores: (n,) their scores.
+        classes: (n,) their classes.
+        true_classes: (m,) classes of all objects.
     """
     order = np.argsort(-scores, kind="stable")
-    true_positives, scores, classes = true_positives[order], scores[order], classes[order]
+    true_positives = true_positives[order]
+    scores = scores[order]
+    classes = classes[order]
     present, objects = np.unique(true_classes.astype(int), return_counts=True)
     k = len(present)
     ap = np.zeros((k, true_positives.shape[1]))
-    precision_curve, recall_curve = np.zeros((2, k, len(CONFIDENCES)))
+    precision_curve = np.zeros((k, len(CONFIDENCES)))
+    recall_curve = np.zeros((k, len(CONFIDENCES)))
     at_recall = np.zeros((k, len(RECALLS)))
-    for i, (c, n) in enumerate(zip(present, objects, strict=True)):
-        of_class = classes == c
+    for i in range(k):
+        of_class = classes == present[i]
         if not of_class.any():
             continue
         tp = true_positives[of_class].cumsum(0)  # (n_c, 10)
         fp = (~true_positives[of_class]).cumsum(0)
-        recall, precision = tp / (n + EPS), tp / (tp + fp)
+        recall = tp / (objects[i] + EPS)
+        precision = tp / (tp + fp)
         recall_curve[i] = np.interp(-CONFIDENCES, -scores[of_class], recall[:, 0], left=0)
         precision_curve[i] = np.interp(-CONFIDENCES, -scores[of_class], precision[:, 0], left=1)
-        curves = [precision_at_recall(*pair) for pair in zip(recall.T, precision.T, strict=True)]
-        ap[i], at_recall[i] = np.trapezoid(curves, RECALLS), curves[0]
-    best = int(_smooth(f1(precision_curve, recall_curve).mean(0)).argmax()) if k else 0
-    at_best = precision_curve[:, best], recall_curve[:, best]
-    drawn = precision_curve, recall_curve, at_recall
-    return ClassMetrics(present, objects, *at_best, ap, *drawn, float(CONFIDENCES[best]))
+        curves = [precision_at_recall(r, p) for r, p in zip(recall.T, precision.T, strict=True)]
+        ap[i] = np.trapezoid(curves, RECALLS)
+        at_recall[i] = curves[0]
+    best = 0
+    if k:
+        mean_f1 = f1(precision_curve, recall_curve).mean(0)
+        best = int(_smooth(mean_f1).argmax())
+    return ClassMetrics(
+        classes=present,
+        objects=objects,
+        precision=precision_curve[:, best],
+        recall=recall_curve[:, best],
+        ap=ap,
+        precision_curve=precision_curve,
+        recall_curve=recall_curve,
+        precision_at_recall=at_recall,
+        best_confidence=float(CONFIDENCES[best]),
+    )
 
 
 def _smooth(y: np.ndarray, fraction: float = 0.1) -> np.ndarray:
-    """Moving mean over a window of that fraction of the curve (an odd number of points), ends
-    padded with the end values."""
+    """Moving mean over a fraction of the curve (an odd number of points), ends padded."""
     window = round(len(y) * fraction * 2) // 2 + 1
     padded = np.pad(y, window // 2, mode="edge")
     return np.convolve(padded, np.ones(window) / window, mode="valid")

@@ -3,8 +3,18 @@
 import numpy as np
 
 COCO_NAMES = (
-    *("AP", "AP50", "AP75", "AP_small", "AP_medium", "AP_large"),
-    *("AR1", "AR10", "AR100", "AR_small", "AR_medium", "AR_large"),
+    "AP",
+    "AP50",
+    "AP75",
+    "AP_small",
+    "AP_medium",
+    "AP_large",
+    "AR1",
+    "AR10",
+    "AR100",
+    "AR_small",
+    "AR_medium",
+    "AR_large",
 )
 # square pixels, both ends included
 COCO_AREAS = {"small": (0, 32**2), "medium": (32**2, 96**2), "large": (96**2, np.inf)}
@@ -21,44 +31,48 @@ def coco_metrics(
     """COCO's twelve metrics, equal to pycocotools.
 
     Args:
-        image (n,): numbers from 0 of the detections' images.
-        rows (n, 6): x1, y1, x2, y2, score, class.
-        label_image (m,): likewise of the labels.
-        labels (m, 7): x1, y1, x2, y2, class, crowd, area; crowd regions are ignored as COCO says,
-            sizes go by the area.
-        max_det: most detections an image that count.
+        image: (n,) number of each detection's image, from 0.
+        rows: (n, 6) detections: x1, y1, x2, y2, score, class.
+        label_image: (m,) number of each label's image.
+        labels: (m, 7) x1, y1, x2, y2, class, crowd, area; COCO ignores crowd regions and measures
+            sizes by the area.
+        num_classes: C.
+        max_det: Maximum detections per image that count.
 
     Returns:
-        The metrics by COCO_NAMES (NaN where there is no such object), and AP by class (C,), NaN
-            without objects.
+        The metrics by COCO_NAMES (NaN where there is no such object), and the AP per class (C,),
+        NaN without objects.
     """
     from faster_coco_eval import COCO, COCOeval_faster
 
-    labelled = np.unique(labels[:, 4]).astype(int)
-    annotations = [
-        {
-            "id": k,
-            "image_id": i,
-            "category_id": c,
+    annotations = []
+    for number, of_image, label in zip(
+        range(1, len(labels) + 1), label_image.tolist(), labels.tolist(), strict=True
+    ):
+        x1, y1, x2, y2, kind, crowd, area = label
+        annotation = {
+            "id": number,
+            "image_id": of_image,
+            "category_id": kind,
             "iscrowd": int(crowd),
             "area": area,
             "bbox": [x1, y1, x2 - x1, y2 - y1],
         }
-        for k, (i, (x1, y1, x2, y2, c, crowd, area)) in enumerate(
-            zip(label_image.tolist(), labels.tolist(), strict=True), 1
-        )
-    ]
-    images = [{"id": i} for i in np.union1d(image, label_image).tolist()]
-    categories = [{"id": c, "name": str(c)} for c in labelled.tolist()]
+        annotations.append(annotation)
+    images = [{"id": number} for number in np.union1d(image, label_image).tolist()]
+    labelled = np.unique(labels[:, 4]).astype(int)
+    categories = [{"id": kind, "name": str(kind)} for kind in labelled.tolist()]
     truth = COCO({"images": images, "annotations": annotations, "categories": categories})
     corner, opposite, score_and_class = np.split(rows.astype(float), (2, 4), 1)
-    found = truth.loadRes(np.column_stack((image, corner, opposite - corner, score_and_class)))
-    evaluation = COCOeval_faster(truth, found, "bbox")
+    detections = np.column_stack((image, corner, opposite - corner, score_and_class))
+    evaluation = COCOeval_faster(truth, truth.loadRes(detections), "bbox")
     evaluation.params.maxDets = [1, 10, max_det]
     evaluation.run()
     precision = np.asarray(evaluation.eval["precision"])[:, :, :, 0, -1]  # (IoU, recall, class)
-    by_class = np.full(num_classes, -1.0)
-    by_class[labelled] = [p.ravel().mean() for p in precision.transpose(2, 0, 1)]
+    by_class = np.full(num_classes, np.nan)
+    for k, number in enumerate(labelled):
+        by_class[number] = precision[:, :, k].ravel().mean()
+    by_class[by_class < 0] = np.nan
     stats = np.asarray(evaluation.stats[:12])
-    stats[stats < 0] = by_class[by_class < 0] = np.nan
+    stats[stats < 0] = np.nan
     return dict(zip(COCO_NAMES, stats.tolist(), strict=True)), by_class

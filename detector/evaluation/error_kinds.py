@@ -1,8 +1,8 @@
 """What kind of errors a detector makes, and what each kind costs.
 
-The kinds are TIDE's (Bolya et al. 2020, arXiv 2008.08115): every false positive is put down to one
-cause, and the cause is fixed to see how much AP that brings. The code is ours; true positives are
-those of the metrics (`class_metrics.match`).
+The kinds are TIDE's (Bolya et al. 2020, arXiv 2008.08115): every false positive gets one cause, and
+fixing the cause shows how much AP it costs. True positives are those of the metrics
+(`class_metrics.match`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from boltbox.detector.evaluation.coco import COCO_AREAS
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
 from boltbox.detector.model.boxes import area_xyxy, pairwise_iou_xyxy
 
-NEAR, FAR = 0.5, 0.1  # IoU from which a box is right, and from which it belongs to an object at all
+NEAR = 0.5  # minimum IoU of a right box
+FAR = 0.1  # minimum IoU of a box with an object that it belongs to
 SIZES = tuple(COCO_AREAS)
 DESCRIPTIONS = {
     "hit": "right class, IoU with its label at least 0.5, and the most confident there",
@@ -27,27 +28,40 @@ DESCRIPTIONS = {
     "background": "no object near (IoU under 0.1)",
     "missed": "an object without a hit that no wrong class and no poor localisation accounts for",
 }
-*KINDS, MISSED = DESCRIPTIONS
-TRUE_POSITIVE, CLASS, LOCALISATION, BOTH, DUPLICATE, BACKGROUND = range(len(KINDS))
+MISSED = "missed"
+KINDS = [kind for kind in DESCRIPTIONS if kind != MISSED]
+TRUE_POSITIVE, CLASS, LOCALISATION, BOTH, DUPLICATE, BACKGROUND = range(6)  # indices into KINDS
 
 
-@dataclass
+@dataclass(frozen=True)
 class Errors:
-    """By detection (n,): verdict, an index into KINDS; target, the row of the label that it
-    matches, or would match if its class or box were right (-1: none, as for what is neither);
-    nearest, its greatest IoU with any label of the image."""
+    """What every detection of a record is.
+
+    Attributes:
+        verdict: (n,) index into KINDS.
+        target: (n,) row of the label that the detection matches, or would match if its class or box
+            were right; -1: none.
+        nearest: (n,) greatest IoU with any label of the image.
+    """
 
     verdict: np.ndarray
     target: np.ndarray
     nearest: np.ndarray
 
     def missed(self, labels: int, counted: np.ndarray) -> np.ndarray:
-        """(m,) bool: which of the m labels are missed if only the detections where `counted` (n,)
-        is true are there: the most confident ones, as a true positive depends on those of higher
-        score alone."""
-        accounted = counted & np.isin(self.verdict, (TRUE_POSITIVE, CLASS, LOCALISATION))
+        """Which labels are missed if only some detections count.
+
+        Args:
+            labels: Number of labels m.
+            counted: (n,) bool, the detections that count. These must be the most confident ones,
+                since a true positive depends on those of higher score only.
+
+        Returns:
+            (m,) bool.
+        """
+        explains = np.isin(self.verdict, (TRUE_POSITIVE, CLASS, LOCALISATION))
         missed = np.ones(labels, bool)
-        missed[self.target[accounted]] = False
+        missed[self.target[counted & explains]] = False
         return missed
 
 
@@ -58,36 +72,48 @@ def classify(record: PredictionRecord, true_positives: np.ndarray) -> Errors:
     background.
 
     Args:
+        record: Detections and labels.
         true_positives: (n,) bool, at IoU 0.5.
     """
     n = len(record.score)
-    errors = Errors(np.full(n, BACKGROUND, np.int8), np.full(n, -1), np.zeros(n, np.float32))
+    verdict = np.full(n, BACKGROUND, np.int8)
+    target = np.full(n, -1)
+    nearest = np.zeros(n, np.float32)
     for d, t in record.by_image():
         if d.start == d.stop or t.start == t.stop:
             continue
         iou = pairwise_iou_xyxy(record.box[d], record.label_box[t])
-        same = record.kind[d, None] == record.label_kind[t]
-        own, other = np.where(same, iou, -1), np.where(same, -1, iou)
-        best_own, best_other, near = own.max(1), other.max(1), iou.max(1)
-        causes = [true_positives[d], best_own >= NEAR, best_other >= NEAR, best_own >= FAR]
-        kinds = (TRUE_POSITIVE, DUPLICATE, CLASS, LOCALISATION, BOTH)
-        verdict = np.select([*causes, best_other >= FAR], kinds, BACKGROUND)
-        on_own = np.isin(verdict, (TRUE_POSITIVE, LOCALISATION))
-        target = np.where(on_own, own.argmax(1), other.argmax(1)) + t.start
-        errors.target[d] = np.where(on_own | (verdict == CLASS), target, -1)
-        errors.verdict[d], errors.nearest[d] = verdict, near
-    return errors
+        same_class = record.kind[d, None] == record.label_kind[t]
+        same_iou = np.where(same_class, iou, -1)
+        other_iou = np.where(same_class, -1, iou)
+        nearest[d] = iou.max(1)
+        best_same = same_iou.max(1)
+        best_other = other_iou.max(1)
+        causes = {
+            TRUE_POSITIVE: true_positives[d],
+            DUPLICATE: best_same >= NEAR,
+            CLASS: best_other >= NEAR,
+            LOCALISATION: best_same >= FAR,
+            BOTH: best_other >= FAR,
+        }
+        verdict[d] = np.select(list(causes.values()), list(causes), BACKGROUND)
+        on_same = np.isin(verdict[d], (TRUE_POSITIVE, LOCALISATION))
+        label = np.where(on_same, same_iou.argmax(1), other_iou.argmax(1)) + t.start
+        target[d] = np.where(on_same | (verdict[d] == CLASS), label, -1)
+    return Errors(verdict, target, nearest)
 
 
 def map50_if_fixed(record: PredictionRecord, errors: Errors) -> dict[str, float]:
     """mAP50 as it is ("hit"), and as it would be with each kind of error fixed.
 
-    A wrong class or box is put right; where several detections then match one object, the most
-    confident one is kept. Both, duplicates and background go. Missed objects are no longer looked
-    for; a class that has no others is left out.
+    A wrong class or box is put right; where several detections then match one object, only the most
+    confident one stays. Both, duplicates and background go. Missed objects no longer count, and
+    neither does a class that has no others.
     """
-    verdict, labels = errors.verdict, record.label_kind
-    everything, hit = np.ones(len(verdict), bool), verdict == TRUE_POSITIVE
+    verdict = errors.verdict
+    labels = record.label_kind
+    hit = verdict == TRUE_POSITIVE
+    everything = np.ones(len(verdict), bool)
 
     def map50(
         hit: np.ndarray, kept: np.ndarray, kind: np.ndarray = record.kind, true: np.ndarray = labels
@@ -99,10 +125,13 @@ def map50_if_fixed(record: PredictionRecord, errors: Errors) -> dict[str, float]
     order = np.argsort(-record.score, kind="stable")
     for cause in (CLASS, LOCALISATION):
         matched = hit | (verdict == cause)
-        best_first = order[matched[order]]
-        best = best_first[np.unique(errors.target[best_first], return_index=True)[1]]
-        right, kind = np.zeros(len(verdict), bool), record.kind.copy()
-        right[best], kind[best] = True, labels[errors.target[best]]
+        candidates = order[matched[order]]
+        _, first = np.unique(errors.target[candidates], return_index=True)
+        best = candidates[first]
+        right = np.zeros(len(verdict), bool)
+        right[best] = True
+        kind = record.kind.copy()
+        kind[best] = labels[errors.target[best]]
         results[KINDS[cause]] = map50(right, ~matched | right, kind)
     for cause in (BOTH, DUPLICATE, BACKGROUND):
         results[KINDS[cause]] = map50(hit, verdict != cause)
@@ -114,21 +143,42 @@ def map50_if_fixed(record: PredictionRecord, errors: Errors) -> dict[str, float]
 def count_errors(
     record: PredictionRecord, errors: Errors, confidence: float
 ) -> dict[str, np.ndarray]:
-    """For each of KINDS and MISSED how many detections of at least that confidence, or missed
-    objects, there are by SIZES (3,) in square pixels of the file; a border belongs to the
-    smaller."""
-    counted, area = record.score >= confidence, area_xyxy(record.box)
-    areas = {kind: area[counted & (errors.verdict == i)] for i, kind in enumerate(KINDS)}
-    areas[MISSED] = record.label_area[errors.missed(len(record.label_kind), counted)]
+    """Number of detections of each of KINDS, and of MISSED objects, by size.
+
+    Args:
+        record: Detections and labels.
+        errors: Their verdicts.
+        confidence: Minimum confidence of a detection that counts.
+
+    Returns:
+        (3,) numbers by SIZES in square pixels of the file; a border belongs to the smaller size.
+    """
+    counted = record.score >= confidence
+    area = area_xyxy(record.box)
     borders = [low for low, _ in COCO_AREAS.values()][1:]
-    return {k: np.bincount(np.searchsorted(borders, a), minlength=3) for k, a in areas.items()}
+
+    def by_size(areas: np.ndarray) -> np.ndarray:
+        return np.bincount(np.searchsorted(borders, areas), minlength=3)
+
+    counts = {}
+    for i, kind in enumerate(KINDS):
+        counts[kind] = by_size(area[counted & (errors.verdict == i)])
+    missed = errors.missed(len(record.label_kind), counted)
+    counts[MISSED] = by_size(record.label_area[missed])
+    return counts
 
 
 def greatest(chosen: np.ndarray, value: np.ndarray, image: np.ndarray, most: int) -> list[int]:
-    """Rows of the greatest values (n,) among those where `chosen` (n,) is true: first one of each
-    image, then the others; image: the number of each row's."""
+    """Rows of the greatest values: first one of each image, then the others.
+
+    Args:
+        chosen: (n,) bool, the rows to choose from.
+        value: (n,).
+        image: (n,) number of each row's image.
+        most: Maximum number of rows.
+    """
     order = np.argsort(-value, kind="stable")
     order = order[chosen[order]]
-    first = np.unique(image[order], return_index=True)[1]
+    _, first = np.unique(image[order], return_index=True)
     is_first = np.isin(np.arange(len(order)), first)
     return np.concatenate([order[is_first], order[~is_first]])[:most].tolist()

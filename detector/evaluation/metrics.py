@@ -1,9 +1,9 @@
-"""How good detections are: what an epoch collects, and the metrics of all of it."""
+"""The metrics of an evaluation: collected batch by batch, computed at its end."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,10 +22,16 @@ COLUMNS = ("P", "R", "mAP50", "mAP50-95", "coco/AP")  # of a class in metrics.js
 
 @dataclass
 class Result:
-    """An epoch's metrics: `summary` by name, `by_class`, `coco_by_class` (C,); and what they were
-    computed from: `indices`, the numbers of the images in the data set, in ascending order, and the
-    `record` of their detections and labels. losses: means of the loss's named parts over batches,
-    each of which counts alike, whatever its size."""
+    """An epoch's metrics, and what they were computed from.
+
+    Attributes:
+        summary: Metrics by name.
+        by_class: YOLOv5's metrics per class.
+        coco_by_class: (C,) COCO's AP per class.
+        indices: Numbers of the images in the dataset, in ascending order.
+        record: Their detections and labels.
+        losses: Means of the named loss parts over batches; each batch has the same weight.
+    """
 
     summary: dict[str, float]
     by_class: ClassMetrics
@@ -35,44 +41,65 @@ class Result:
     losses: dict[str, float] = field(default_factory=dict)
 
     def class_maps(self) -> np.ndarray:
-        """(C,) mAP50-95 of each class; classes without objects get the mean, as in YOLOv5."""
+        """(C,) mAP50-95 per class; classes without objects get the mean, as in YOLOv5."""
         maps = np.full(len(self.coco_by_class), self.summary["mAP50-95"])
         maps[self.by_class.classes] = self.by_class.ap.mean(1)
         return maps
 
     def to_json(self, names: Sequence[str]) -> dict[str, Any]:
-        """Everything that metrics.json says of an evaluation, with a row for each class that has
-        objects; a metric that does not exist (no large objects, say) is null."""
-        m = self.by_class
-        values = m.precision, m.recall, m.ap[:, 0], m.ap.mean(1), self.coco_by_class[m.classes]
-        rows = [
-            {"name": names[c], "objects": n, **_plain(zip(COLUMNS, numbers, strict=True))}
-            for c, n, *numbers in zip(m.classes, m.objects.tolist(), *values, strict=True)
-        ]
-        counts = {"images": len(self.indices), "objects": int(m.objects.sum())}
-        everything = {**_plain(self.summary.items()), **counts}
-        return {**everything, "best_confidence": m.best_confidence, "per_class": rows}
+        """Content of metrics.json, with a row per class that has objects; NaN becomes null."""
+        metrics = self.by_class
+        rows = []
+        for i, number in enumerate(metrics.classes.tolist()):
+            values = (
+                metrics.precision[i],
+                metrics.recall[i],
+                metrics.ap[i, 0],
+                metrics.ap[i].mean(),
+                self.coco_by_class[number],
+            )
+            row = {"name": names[number], "objects": int(metrics.objects[i])}
+            rows.append(row | _without_nan(dict(zip(COLUMNS, values, strict=True))))
+        content: dict[str, Any] = _without_nan(self.summary)
+        content["images"] = len(self.indices)
+        content["objects"] = int(metrics.objects.sum())
+        content["best_confidence"] = metrics.best_confidence
+        content["per_class"] = rows
+        return content
 
 
-def _plain(numbers: Iterable[tuple[str, float]]) -> dict[str, float | None]:
-    """Without NaN, which JSON does not have."""
-    return {name: float(v) if math.isfinite(v) else None for name, v in numbers}
+def _without_nan(numbers: Mapping[str, float]) -> dict[str, float | None]:
+    """NaN as None, since JSON has no NaN."""
+    return {name: float(v) if math.isfinite(v) else None for name, v in numbers.items()}
 
 
 class DetectionMetrics(Metric):
-    """YOLOv5's and COCO's metrics of a data set. The order of the images does not matter, a batch
-    that is seen twice counts once, and several processes give what one gives.
+    """YOLOv5's and COCO's metrics of a dataset.
+
+    The order of the images does not matter, a batch that is added twice counts once, and several
+    processes compute the same as one.
+
+    Args:
+        num_classes: C.
 
     Attributes:
-        sizes (k, 5) int64: an image's number in the data set, height, width, how many detections
-            and labels it has · rows (n, 6): the detections of all images in this order ·
-            labels (m, 7): likewise box, class, crowd, area · losses (b, 1 + parts) float64: the
-            number of a batch's first image and its losses.
+        sizes: (k, 5) int64 per image: number in the dataset, height, width, number of detections,
+            number of labels.
+        rows: (n, 6) detections of all images in this order.
+        labels: (m, 7) likewise box, class, crowd, area.
+        losses: (b, 1 + parts) float64 per batch: number of its first image, parts of its loss.
     """
+
+    full_state_update = False
+    sizes: list[Tensor]
+    rows: list[Tensor]
+    labels: list[Tensor]
+    losses: list[Tensor]
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()
-        self.num_classes, self.loss_names = num_classes, list[str]()
+        self.num_classes = num_classes
+        self.loss_names: list[str] = []
         for state in ("sizes", "rows", "labels", "losses"):
             self.add_state(state, [], dist_reduce_fx="cat")
 
@@ -86,69 +113,107 @@ class DetectionMetrics(Metric):
         """Add a batch of images.
 
         Args:
-            predictions: per image (n, 6) x1, y1, x2, y2 in pixels of the file, score, class, best
+            predictions: Per image (n, 6): x1, y1, x2, y2 in pixels of the file, score, class; best
                 first.
-            targets: their labels.
-            indices: their numbers in the data set.
-            losses: the named parts of the batch's loss.
+            targets: Their labels.
+            indices: Their numbers in the dataset.
+            losses: Named parts of the batch's loss.
         """
-        sizes = [
-            (index, truth.height, truth.width, len(rows), len(truth.boxes))
-            for index, rows, truth in zip(indices, predictions, targets, strict=True)
-        ]
-        labels = [np.column_stack((t.boxes, t.classes, t.crowd, t.area)) for t in targets]
-        new = {
-            "sizes": np.array(sizes, np.int64),
-            "rows": np.concatenate(predictions),
-            "labels": np.concatenate(labels).astype(np.float32),
-        }
+        sizes = []
+        labels = []
+        for index, rows, target in zip(indices, predictions, targets, strict=True):
+            sizes.append([index, target.height, target.width, len(rows), len(target.boxes)])
+            columns = (target.boxes, target.classes, target.crowd, target.area)
+            labels.append(np.column_stack(columns))
+        self.sizes.append(self._tensor(np.array(sizes, np.int64)))
+        self.rows.append(self._tensor(np.concatenate(predictions)))
+        self.labels.append(self._tensor(np.concatenate(labels).astype(np.float32)))
         if losses:
             self.loss_names = list(losses)
-            new["losses"] = np.array([[indices[0], *map(float, losses.values())]])
-        for state, values in new.items():
-            getattr(self, state).append(torch.from_numpy(values).to(self.device))
+            values = np.array([list(map(float, losses.values()))])
+            self.losses.append(self._tensor(np.insert(values, 0, indices[0], axis=1)))
+
+    def _tensor(self, values: np.ndarray) -> Tensor:
+        return torch.from_numpy(values).to(self.device)
 
     @property
     def seen(self) -> int:
-        """Images that this process has added."""
-        sizes: Any = self.sizes
-        return sum(map(len, sizes))
+        """Number of images that this process has added."""
+        return sum(len(sizes) for sizes in self.sizes)
 
     def compute(self) -> Result:
-        sizes = _joined(self.sizes, 5)
-        indices, first = np.unique(sizes[:, 0], return_index=True)
-        image, rows = _of_images(first, sizes[:, 3], _joined(self.rows, 6))
-        label_image, labels = _of_images(first, sizes[:, 4], _joined(self.labels, 7))
-        counted = labels[:, 5] == 0  # without crowd regions
-        of_image, true, size = label_image[counted], labels[counted], sizes[first, 1:3]
-        boxes = np.minimum(true[:, :4].clip(0), np.tile(size[of_image, ::-1], 2))
-        found = image, rows[:, :4], rows[:, 4], rows[:, 5].astype(np.int32)
-        objects = boxes.astype(np.float32), true[:, 4].astype(np.int64), true[:, 6]
-        record = PredictionRecord(size, *found, of_image, *objects)
+        """The metrics of all images of all processes."""
+        sizes = _to_numpy(self.sizes, 5)
+        indices, first = np.unique(sizes[:, 0], return_index=True)  # each image once
+        image, rows = _of_images(first, sizes[:, 3], _to_numpy(self.rows, 6))
+        label_image, labels = _of_images(first, sizes[:, 4], _to_numpy(self.labels, 7))
+        coco, coco_by_class = coco_metrics(image, rows, label_image, labels, self.num_classes)
+        record = _record(sizes[first, 1:3], image, rows, label_image, labels)
         by_class = class_metrics(
             record.true_positives(), record.score, record.kind, record.label_kind
         )
-        coco, coco_by_class = coco_metrics(image, rows, label_image, labels, self.num_classes)
-        summary = by_class.summary() | {f"coco/{name}": value for name, value in coco.items()}
-        losses = _joined(self.losses, 1)
-        _, first = np.unique(losses[:, 0], return_index=True)
+        summary = by_class.summary()
+        for name, value in coco.items():
+            summary[f"coco/{name}"] = value
+        return Result(
+            summary, by_class, coco_by_class, indices.tolist(), record, self._mean_losses()
+        )
+
+    def _mean_losses(self) -> dict[str, float]:
+        losses = _to_numpy(self.losses, 1)
+        _, first = np.unique(losses[:, 0], return_index=True)  # each batch once
         means = losses[first, 1:].sum(0) / max(len(first), 1)
-        named = dict(zip(self.loss_names, means.tolist(), strict=False))
-        return Result(summary, by_class, coco_by_class, indices.tolist(), record, named)
+        return dict(zip(self.loss_names, means.tolist(), strict=False))
 
 
-def _joined(state: Any, columns: int) -> np.ndarray:
-    """A state of a process, or of all of them."""
+def _record(
+    sizes: np.ndarray,
+    image: np.ndarray,
+    rows: np.ndarray,
+    label_image: np.ndarray,
+    labels: np.ndarray,
+) -> PredictionRecord:
+    """The detections, and the labels without crowd regions, clipped to their images."""
+    is_object = labels[:, 5] == 0
+    label_image = label_image[is_object]
+    labels = labels[is_object]
+    width_and_height = sizes[label_image, ::-1]
+    boxes = np.minimum(labels[:, :4].clip(0), np.tile(width_and_height, 2))
+    return PredictionRecord(
+        sizes=sizes,
+        image=image,
+        box=rows[:, :4],
+        score=rows[:, 4],
+        kind=rows[:, 5].astype(np.int32),
+        label_image=label_image,
+        label_box=boxes.astype(np.float32),
+        label_kind=labels[:, 4].astype(np.int64),
+        label_area=labels[:, 6],
+    )
+
+
+def _to_numpy(state: Any, columns: int) -> np.ndarray:
+    """A state of one process (a list of tensors), or of all of them (a tensor)."""
     if not len(state):
         return np.zeros((0, columns), np.int64)
-    return torch.cat(state if isinstance(state, list) else [state]).cpu().numpy()
+    if isinstance(state, list):
+        state = torch.cat(state)
+    return state.cpu().numpy()
 
 
 def _of_images(
     images: np.ndarray, counts: np.ndarray, values: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of these images, one after the other, and before them which of the images each is
-    of. counts (k,): rows of each image that was added."""
+    """The rows of some images, one image after the other.
+
+    Args:
+        images: (i,) positions of the images among those that were added.
+        counts: (k,) number of rows of each image that was added.
+        values: Rows of all images that were added.
+
+    Returns:
+        The position of each row's image in `images`, and the rows.
+    """
     parts = np.split(values, counts.cumsum())
-    place = np.arange(len(images), dtype=np.int32).repeat(counts[images])
-    return place, np.concatenate([values[:0], *(parts[i] for i in images)])
+    position = np.arange(len(images), dtype=np.int32).repeat(counts[images])
+    return position, np.concatenate([values[:0]] + [parts[i] for i in images])

@@ -138,7 +138,7 @@ def test_other_files_are_no_detections(trained: Path, tmp_path: Path, fault: str
         path.write_text("detections" if fault == "text" else "")
     if fault == "half":
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(InputError, match=f"^{path}: not a file of detections of ours"):
+    with pytest.raises(InputError, match=f"^{path}: not a file of detections"):
         PredictionRecord.load(path)
 
 
