@@ -12,7 +12,7 @@ from boltbox.detector.distributed.process_group import gather
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import ADVICE, Detector
-from boltbox.detector.weights.torch_file import refused_unless_valid
+from boltbox.detector.weights.torch_file import as_input_error
 
 
 class RunState(L.Callback):
@@ -62,7 +62,7 @@ def _check_resume(epochs: int | None, detector: Detector, checkpoint: dict[str, 
     """Before a run touches its folder: raises InputError if the optimizer's state is of another
     one, or the training is past its last epoch."""
     own = detector.optim.build(detector.network, detector.batch_size).state_dict()
-    with refused_unless_valid("the checkpoint", "one that a training can continue from"):
+    with as_input_error("the checkpoint", "one that a training can continue from"):
         (saved,) = checkpoint["optimizer_states"]
         finished = checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
         groups, ours = (

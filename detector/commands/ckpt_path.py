@@ -15,7 +15,7 @@ from boltbox.detector.inference.exported import Exported, format_of, load_export
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.text_file import parse_yaml, read_text
-from boltbox.detector.weights.torch_file import refused_unless_valid
+from boltbox.detector.weights.torch_file import as_input_error
 from boltbox.detector.weights.trained import DETECTOR, Trained, is_published
 
 MACHINES = ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID")
@@ -157,7 +157,7 @@ def _options_of_run(
             rank_zero_print(f"warning: {e}; using the copy in {path}")
     if copy is None:
         return None
-    with refused_unless_valid(path, DETECTOR):
+    with as_input_error(path, DETECTOR):
         text = copy["config"]
         folder = str(copy["folder"])
     return _SavedOptions(_selected(text, path, command, dataset), path, folder)

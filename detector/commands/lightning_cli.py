@@ -71,7 +71,7 @@ from boltbox.detector.training.trainer_options import (
     adapt_trainer,
     as_list,
 )
-from boltbox.detector.weights.torch_file import refused_unless_valid
+from boltbox.detector.weights.torch_file import as_input_error
 from boltbox.detector.weights.trained import DETECTOR
 
 TRUST_PARTS = "Import all code that a run folder or checkpoint names, not only boltbox's."
@@ -326,7 +326,7 @@ def end_together(trainer: L.Trainer, checkpoint: str) -> Iterator[None]:
                 raise explanation from None
         frames = traceback.extract_tb(e.__traceback__)
         if any("checkpoint_connector" in f.filename and "restore" in f.name for f in frames):
-            with refused_unless_valid(checkpoint, DETECTOR):
+            with as_input_error(checkpoint, DETECTOR):
                 raise
         raise
     started = getattr(trainer.strategy.launcher, "procs", [])

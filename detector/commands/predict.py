@@ -171,7 +171,7 @@ def predict(
         lines, film, before = sys.stdout.isatty() or bar.total <= LINES, "", started
         in_order = InOrder()
         try:
-            for batch, rows in predictor.find(batches, batch_size):
+            for batch, rows in predictor.predict_batches(batches, batch_size):
                 each = 1000 * (time.perf_counter() - before) / len(rows)
                 # the tiles of one image have a letterbox each; there is one picture
                 for number, picture, box, found in zip(

@@ -3,11 +3,12 @@ detections count."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
 from os.path import isfile
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -40,13 +41,13 @@ class Predictor:
     """Finds objects in images.
 
     Args:
-        members: Networks, of which fused copies are taken, or exported files; suppression chooses
+        members: Networks, of which fused copies predict, or exported files. Suppression chooses
             among the rows of all of them.
         names: Class names.
-        known: Class names of each member; default: all know all.
+        known: Class names of each member; default: `names`.
         image_size: Longer side of the input in pixels, unless `predict` is given another.
-        conf: Minimum confidence of a detection, or of each class one; or of some classes, by name,
-            and 0.25 of the others.
+        conf: Minimum confidence of a detection: one number, one per class, or some by class name
+            and 0.25 for the others.
         iou: Overlap above which the less confident of two detections of a class is dropped.
         max_det: Maximum detections per image.
         agnostic: Suppress across classes.
@@ -54,16 +55,20 @@ class Predictor:
         tta: Predict three times on each image, at several sizes and mirrored.
         multi_label: A box may be a detection of several classes, as in validation.
         rounded: Suppress as YOLOv5 does; see `boltbox.detector.model.postprocess.nms`.
-        precision: Of `find` and `predict`: 16-mixed (float32 without a GPU), 32-true, or 16-true,
-            which halves the weights.
+        precision: Of `predict_batches` and `predict`: 16-mixed (float32 without a GPU), 32-true, or
+            16-true, which halves the weights.
         fuse: False: predict with the networks themselves.
         finite: An output that is not finite is an error; else it counts as no detection.
 
     Raises:
-        InputError: no such class or precision, or a list `conf` that has not one for each class.
+        InputError: There is no such class or precision, or `conf` has not one number per class.
 
     Attributes:
-        files: that it was loaded from.
+        names: Class names of the detections.
+        files: Files that the members were loaded from.
+        image_size: Longer side of the input in pixels.
+        stride: Sides of the input are multiples of it.
+        thresholds: Arguments of `nms`.
     """
 
     files: Sequence[Path] = ()
@@ -86,7 +91,7 @@ class Predictor:
         fuse: bool = True,
         finite: bool = True,
     ) -> None:
-        if precision not in ("16-mixed", "16-true", "32-true"):
+        if precision not in get_args(Precision):
             raise InputError(f"precision is {precision!r}; choose 16-mixed, 16-true or 32-true")
         self.thresholds: dict[str, Any] = {
             "conf": confidences(conf, names, 0.25),
@@ -97,29 +102,36 @@ class Predictor:
             "multi_label": multi_label,
             "rounded": rounded,
         }
-        self.names, self.image_size, self.precision = list(names), image_size, precision
-        self.own_names = list(names)  # whatever `rename` says
-        self.numbers = np.arange(len(names), dtype=np.float32)  # of the classes, see `rename`
+        self.names = list(names)
+        self.detector_names = list(names)  # unchanged by `rename`
+        self.numbers = np.arange(len(names), dtype=np.float32)  # class here -> class in `names`
+        self.image_size = image_size
+        self.precision = precision
+        self.finite = finite
         self.stride = max(32, *(member.max_stride for member in members))
-        self.exported = [m for m in members if isinstance(m, Exported)]
-        networks = [m for m in members if isinstance(m, YOLOv5)]
-        weight = next(networks[0].parameters()) if networks else torch.zeros(0)
-        self.device = weight.device
-        dtype = torch.float16 if precision == "16-true" else weight.dtype
-        self.finite, self.networks = finite, list[YOLOv5]()
-        self.network: YOLOv5 | None = None  # the only one, in one pass
+        self.exported = [member for member in members if isinstance(member, Exported)]
+        self.networks: list[YOLOv5] = []
         self._members: list[Rows] = []
-        for member, classes_of in zip(members, known or [names] * len(members), strict=True):
+        device, dtype = _device_and_dtype(members)
+        if precision == "16-true":
+            dtype = torch.float16
+        self.device = device
+        if known is None:
+            known = [names] * len(members)
+        for member, member_names in zip(members, known, strict=True):
             rows: Rows = member
             head: Any = member
             if isinstance(member, YOLOv5):
-                network = (member.fused() if fuse else member).to(self.device, dtype)
+                network = (member.fused() if fuse else member).to(device, dtype)
                 self.networks.append(network)
-                rows, head = forward_function(network), network.head
-                self.network = network if len(members) == 1 and not tta else None
+                rows = forward_function(network)
+                head = network.head
             if tta:
                 rows = augmented(rows, head.rows_per_level, member.max_stride)
-            self._members.append(in_classes(rows, classes_of, names))
+            self._members.append(in_classes(rows, member_names, names))
+        self.network: YOLOv5 | None = None  # the only one, in one pass
+        if len(members) == len(self.networks) == 1 and not tta:
+            self.network = self.networks[0]
 
     @classmethod
     def load(
@@ -134,40 +146,44 @@ class Predictor:
         """A Predictor of files. Nothing in them is executed.
 
         Args:
-            path: a checkpoint of ours (its moving average predicts), a run folder (its best),
-                YOLOv5's weights (.pt), an exported file, or `last` or `best` (of the run that was
-                trained last).
-            ensemble: further such files; what one of them knows, all know, by the names of the
-                classes.
-            device: of networks; default: the first GPU, if there is one.
-            run: folder of `last` and `best`; default: the most recent fit.
-            thresholds: own: in place of `conf`, of each class the confidence that had the best F1
-                in the validation of the training.
-            options: of Predictor.
+            path: A checkpoint of boltbox (its moving average predicts), a run folder (its best),
+                YOLOv5's weights (.pt), an exported file, or `last` or `best`.
+            ensemble: Further such files. Classes are merged by name.
+            device: Of networks; default: the first GPU, if there is one.
+            run: Folder of `last` and `best`; default: the most recent fit.
+            thresholds: own: instead of `conf`, the confidence per class that had the best F1 in the
+                validation of the training.
+            options: Of Predictor.
 
         Raises:
-            InputError: no such file, not a detector, or no thresholds in it.
+            InputError: There is no such file, it is no detector, or holds no thresholds.
         """
-        device, names, chosen = device_of(device), list[str](), list[float]()
-        members, known, files = list[YOLOv5 | Exported](), list[list[str]](), list[Path]()
-        for file in (path, *ensemble):
-            found, member = load_member(file, device, run)
+        device = device_of(device)
+        names: list[str] = []
+        known: list[list[str]] = []
+        best_f1: list[float] = []
+        members: list[YOLOv5 | Exported] = []
+        files: list[Path] = []
+        for file in chain([path], ensemble):
+            loaded, member = load_member(file, device, run)
             if not members:
-                options.setdefault("image_size", found.image_size)
-                options.setdefault("rounded", found.arguments().get("literal", False))
-            both = same_names(names, found.names)
-            new = [k for k in range(len(found.names)) if k not in both]
-            if thresholds and new and not found.thresholds:
+                options.setdefault("image_size", loaded.image_size)
+                options.setdefault("rounded", loaded.arguments().get("literal", False))
+            shared = same_names(names, loaded.names)
+            new = [k for k in range(len(loaded.names)) if k not in shared]
+            if thresholds and new and not loaded.thresholds:
                 raise InputError(
-                    f"thresholds own: {file} holds none; the validation of a training chooses them:"
-                    " give --conf"
+                    f"thresholds own: {file} holds none; the validation of a training chooses them."
+                    " Give --conf"
                 )
-            names += [found.names[k] for k in new]
-            chosen += [own for k, own in enumerate(found.thresholds or ()) if k in new]
-            known.append(found.names)
+            names += [loaded.names[k] for k in new]
+            if loaded.thresholds:
+                best_f1 += [value for k, value in enumerate(loaded.thresholds) if k in new]
             members.append(member)
-            files.append(found.path)
-        options |= {"conf": chosen} if thresholds else {}
+            known.append(loaded.names)
+            files.append(loaded.path)
+        if thresholds:
+            options["conf"] = best_f1
         predictor = cls(members, names, known, **options)
         predictor.files = files
         return predictor
@@ -175,64 +191,66 @@ class Predictor:
     def detect(
         self, batch: Batch, at_once: int = 16, thresholds: dict[str, Any] | None = None
     ) -> tuple[list[np.ndarray], list[Tensor] | None]:
-        """Per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score, class, best
-        first; and the raw prediction, if it is that of one network in one pass.
+        """The detections of a batch on the device.
 
         Args:
-            batch: on the device.
-            at_once: most tiles of an image that go through the networks together.
-            thresholds: in place of the Predictor's.
+            batch: Images, or the tiles of one image.
+            at_once: Maximum tiles of an image that go through the networks together.
+            thresholds: Instead of the Predictor's.
+
+        Returns:
+            Per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score, class; best
+            first. And the raw prediction, if it is that of one network in one pass.
 
         Raises:
-            InputError: the output is not finite.
+            InputError: The output is not finite.
         """
         thresholds = thresholds or self.thresholds
         if batch.windows is not None:
-            rows = rows_of_tiles(lambda x: self._look(x)[0], batch, thresholds, at_once)
+            rows = rows_of_tiles(lambda x: self._forward(x)[0], batch, thresholds, at_once)
             return [rows], None
-        decoded, raw = self._look(batch.images)
+        decoded, raw = self._forward(batch.images)
         return to_rows(decoded, batch.letterboxes, thresholds), raw
 
-    def _look(self, images: Tensor) -> tuple[Tensor, list[Tensor] | None]:
-        """(B, R, 5 + C), the rows of images (B, 3, H, W); and the raw prediction, if it is that of
-        one network in one pass."""
-        decoded, raw = self._forward(images)
+    def _forward(self, images: Tensor) -> tuple[Tensor, list[Tensor] | None]:
+        """(B, 3, H, W) -> (B, R, 5 + C), and the raw prediction of a single network."""
+        decoded, raw = self._decoded_and_raw(images)
         # one pass over the rows; suppression waits for the device anyway
         if self.finite and not decoded.sum(dtype=torch.float32).isfinite():
-            tensors = [not_finite(network.state_dict()) for network in self.networks]
-            name = next(filter(None, tensors), "the network's output")
+            name = "the network's output"
+            for network in self.networks:
+                name = not_finite(network.state_dict()) or name
             raise InputError(
-                f"{name} is not finite; give precision 32-true, or a checkpoint from before the"
+                f"{name} is not finite. Give precision 32-true, or a checkpoint from before the"
                 " training diverged"
             )
         return decoded, raw
 
-    def _forward(self, images: Tensor) -> tuple[Tensor, list[Tensor] | None]:
-        """Without autocast to bfloat16: its 8 bits are too few for confidences."""
-        device = images.device.type
-        low = torch.get_autocast_dtype(device) == torch.bfloat16
-        with torch.autocast(device, enabled=False) if low else contextlib.nullcontext():
+    def _decoded_and_raw(self, images: Tensor) -> tuple[Tensor, list[Tensor] | None]:
+        with without_bfloat16(images.device.type):
             if self.network is None:
                 return torch.cat([member(images) for member in self._members], 1), None
             raw = [maps.float() for maps in self.network(images.to(dtype_of(self.network)))]
         return self.network.decode(raw), raw
 
     def rename(self, names: Sequence[str]) -> None:
-        """From now on `find` and `predict` give the numbers of the classes `names`, and detections
-        of these alone.
+        """Return only detections of the classes `names`, with their numbers in that list.
 
         Raises:
-            InputError: the detector knows none of them.
+            InputError: The detector has none of these classes.
         """
-        asked, common = self.thresholds["classes"], same_names(self.names, names)
-        pairs = {k: c for c, k in common.items() if asked is None or k in asked}
-        if not pairs:
+        chosen = self.thresholds["classes"]
+        numbers = {}
+        for number, k in same_names(self.names, names).items():
+            if chosen is None or k in chosen:
+                numbers[k] = number
+        if not numbers:
             raise InputError(
                 f"none of the classes {', '.join(names)} is one of the detector's:"
                 f" {', '.join(self.names)}"
             )
-        self.thresholds["classes"] = [*pairs]
-        self.numbers = np.array([pairs.get(k, -1) for k in range(len(self.names))], np.float32)
+        self.thresholds["classes"] = list(numbers)
+        self.numbers[list(numbers)] = list(numbers.values())
         self.names = list(names)
 
     def inputs(
@@ -241,14 +259,14 @@ class Predictor:
         tile_size: int | None = None,
         tile_overlap: float = 0.2,
     ) -> EvaluationInput:
-        """How images become the input: their longer side gets `image_size` pixels, rounded up to
-        the stride; default: that of the training. See `predict`."""
+        """How images become the input; for the arguments see `predict`."""
         size = image_size or self.image_size
-        fixed, size = shape_for(self.exported, size), round_up(size, self.stride)
+        fixed = shape_for(self.exported, size)
+        size = round_up(size, self.stride)
         return EvaluationInput(size, self.stride, 0.0, fixed, tile_size, tile_overlap)
 
     @torch.inference_mode()
-    def find(
+    def predict_batches(
         self,
         batches: Iterable[Batch],
         at_once: int = 16,
@@ -260,8 +278,8 @@ class Predictor:
             batch = finish_on_device(batch._replace(images=batch.images.to(self.device)))
             with torch.autocast("cuda", torch.float16, enabled=mixed):
                 rows, _ = self.detect(batch, at_once, thresholds)
-            for own in rows:
-                own[:, 5] = self.numbers[own[:, 5].astype(int)]
+            for of_image in rows:
+                of_image[:, 5] = self.numbers[of_image[:, 5].astype(int)]
             yield batch, rows
 
     def predict(
@@ -274,64 +292,84 @@ class Predictor:
         conf: Confidence | None = None,
         iou: float | None = None,
     ) -> Detections | list[Detections]:
-        """The objects in images; the numbers are those of `cli.py predict` with the same options.
+        """The objects in images, the same as `cli.py predict` finds with the same options.
+
         `predictor(images)` is the same.
 
         Args:
-            images: one or a list of: path of an image file, its bytes, PIL image, (H, W, 3) uint8
-                RGB array (of `cv2.imread`, which gives BGR: `array[..., ::-1]`; (H, W): grey),
-                (3, H, W) tensor, uint8 or float in 0..1. Or all images of a folder or a glob
-                pattern, sorted; a file of these that cannot be read is named and left out.
-            image_size: longer side of the input in pixels; default: that of the training.
-            tile_size: predict on larger images whole and in tiles whose sides are this many pixels
-                and which overlap by tile_overlap; default: no tiles.
-            batch_size: most images, or tiles of one, that go through the network together.
-            conf, iou: in this call, in place of the Predictor's; of classes that `conf` does not
-                name, the Predictor's counts.
+            images: One or a list of: path of an image file, its bytes, PIL image, (H, W, 3) uint8
+                RGB array (of `cv2.imread`, which returns BGR: `array[..., ::-1]`; (H, W): grey),
+                (3, H, W) tensor, uint8 or float in 0..1. Or a folder or a glob pattern, whose
+                images are sorted; a file that cannot be read is named and skipped.
+            image_size: Longer side of the input in pixels, rounded up to the stride; default: that
+                of the training.
+            tile_size: Predict on larger images whole and in tiles whose sides are this many pixels;
+                default: no tiles.
+            tile_overlap: Minimum share of a tile that neighbours have in common.
+            batch_size: Maximum images, or tiles of one, that go through the network together.
+            conf: In this call, instead of the Predictor's; classes that `conf` does not name keep
+                the Predictor's.
+            iou: In this call, instead of the Predictor's.
 
         Returns:
-            Detections, or a list of them if `images` are several; see there for units.
+            Detections, or a list of them for several images.
 
         Raises:
-            InputError: something that is no image, no such class, or an output that is not finite.
+            InputError: Something is no image, there is no such class, or an output is not finite.
         """
         thresholds = dict(self.thresholds)
         if conf is not None:
-            thresholds["conf"] = confidences(conf, self.own_names, thresholds["conf"])
+            thresholds["conf"] = confidences(conf, self.detector_names, thresholds["conf"])
         if iou is not None:
             thresholds["iou"] = iou
-        folder = images if isinstance(images, str | Path) and not isfile(images) else None
-        several = isinstance(images, Sequence) and not isinstance(images, str | bytes)
-        given: Sequence[Any] = images if several else [images]  # type: ignore[assignment]
-        if folder is not None:
-            given = find_images(folder)
-            if not given:
-                raise InputError(f"{folder}: no image file there")
+        is_folder = isinstance(images, str | Path) and not isfile(images)
+        is_list = isinstance(images, Sequence) and not isinstance(images, str | bytes)
+        items: Any = images if is_list else [images]
+        if is_folder:
+            items = find_images(images)  # type: ignore[arg-type]
+            if not items:
+                raise InputError(f"{images}: no image file there")
         inputs = self.inputs(image_size, tile_size, tile_overlap)
-        lenient = folder is not None and len(given) > 1
-        pictures = Pictures(given, inputs, batch_size, lenient)
-        read = (collate_items([pictures[i] for i in batch]) for batch in pictures.batches)
-        batches = (batch for batch in read if batch.indices)
-        found = dict[int, Detections]()
-        for batch, rows in self.find(batches, batch_size, thresholds):
-            for index, own in zip(batch.indices, rows, strict=True):
-                path = str(given[index]) if isinstance(given[index], str | Path) else None
-                found[index] = Detections.of(own, self.names, path)
-        if folder is not None and not found:
-            raise InputError(f"{folder}: none of its images could be read")
-        several = several or folder is not None
-        return [found[i] for i in sorted(found)] if several else found[0]
+        pictures = Pictures(items, inputs, batch_size, lenient=is_folder and len(items) > 1)
+        detections: dict[int, Detections] = {}
+        for batch, rows in self.predict_batches(_read(pictures), batch_size, thresholds):
+            for index, of_image in zip(batch.indices, rows, strict=True):
+                path = str(items[index]) if isinstance(items[index], str | Path) else None
+                detections[index] = Detections.of(of_image, self.names, path)
+        if is_folder and not detections:
+            raise InputError(f"{images}: none of its images could be read")
+        if is_folder or is_list:
+            return [detections[i] for i in sorted(detections)]
+        return detections[0]
 
     __call__ = predict
+
+
+def _read(pictures: Pictures) -> Iterator[Batch]:
+    """Batches of the images that can be read."""
+    for numbers in pictures.batches:
+        batch = collate_items([pictures[i] for i in numbers])
+        if batch.indices:
+            yield batch
+
+
+def _device_and_dtype(members: Sequence[YOLOv5 | Exported]) -> tuple[torch.device, torch.dtype]:
+    """Those of the first network; exported files run on the CPU."""
+    for member in members:
+        if isinstance(member, YOLOv5):
+            weight = next(member.parameters())
+            return weight.device, weight.dtype
+    return torch.device("cpu"), torch.float32
 
 
 def confidences(
     conf: Confidence, names: Sequence[str], default: float | Sequence[float]
 ) -> float | Sequence[float]:
-    """Least confidence of all classes, or of each one.
+    """Minimum confidence of all classes, or one per class.
 
     Args:
-        conf: One for all, one for each class, or some by class name.
+        conf: One for all, one per class, or some by class name.
+        names: Class names.
         default: Of classes that `conf` does not name.
 
     >>> confidences({"dog": 0.6}, ["cat", "dog"], 0.25)
@@ -341,15 +379,24 @@ def confidences(
         InputError: There is no such class, or another number of them.
     """
     if isinstance(conf, Mapping):
-        for name in conf:
-            if name not in names:
+        defaults = default if isinstance(default, Sequence) else [default] * len(names)
+        by_name = dict(zip(names, defaults, strict=True))
+        for name, value in conf.items():
+            if name not in by_name:
                 hint = nearest(str(name), names)
                 raise InputError(f"conf: there is no class {name!r}; {hint}")
-        each = default if isinstance(default, Sequence) else [default] * len(names)
-        return [conf.get(name, least) for name, least in zip(names, each, strict=True)]
+            by_name[name] = value
+        return list(by_name.values())
     if isinstance(conf, Sequence) and len(conf) != len(names):
         raise InputError(f"conf has {len(conf)} numbers, but there are {len(names)} classes")
     return conf
+
+
+def without_bfloat16(device: str) -> AbstractContextManager[None]:
+    """Autocast to bfloat16 is off within: its 8 bits are too few for confidences."""
+    if torch.get_autocast_dtype(device) != torch.bfloat16:
+        return nullcontext()
+    return torch.autocast(device, enabled=False)
 
 
 def dtype_of(module: torch.nn.Module) -> torch.dtype:
@@ -358,5 +405,5 @@ def dtype_of(module: torch.nn.Module) -> torch.dtype:
 
 
 def forward_function(network: YOLOv5) -> Rows:
-    """A network and its decoding in one, in float32 outside, whatever the network's precision."""
+    """A network with its decoding; float32 outside, whatever the network's precision."""
     return lambda images: network.decode(network(images.to(dtype_of(network))))

@@ -24,7 +24,7 @@ from boltbox.detector.model.loss import Loss
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.sharding import is_sharded
 from boltbox.detector.system.rank_zero import rank_zero_print
-from boltbox.detector.weights.torch_file import refused_unless_valid
+from boltbox.detector.weights.torch_file import as_input_error
 from boltbox.detector.weights.trained import DETECTOR, read_trained
 
 # of a validation; a box may be a detection of several classes
@@ -47,7 +47,7 @@ class EvaluationModule(L.LightningModule):
         fitness: of this epoch, once it was validated.
         prediction: options of the Predictor of a validation or test.
         exported: an exported file that is evaluated in the network's place.
-        others: networks and exported files that predict too in a validation or test.
+        ensemble: networks and exported files that predict too in a validation or test.
     """
 
     network: YOLOv5
@@ -63,9 +63,9 @@ class EvaluationModule(L.LightningModule):
         self.thresholds: list[float] | None = None
         self.result: Result | None = None
         self.fitness: float | None = None
-        self.prediction: dict[str, Any] = {}
+        self.predictor_options: dict[str, Any] = {}
         self.exported: Exported | None = None
-        self.others: list[YOLOv5 | Exported] = []
+        self.ensemble: list[YOLOv5 | Exported] = []
         self.predictor: Predictor | None = None  # of the validation or test in progress
 
     @classmethod
@@ -82,7 +82,7 @@ class EvaluationModule(L.LightningModule):
             InputError: no such file, or not a detector.
         """
         found = load_exported(path) if format_of(path) else read_trained(path)
-        with refused_unless_valid(path, DETECTOR):
+        with as_input_error(path, DETECTOR):
             detector = cls(**found.arguments())
             if isinstance(found, Exported):
                 detector.exported = found
@@ -108,8 +108,8 @@ class EvaluationModule(L.LightningModule):
     @property
     def members(self) -> list[YOLOv5 | Exported]:
         """What predicts: the network, or its moving average if there is one, or the exported file
-        that is evaluated; and the others."""
-        return [self.exported or self.evaluated, *self.others]
+        that is evaluated; and the ensemble."""
+        return [self.exported or self.evaluated, *self.ensemble]
 
     def make_predictor(self, **options: Any) -> Predictor:
         """A Predictor of the members."""
@@ -195,7 +195,7 @@ class EvaluationModule(L.LightningModule):
             # not earlier: with its first batch DDP brings the first process's batch norm statistics
             # to all
             fitting = self.trainer.state.fn == "fit"  # NaN is for boltbox.callbacks.Guard there
-            options = {"finite": False} if fitting else self.prediction
+            options = {"finite": False} if fitting else self.predictor_options
             self.predictor = self.make_predictor(**VALIDATION | options)
         detections, raw = self.predictor.detect(batch)
         losses = {}
@@ -219,7 +219,7 @@ class EvaluationModule(L.LightningModule):
             self.fitness = result.summary["fitness"]
 
     def on_predict_start(self) -> None:
-        self.predictor = self.make_predictor(**self.prediction)
+        self.predictor = self.make_predictor(**self.predictor_options)
 
     def predict_step(self, batch: Any, batch_idx: int) -> list[Detections]:
         """The objects in each image of data of one's own: (images, targets), or images alone."""

@@ -29,7 +29,7 @@ from boltbox.detector.training.optimizer import OptimOptions, set_rates
 from boltbox.detector.training.recipe import global_batch_size, print_missing
 from boltbox.detector.training.trainer_options import check_recipe
 from boltbox.detector.weights.start import StartOptions
-from boltbox.detector.weights.torch_file import refused_unless_valid, shapes
+from boltbox.detector.weights.torch_file import as_input_error, shapes
 from boltbox.detector.weights.trained import DETECTOR
 
 ADVICE = (
@@ -279,7 +279,7 @@ class Detector(EvaluationModule):
         saved = checkpoint["state_dict"]
         if self.ema is None and any(key.startswith("ema.") for key in saved):
             self.ema = copy.deepcopy(self.network).requires_grad_(False)
-        with refused_unless_valid("the checkpoint", DETECTOR):
+        with as_input_error("the checkpoint", DETECTOR):
             options = checkpoint["hyper_parameters"]
             wrong = shapes(saved).items() ^ shapes(self.state_dict()).items()
             names = options["names"]

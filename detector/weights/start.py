@@ -18,7 +18,7 @@ from boltbox.detector.model.timm_backbone import TimmBackbone, body_of
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import print_fact
 from boltbox.detector.weights.timm import load_backbone
-from boltbox.detector.weights.torch_file import refused_unless_valid, shapes
+from boltbox.detector.weights.torch_file import as_input_error, shapes
 from boltbox.detector.weights.trained import ANCHORS, DETECTOR, Trained, as_typed, read_weights
 
 
@@ -127,7 +127,7 @@ def load_weights(
             it was.
     """
     weights = read_weights(path)
-    with refused_unless_valid(path, DETECTOR):
+    with as_input_error(path, DETECTOR):
         loaded = copy_weights(network, weights, names, keep_anchors, reuse_head)
     network.origins = passed_on(weights.origins, path) if weights.content else weights.origins
     return loaded._replace(line=f"{path}: {loaded.line}")

@@ -13,7 +13,7 @@ from torch import Tensor
 from boltbox.detector.model.origin import UNKNOWN, Origin
 from boltbox.detector.model.timm_backbone import PREFIX, Normalise, TimmBackbone, create
 from boltbox.detector.system.errors import InputError, in_one_line, need
-from boltbox.detector.weights.torch_file import load_torch_file, refused_unless_valid
+from boltbox.detector.weights.torch_file import as_input_error, load_torch_file
 
 PRETRAINED = "pretrained"
 # where training scripts keep the tensors, best first
@@ -75,7 +75,7 @@ def read_tensors(path: str | Path) -> tuple[dict[str, Tensor], str]:
     if Path(path).suffix == ".safetensors":
         from safetensors import safe_open
 
-        with refused_unless_valid(path, what), safe_open(path, framework="pt") as file:
+        with as_input_error(path, what), safe_open(path, framework="pt") as file:
             content = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
             licence = (file.metadata() or {}).get("license", UNKNOWN)
     else:
@@ -83,7 +83,7 @@ def read_tensors(path: str | Path) -> tuple[dict[str, Tensor], str]:
         content = load_torch_file(path, ["argparse.Namespace"])
         while inner := [content[key] for key in WRAPPINGS if isinstance(content.get(key), dict)]:
             content = inner[0]
-    with refused_unless_valid(path, what):
+    with as_input_error(path, what):
         found = {k.removeprefix("module."): v for k, v in content.items() if isinstance(v, Tensor)}
     if not found:
         raise InputError(f"{path}: no file of weights: it holds no tensors by name")

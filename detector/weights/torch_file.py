@@ -37,7 +37,7 @@ class StandIn:
 
 
 @contextmanager
-def refused_unless_valid(path: str | Path, what: str) -> Iterator[None]:
+def as_input_error(path: str | Path, what: str) -> Iterator[None]:
     """One sentence for whatever fails while the content of a file is read or used.
 
     Args:
@@ -82,7 +82,7 @@ def load_torch_file(
     """
     if not isfile(path):
         raise InputError(f"{path}: no such weights file")
-    with refused_unless_valid(path, "a file of weights"), open(path, "rb") as file:
+    with as_input_error(path, "a file of weights"), open(path, "rb") as file:
         if file.read(len(ZIP)) == ZIP:
             _check_archive(file, compare)
         file.seek(0)

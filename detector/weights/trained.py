@@ -19,9 +19,9 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.weights.published import local_file
 from boltbox.detector.weights.torch_file import (
+    as_input_error,
     load_torch_file,
     not_finite,
-    refused_unless_valid,
     shapes,
     text_names,
 )
@@ -71,7 +71,7 @@ class Trained:
         Raises:
             InputError: the tensors are not those of a network with these options.
         """
-        with refused_unless_valid(self.path, DETECTOR):
+        with as_input_error(self.path, DETECTOR):
             network = NetworkOptions(**self.options).build(len(self.names))
             self._fill(network)
         return network
@@ -191,7 +191,7 @@ def of_checkpoint(path: Path, content: dict[str, Any]) -> Trained:
     Raises:
         InputError: it has no class names, no hyper-parameters or no tensors.
     """
-    with refused_unless_valid(path, DETECTOR):
+    with as_input_error(path, DETECTOR):
         arguments = content["hyper_parameters"]
         image_size = int(content.get("image_size", 640))
         if not 1 <= image_size <= MAX_SIDE:
@@ -266,7 +266,7 @@ def _yolov5(path: Path, weights: Weights) -> Trained:
     for options in candidates:
         if per_level != 3:
             options["anchors"] = per_level
-        with refused_unless_valid(path, "a YOLOv5 checkpoint"):
+        with as_input_error(path, "a YOLOv5 checkpoint"):
             network = empty_network(len(weights.names), options)
         tensors = by_our_names(network, weights)
         if shapes(tensors) == shapes(network.state_dict()):

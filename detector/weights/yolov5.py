@@ -16,8 +16,8 @@ from torch import Tensor
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.weights.torch_file import (
     StandIn,
+    as_input_error,
     plain_tensor,
-    refused_unless_valid,
     text_names,
 )
 
@@ -85,7 +85,7 @@ def yolov5_weights(path: str | Path, content: dict[str, Any]) -> Weights:
     Raises:
         InputError: not a YOLOv5 detection checkpoint.
     """
-    with refused_unless_valid(path, "a YOLOv5 checkpoint"):
+    with as_input_error(path, "a YOLOv5 checkpoint"):
         model = content.get("ema") or content["model"]
         return Weights(dict(_tensors(model)), _names(model.state), _multiples(model.state))
 

@@ -21,7 +21,7 @@ from typing import Any
 from torch import Tensor
 
 from boltbox.detector.model.network_options import empty_network
-from boltbox.detector.weights.torch_file import plain_tensor, refused_unless_valid, shapes
+from boltbox.detector.weights.torch_file import as_input_error, plain_tensor, shapes
 
 LICENCE = "Apache-2.0, if published by YOLOX"  # a file does not say who trained it
 
@@ -67,7 +67,7 @@ def yolox_tensors(path: str | Path, content: dict[str, Any]) -> dict[str, Tensor
     model = content.get("model")
     if not isinstance(model, dict) or STEM not in model:
         return None
-    with refused_unless_valid(path, "a file of YOLOX's s, m, l, x or tiny"):
+    with as_input_error(path, "a file of YOLOX's s, m, l, x or tiny"):
         tensors = {str(name): plain_tensor(tensor) for name, tensor in model.items()}
         tensors[STEM] = stem_kernel(tensors[STEM])
         return {our_name(name): tensor for name, tensor in tensors.items()}

@@ -324,7 +324,7 @@ def test_rounded_nms_is_an_option_of_the_model(monkeypatch: pytest.MonkeyPatch) 
             network=NetworkOptions(width_multiple=0.0625),
             literal=option,
         ).eval()
-        monkeypatch.setattr(Predictor, "_look", lambda self, images: (rows, None))
+        monkeypatch.setattr(Predictor, "_forward", lambda self, images: (rows, None))
         (found,), _ = detector.make_predictor(**VALIDATION).detect(batch)
         assert found[:, 4].tolist() == wanted.scores.tolist()
         by_api = detector.predict(sample.image, conf=0.001, iou=0.6, max_det=300)
