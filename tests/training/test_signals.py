@@ -1,15 +1,18 @@
 """What a closed terminal does: one way out, with what there is."""
 
 import fcntl
+import multiprocessing
 import os
 import pty
 import signal
+import subprocess
+import sys
 import termios
 import time
 
 import pytest
 
-from boltbox.detector.data.loader import WorkerContext
+from boltbox.detector.data.loader import prepare_worker
 from boltbox.detector.system.operating_system import STOP_SIGNALS
 from boltbox.detector.system.signals import StopSignal, caught
 
@@ -63,16 +66,42 @@ def test_nohup_is_respected_and_everything_given_back(monkeypatch: pytest.Monkey
             signal.signal(number, handler)
 
 
-def test_a_worker_ends_with_its_loader_only() -> None:
-    """Not by the signals that the training process gets too; one that hangs is killed."""
-    worker = WorkerContext().Process(target=time.sleep, args=(600,))
+def test_a_worker_outlives_signals() -> None:
+    """The training process gets them too, and needs its workers until it ends."""
+    context = multiprocessing.get_context("fork")
+    ready = context.Event()
+
+    def work() -> None:
+        prepare_worker(0)
+        ready.set()
+        time.sleep(600)
+
+    worker = context.Process(target=work, daemon=True)
     worker.start()
+    assert ready.wait(60)
     assert worker.pid
     for number in STOP_SIGNALS:
         os.kill(worker.pid, number)
-    assert worker.join(0.2) is None
+    worker.join(0.2)
     assert worker.is_alive()
-    worker.terminate()
-    worker.join(60)
-    assert worker.exitcode == -signal.SIGKILL
-    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()), "nothing is blocked in this process"
+    worker.kill()
+    worker.join()
+
+
+def test_python_ends_with_a_worker_that_hangs() -> None:
+    """Also with one that torch still watches."""
+    code = """
+import time
+from boltbox.detector.data.loader import make_loader
+
+class Hangs:
+    def __getitem__(self, key):
+        time.sleep(600)
+
+batches = iter(make_loader(Hangs(), [[0]], list, workers=1, seed=0))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], timeout=60, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0
+    assert not done.stderr

@@ -1,6 +1,8 @@
 """What is wrong with the images of a data set: each file is decoded, and compared with all
 others."""
 
+import multiprocessing
+import signal
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -10,9 +12,12 @@ from tqdm import tqdm
 
 from boltbox.detector.commands.doctor.finding import Finding
 from boltbox.detector.commands.doctor.image_file import ImageFile, look_at
-from boltbox.detector.data.loader import WorkerContext, prepare_worker
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.operating_system import available_cores
+from boltbox.detector.system.operating_system import (
+    available_cores,
+    die_with_this_parent,
+    start_method,
+)
 
 ALIKE = 0.16  # share of the bits of two hashes that differ; of different photos it is above 0.28
 FEW = 16  # images; fewer are decoded without worker processes
@@ -55,8 +60,15 @@ def _decoded(paths: list[str]) -> Iterator[ImageFile]:
     if not workers:
         yield from map(look_at, paths)
         return
-    with ProcessPoolExecutor(workers, WorkerContext(), prepare_worker, (0,)) as pool:
+    context = multiprocessing.get_context(start_method())
+    with ProcessPoolExecutor(workers, context, _prepare_worker) as pool:
         yield from pool.map(look_at, paths)
+
+
+def _prepare_worker() -> None:
+    """Ctrl-C is answered by the main process only, which ends its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    die_with_this_parent()
 
 
 def _alike(split: str, path: str, earlier: str, other: str, same: bool) -> Finding:
