@@ -13,8 +13,7 @@ import statistics
 import numpy as np
 import optuna
 
-from boltbox.detector.commands.evolve.plan import Evolution, Plan
-from boltbox.detector.commands.evolve.sampler import distributions, sampler_for
+from boltbox.detector.commands.evolve.genetic import next_values
 from boltbox.detector.commands.evolve.space import EVOLVED, YOLOV5_GENES
 
 GENES = tuple(YOLOV5_GENES[name] for name in EVOLVED)
@@ -34,26 +33,21 @@ def fitness(values: dict[str, float]) -> float:
 def search(sampler: str, population: int, generations: int, seed: int) -> list[float]:
     """Best fitness after each evaluation."""
     count = population * generations
-    evolution = Evolution(generations, population, sampler)  # type: ignore[arg-type]
-    plan = Plan(GENES, evolution, seed=seed)
     others: dict[str, optuna.samplers.BaseSampler] = {
         "random": optuna.samplers.RandomSampler(seed),
+        "tpe": optuna.samplers.TPESampler(
+            seed=int(np.random.default_rng([seed, 0]).integers(2**31))
+        ),
         "nsgaii": optuna.samplers.NSGAIISampler(population_size=population, seed=seed),
     }
-    study = optuna.create_study(
-        direction="maximize", sampler=others.get(sampler) or sampler_for(plan, 0)
-    )
-
-    def objective(trial: optuna.Trial) -> float:
-        trial.set_user_attr("generation", trial.number // population)
-        return fitness(
-            {
-                name: trial.suggest_float(name, d.low, d.high)
-                for name, d in distributions(plan).items()
-            }
-        )
-
-    study.optimize(objective, n_trials=count)
+    study = optuna.create_study(direction="maximize", sampler=others.get(sampler))
+    for number in range(count):
+        if sampler == "yolov5":
+            values = next_values(GENES, study.trials, number, population, generations, seed)
+            study.enqueue_trial(values)
+        trial = study.ask()
+        values = {gene.name: trial.suggest_float(gene.name, gene.low, gene.high) for gene in GENES}
+        study.tell(trial, fitness(values))
     return list(np.maximum.accumulate([trial.value or 0.0 for trial in study.trials]))
 
 

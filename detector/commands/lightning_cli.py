@@ -29,7 +29,6 @@ from boltbox.callbacks.run_state import RunState
 from boltbox.detector.checkpoint.reader import Checkpoint, newest_checkpoint
 from boltbox.detector.checkpoint.runs import (
     ROOT,
-    claim,
     has_checkpoints,
     locked,
     new_run,
@@ -253,14 +252,11 @@ class DetectorCLI(LightningCLI):
         elif not run and checkpoint:
             run = checkpoint.parent.parent
         run = run or new_run(command)
-        joins = command == "evolve" and (run / "study.db").exists()  # several may work on one study
+        continues_study = command == "evolve" and (run / "study.db").exists()
         if is_first_process():
-            if command == "evolve":
-                claim(run, command)
-            else:
-                known = checkpoint is not None and checkpoint.parent.parent == run
-                self.held.enter_context(locked(run, command, known))
-            if command in ("fit", "evolve") and not self.continues and not joins:
+            known = checkpoint is not None and checkpoint.parent.parent == run
+            self.held.enter_context(locked(run, command, known))
+            if command in ("fit", "evolve") and not self.continues and not continues_study:
                 refuse_another(run)
         return run
 

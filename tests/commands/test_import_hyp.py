@@ -83,10 +83,10 @@ def test_every_key_reaches_its_option(here: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("", "expected a line for each number, like lr0: 0.01"),
+        ("", "expected one line per number, like lr0: 0.01"),
         ("lr0: [", "not valid YAML"),
         (b"\xff\xfe\x00", "not a text file in UTF-8"),
-        ("- 0.1\n- 0.2\n", "expected a line for each number"),
+        ("- 0.1\n- 0.2\n", "expected one line per number"),
         ("model:\n  optim:\n    lr0: 0.01\n", "'model' (see --help)"),
         (
             "lr0: 0.1\nmosaik: 1.0\nnames: [a]\n",

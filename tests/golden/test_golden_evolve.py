@@ -3,7 +3,7 @@
 from golden.cases import Case, each
 
 from boltbox.detector.commands.command_line import CONFIGS
-from boltbox.detector.commands.evolve.sampler import schedule
+from boltbox.detector.commands.evolve.genetic import schedule
 from boltbox.detector.commands.evolve.space import EVOLVED, FILES, YOLOV5_GENES
 from boltbox.detector.system.text_file import load_yaml
 

@@ -64,11 +64,11 @@ class Plan(NamedTuple):
     """How a study searches.
 
     Attributes:
-        genes: what is searched for.
+        genes: numbers to search for.
         evolve: the options.
-        start: values of the first individuals; those of the others are chosen by the sampler.
+        start: values of the first individuals; the sampler chooses those of the others.
         seed: of everything random.
-        fixed: option -> value that all trainings have in place of the configuration's.
+        fixed: value by option, which replaces the configuration's in all trainings.
     """
 
     genes: tuple[Gene, ...]
@@ -79,14 +79,14 @@ class Plan(NamedTuple):
 
 
 def planned(configuration: Mapping[str, Any]) -> tuple[Plan, dict[str, Any], dict[str, Any]]:
-    """What a study is about.
+    """Plan a study.
 
     Args:
-        configuration: the whole configuration of `evolve`, in groups.
+        configuration: the complete configuration of `evolve`, in groups.
 
     Returns:
-        the plan · option -> value of all that must be the same in each command for the study · the
-        configuration of its trainings
+        The plan, value by option for all options that must stay the same in the study, and the
+        configuration of its trainings.
 
     Raises:
         InputError: the space or the population makes no sense.
@@ -94,21 +94,33 @@ def planned(configuration: Mapping[str, Any]) -> tuple[Plan, dict[str, Any], dic
     evolve = Evolution(**configuration["evolve"])
     if evolve.sampler == "yolov5" and evolve.population < 2:
         raise InputError("evolve.population is 1; a child has two parents, so give 2 or more")
-    options = flatten(configuration)
-    starts = options["model.start.weights"], options["model.start.backbone_weights"]
-    optim = OptimOptions(**configuration["model"]["optim"]).resolve(*starts)
-    rates = {f"model.optim.{name}": value for name, value in vars(optim).items()}
-    rates |= {f"warmup.{name}": value for name, value in optim.rates._asdict().items()}
-    for option in [option for option, value in options.items() if value is None]:
-        options[option] = rates.get(option)
-    genes, fixed = [YOLOV5_GENES[name] for name in EVOLVED], dict[str, float]()
+    options = _with_default_rates(configuration)
     if evolve.space:
         genes, fixed = read_space(Path(evolve.space), options)
+    else:
+        genes = [YOLOV5_GENES[name] for name in EVOLVED]
+        fixed = {}
     options |= fixed
     start = tuple(start_values(genes, options))
     plan = Plan(tuple(genes), evolve, start, int(options["seed_everything"] or 0), fixed)
     settings = {k: v for k, v in options.items() if not k.startswith(OF_A_COMMAND)}
-    settings |= {f"the gene {gene.name}": gene for gene in genes}
+    for gene in genes:
+        settings[f"the gene {gene.name}"] = gene
     config = {k: v for k, v in configuration.items() if k not in ("evolve", "run", "config")}
-    config["trainer"] = {**config["trainer"], "default_root_dir": None, "logger": False}
+    config["trainer"] = config["trainer"] | {"default_root_dir": None, "logger": False}
     return plan, json.loads(json.dumps(settings)), config
+
+
+def _with_default_rates(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """Value by option; what is null is the value that `fit` would choose for the optimizer."""
+    options = flatten(configuration)
+    weights = options["model.start.weights"]
+    backbone_weights = options["model.start.backbone_weights"]
+    optim = OptimOptions(**configuration["model"]["optim"]).resolve(weights, backbone_weights)
+    rates = {f"model.optim.{name}": value for name, value in vars(optim).items()}
+    for name, value in optim.rates._asdict().items():
+        rates[f"warmup.{name}"] = value
+    for option, value in options.items():
+        if value is None:
+            options[option] = rates.get(option)
+    return options

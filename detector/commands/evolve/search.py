@@ -1,6 +1,7 @@
 """The command `evolve`: what it prints, logs, and leaves in its folder."""
 
 import io
+import shutil
 import statistics
 from collections.abc import Sequence
 from datetime import timedelta
@@ -10,26 +11,26 @@ from typing import Any
 import lightning as L
 import optuna
 import yaml
+from lightning.pytorch.loggers import Logger
 from optuna.exceptions import StorageInternalError
 from optuna.trial import FrozenTrial
 
 from boltbox.detector.commands.evolve.import_hyp import overlay_text
 from boltbox.detector.commands.evolve.plan import Evolution, Plan, planned
-from boltbox.detector.commands.evolve.sampler import best, ended, number, seconds
 from boltbox.detector.commands.evolve.space import Gene
 from boltbox.detector.commands.evolve.study import FILE, Study
-from boltbox.detector.commands.evolve.training import environments, train_all
+from boltbox.detector.commands.evolve.training import Training, environments, train_all
 from boltbox.detector.commands.training_process import FitCommand, prepare
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.report.table import number as metric
 from boltbox.detector.system.atomic_file import not_fatal, write_atomically
 from boltbox.detector.system.csv_table import write_table
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
+from boltbox.detector.system.rank_zero import print_fact
 from boltbox.detector.system.signals import exit_on_signals
 from boltbox.detector.training.module import Detector
 
-METRICS = {  # YOLOv5's columns, in its order, and what they are called here
+METRICS = {  # YOLOv5's column -> metric, in YOLOv5's order
     "metrics/precision": "val/P",
     "metrics/recall": "val/R",
     "metrics/mAP_0.5": "val/mAP50",
@@ -48,111 +49,153 @@ def run_evolution(
     fit_command: FitCommand,
     evolve: Evolution = DEFAULT,
 ) -> None:
-    """Search for better hyper-parameters: a training for each set of them, generation by
-    generation.
+    """Search for better hyper-parameters: train once per set of them, generation by generation.
 
-    The same command with the study's folder as --run continues it, and started a second time on the
-    same machine takes part in it. Leaves the best in hyp_evolved.yaml, for `fit --config
-    config.yaml --config hyp_evolved.yaml --trainer.max_epochs N`, both files of the study's folder.
+    The same command with the study's folder as --run continues it. Leaves the best in
+    hyp_evolved.yaml, for `fit --config config.yaml --config hyp_evolved.yaml --trainer.max_epochs
+    N`, both files of the study's folder.
     """
     plan, settings, config = planned(fit_command.configuration)
+    evolve = plan.evolve
     prepare(trainer, datamodule, "evolve")
     folder = Path(trainer.default_root_dir)
-    study = Study(folder)
-    shared = folder / "config.yaml"
+    study = Study(folder, plan, settings)
     config["trainer"]["devices"] = trainer.num_devices  # of those that a worker gets
-    with study.alone():
-        study.begin(settings)
-        write_atomically(shared, yaml.safe_dump(config, sort_keys=False))
+    write_atomically(folder / "config.yaml", yaml.safe_dump(config, sort_keys=False))
+    fit = list(fit_command.words)
+    fit += ["--config", str(folder / "config.yaml")]
     devices = trainer.num_devices if trainer.strategy.root_device.type == "cuda" else 0
-    variables = environments(plan.evolve.workers, devices, fit_command.named_gpus(trainer))
-    fit = [*fit_command.words, "--config", str(shared)]
-    if len(variables) > 1 and datamodule.cache == "auto":
+    workers = environments(evolve.workers, devices, fit_command.named_gpus(trainer))
+    if len(workers) > 1 and datamodule.cache == "auto":
         fit += ["--data.cache", "none"]  # each would take its quarter of the same memory
+    epochs = settings["trainer.max_epochs"]
+    expected: list[timedelta] = []
 
-    def on_end(trial: FrozenTrial) -> None:
-        found = ended(study.individuals())
-        winner, left = best(found), plan.evolve.size - len(found)
-        if not winner and len(found) >= plan.evolve.population:
-            raise InputError(
-                f"none of {len(found)} trainings came to its end; the first:"
-                f" {found[0].user_attrs.get('reason')}"
-            )
-        values = {**trial.params, "fitness": trial.value, "best": winner and winner.value}
-        metrics = {f"evolve/{k}": v for k, v in values.items() if v is not None}
-        for logger in trainer.loggers:
-            logger.log_metrics(metrics, step=number(trial))
-            logger.save()
-        eta = statistics.fmean(map(seconds, found)) * left / len(variables)
-        rank_zero_print(
-            f"trial {number(trial)}: fitness {metric(trial.value)} {trial.user_attrs['reason']};"
-            f" best {metric(values['best'])}; {left} left, ETA {timedelta(seconds=round(eta))}"
-        )
-        with study.alone():
-            write_outputs(study, plan)
+    def time_left(seconds: float) -> timedelta:
+        left = evolve.size - len(study.ended())
+        return timedelta(seconds=round(seconds * left / len(workers)))
 
-    done, hours = len(ended(study.individuals())), plan.evolve.hours
-    limit = f"the last one starts within {hours:g} hours (evolve.hours)" if hours else "no limit"
-    rank_zero_print(
-        f"trainings: {plan.evolve.size}, in {plan.evolve.generations} generations of"
-        f" {plan.evolve.population}; {done} done\n"
-        f"each: {trainer.max_epochs} epochs, {len(variables)} at a time\n"
-        f"time: {limit}; an estimate follows the first training\n"
-        f"to continue after an interruption: --run {folder}"
-    )
+    def on_poll(training: Training) -> None:
+        seconds = None if expected else training.expected_seconds(epochs)
+        if seconds:
+            expected.append(time_left(seconds))
+            print_fact("expected", f"about {expected[0]} for all {evolve.size} trainings")
+
+    def on_end(number: int) -> None:
+        report(study, trainer.loggers, number)
+        ended = study.ended()
+        print_fact("left", f"{evolve.size - len(ended)}, ETA {time_left(mean_seconds(ended))}")
+        write_outputs(study)
+
+    ended = study.ended()
+    if ended:
+        expected.append(time_left(mean_seconds(ended)))
+    limit = f"{evolve.hours:g} hours" if evolve.hours else "none"
+    size = f"{evolve.size}, in {evolve.generations} generations of {evolve.population}"
+    print_fact("trainings", f"{size}; {len(ended)} done")
+    print_fact("each", f"{epochs} epochs, {len(workers)} at a time")
+    print_fact("limit", f"{limit} (evolve.hours), for the start of the last training")
+    print_fact("expected", expected[0] if expected else "follows after the first epoch")
+    print_fact("continue", f"--run {folder}")
     try:
         with exit_on_signals():
-            train_all(study, plan, fit, variables, on_end)
-        with study.alone():
-            write_outputs(study, plan)
+            train_all(study, fit, workers, on_poll, on_end)
+        write_outputs(study)
     except StorageInternalError as e:
         raise InputError(f"{folder / FILE}: {e}; --run {folder} continues it") from None
     print_fact("study", folder)
 
 
-def write_outputs(study: Study, plan: Plan) -> None:
-    """Write all files again; one that cannot be written is reported, and evolution continues.
+def report(study: Study, loggers: Sequence[Logger], number: int) -> None:
+    """Print and log the result of an individual; only the best one keeps its checkpoints.
 
-    evolve.csv: a row for each individual that has ended. YOLOv5's columns come first: its seven
-    metrics, then the genes by its names; what reads its file reads this one.
-    hyp_evolved.yaml: the best individual's values, an overlay for `fit`; not there while none is
-    done. evolve.png, fitness.png, importances.png: see `_pictures`; not there while none is done.
+    Args:
+        study: with the result.
+        loggers: get a row of values.
+        number: of the individual.
+
+    Raises:
+        InputError: all trainings of the first generation failed.
     """
-    found = ended(study.individuals())
-    write_table(study.folder / "evolve.csv", [_row(plan.genes, trial) for trial in found])
-    files: dict[str, str | bytes] = {}
-    if winner := best(found):
-        files["hyp_evolved.yaml"] = _evolved(plan, found, winner)
-        files |= _pictures(study.optuna)
+    ended = study.ended()
+    best = study.best()
+    if not best and len(ended) >= study.plan.evolve.population:
+        raise InputError(
+            f"none of {len(ended)} trainings came to its end; the first:"
+            f" {ended[0].user_attrs['reason']}"
+        )
+    for trial in ended:
+        if trial != best:
+            shutil.rmtree(study.run(trial.number) / "checkpoints", ignore_errors=True)
+    (trial,) = [trial for trial in ended if trial.number == number]
+    highest = best.value if best else None
+    values = dict(trial.params, fitness=trial.value, best=highest)
+    metrics = {f"evolve/{k}": v for k, v in values.items() if v is not None}
+    for logger in loggers:
+        logger.log_metrics(metrics, step=number)
+        logger.save()
+    result = f"fitness {metric(trial.value)} {trial.user_attrs['reason']}"
+    print_fact(f"trial {number}", f"{result.rstrip()}; best {metric(highest)}")
+
+
+def write_outputs(study: Study) -> None:
+    """Write all files of a study; one that cannot be written is reported, and evolution continues.
+
+    evolve.csv: one row per individual that has ended. YOLOv5's columns come first: its seven
+    metrics, then the genes by its names; what reads its file reads this one.
+    hyp_evolved.yaml: the best individual's values, an overlay for `fit`. evolve.png, fitness.png,
+    importances.png: see `_pictures`. These exist once an individual has a fitness.
+
+    Args:
+        study: with the results.
+    """
+    rows = [_row(study.plan.genes, trial) for trial in study.ended()]
+    write_table(study.folder / "evolve.csv", rows)
+    best = study.best()
+    if not best:
+        return
+    files: dict[str, str | bytes] = {"hyp_evolved.yaml": _overlay(study.plan, len(rows), best)}
+    files |= _pictures(study.optuna)
     for name, content in files.items():
         with not_fatal(study.folder / name):
             write_atomically(study.folder / name, content)
 
 
 def _row(genes: Sequence[Gene], trial: FrozenTrial) -> dict[str, Any]:
-    about = trial.user_attrs
-    return {
-        **{column: about.get("metrics", {}).get(name) for column, name in METRICS.items()},
-        **{gene.name: trial.params[gene.name] for gene in genes},
-        "generation": about["generation"],
-        "trial": number(trial),
-        "state": "failed" if trial.value is None else "done",
-        "fitness": trial.value,
-        "seconds": round(seconds(trial), 1),
-        "reason": about.get("reason"),
-    }
+    """Of evolve.csv."""
+    metrics = trial.user_attrs["metrics"]
+    row: dict[str, Any] = {column: metrics.get(name) for column, name in METRICS.items()}
+    for gene in genes:
+        row[gene.name] = trial.params[gene.name]
+    row["generation"] = trial.user_attrs["generation"]
+    row["trial"] = trial.number
+    row["state"] = "failed" if trial.value is None else "done"
+    row["fitness"] = trial.value
+    row["seconds"] = round(mean_seconds([trial]), 1)
+    row["reason"] = trial.user_attrs["reason"]
+    return row
 
 
-def _evolved(plan: Plan, found: Sequence[FrozenTrial], winner: FrozenTrial) -> str:
-    """The best individual as an overlay."""
+def mean_seconds(trials: Sequence[FrozenTrial]) -> float:
+    """Mean duration, with the time between two commands where a training was interrupted."""
+    durations = [trial.duration.total_seconds() for trial in trials if trial.duration]
+    return statistics.fmean(durations)
+
+
+def _overlay(plan: Plan, count: int, best: FrozenTrial) -> str:
+    """The best of this number of individuals, for `fit --config`."""
     comments = [
-        f"The best of {len(found)} individuals: trial {number(winner)}, fitness {winner.value:.5g}",
+        f"The best of {count} individuals: trial {best.number}, fitness {best.value:.5g}",
         "fit --config config.yaml --config hyp_evolved.yaml --trainer.max_epochs N"
         "  (both files are in this folder)",
     ]
-    options = {g.option: g.used(float(f"{winner.params[g.name]:.5g}")) for g in plan.genes}
-    kept = {k: v for k, v in plan.fixed.items() if not k.startswith("trainer.")}
-    return overlay_text({**options, **kept}, comments)
+    options: dict[str, float | str] = {}
+    for gene in plan.genes:
+        options[gene.option] = gene.cast(float(f"{best.params[gene.name]:.5g}"))
+    for option, value in plan.fixed.items():
+        if not option.startswith("trainer."):
+            options[option] = value
+    return overlay_text(options, comments)
 
 
 def _pictures(study: optuna.Study) -> dict[str, bytes]:
@@ -176,7 +219,8 @@ def _pictures(study: optuna.Study) -> dict[str, bytes]:
             "importances.png": plots.plot_param_importances(study, evaluator=evaluator),
         }
         for name, axis in axes.items():
-            figure, file = np.ravel(axis)[0].figure, io.BytesIO()
+            figure = np.ravel(axis)[0].figure
+            file = io.BytesIO()
             figure.savefig(file, dpi=110, format="png", bbox_inches="tight")
             pyplot.close(figure)
             files[name] = file.getvalue()

@@ -1,5 +1,4 @@
-"""Genes: the numbers that evolution may change, their bounds, YOLOv5's names for them, and the
-values that it starts from."""
+"""Genes: the numbers that evolution may change, with bounds, YOLOv5's names and start values."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,14 +14,15 @@ from boltbox.detector.system.text_file import parse_yaml, read_text
 
 
 class Gene(NamedTuple):
-    """A number of the configuration that is searched for.
+    """A number of the configuration that evolution searches for.
 
     Attributes:
-        name: YOLOv5's name, like hsv_h; that of any other option is the option itself.
-        option: where the number stands in the configuration, like data.augment.hsv_h.
-        low, high: bounds; both may be taken.
-        log: drawn and mutated by its logarithm (low > 0).
-        whole: a whole number.
+        name: YOLOv5's name, like hsv_h; for any other option, the option.
+        option: place in the configuration, like data.augment.hsv_h.
+        low: smallest value, inclusive.
+        high: largest value, inclusive.
+        log: draw and mutate the logarithm of the value (low > 0).
+        is_integer: values are rounded to integers.
     """
 
     name: str
@@ -30,67 +30,76 @@ class Gene(NamedTuple):
     low: float
     high: float
     log: bool = False
-    whole: bool = False
+    is_integer: bool = False
 
-    def used(self, value: float) -> float:
-        """As the option's value: rounded if it is a whole number."""
-        return round(value) if self.whole else float(value)
+    def cast(self, value: float) -> float:
+        """The value as the option takes it: an integer or a float."""
+        return round(value) if self.is_integer else float(value)
+
+    def clip(self, value: float) -> float:
+        """The nearest value within the bounds."""
+        return self.cast(min(max(value, self.low), self.high))
 
     def to_unit(self, value: float) -> float:
-        """Its place within 0..1 of the range, by the logarithm of a log gene."""
+        """Position within the bounds, from 0 to 1; of the logarithm for a log gene."""
         if self.log:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
 
-    def from_unit(self, place: float) -> float:
-        """The reverse; never out of the bounds."""
-        span = self.high - self.low
-        value = self.low * (self.high / self.low) ** place if self.log else self.low + place * span
-        return self.used(min(max(value, self.low), self.high))
+    def from_unit(self, position: float) -> float:
+        """Inverse of `to_unit`, clipped to the bounds."""
+        if self.log:
+            return self.clip(self.low * (self.high / self.low) ** position)
+        return self.clip(self.low + position * (self.high - self.low))
+
+
+def _yolov5_genes() -> dict[str, Gene]:
+    genes = {}
+    for group, bounds in _BOUNDS.items():
+        for name, (low, high) in bounds.items():
+            genes[name] = Gene(name, f"{group}.{name}", low, high, is_integer=name == "anchors")
+    return genes
 
 
 _BOUNDS = yaml.safe_load(Path(__file__).with_name("bounds.yaml").read_text(encoding="utf-8"))
-YOLOV5_GENES = {
-    name: Gene(name, f"{group}.{name}", low, high, whole=name == "anchors")
-    for group, genes in _BOUNDS.items()
-    for name, (low, high) in genes.items()
-}
+YOLOV5_GENES = _yolov5_genes()
 EVOLVED = list(_BOUNDS["data.augment"])  # by default
 FOLDER = CONFIGS / "hyp"
-# low.yaml has all values, the others what differs from it
+# low.yaml has all values, the others only what differs from it
 FILES = ("low", "med", "high", "none", "voc", "objects365")
-USUAL_ANCHORS = 3.0  # a level, where the configuration names none
+USUAL_ANCHORS = 3.0  # per level, where the configuration names none
 
 
 def read_space(path: Path, configuration: Mapping[str, Any]) -> tuple[list[Gene], dict[str, float]]:
-    """What a file says is to be searched for.
+    """Read the genes to search for from a YAML file.
 
-    Each of its lines names a number of the configuration, by YOLOv5's name or as option: `mosaic: `
-    takes YOLOv5's bounds, `lr0: {low: 1e-4, high: 0.1, log: true}` others, `model.loss.obj: 0.7` a
-    value that stays.
+    Each line names a number of the configuration, by YOLOv5's name or as option: `mosaic: ` takes
+    YOLOv5's bounds, `lr0: {low: 1e-4, high: 0.1, log: true}` sets bounds, `model.loss.obj: 0.7`
+    fixes a value.
 
     Args:
-        configuration: option -> value (`flatten`); options that are whole numbers there are so as
-            genes.
+        path: the file.
+        configuration: value by option (`flatten`); an integer there makes an integer gene.
 
     Returns:
-        the genes, and option -> value of what is fixed.
+        The genes, and the fixed values by option.
 
     Raises:
-        InputError: the file cannot be read, a name is unknown, no number, or bounds that make no
-            sense.
+        InputError: the file cannot be read, a name is unknown or not a number, or bounds are wrong.
     """
     genes: dict[str, Gene] = {}
     fixed: dict[str, float] = {}
-    for name, given in read_map(path, "mosaic: {low: 0, high: 1}").items():
+    for name, value in read_map(path, "mosaic: {low: 0, high: 1}").items():
         try:
-            gene = _known(name, configuration)
-            if gene.option in (*fixed, *genes):
-                raise InputError("it stands there twice, under two names")
-            if given is None or isinstance(given, dict):
-                genes[gene.option] = _bounded(gene, given or {})
+            gene = _gene_named(name, configuration)
+            if gene.option in genes or gene.option in fixed:
+                raise InputError("named twice; remove one line")
+            if value is None:
+                value = {}
+            if isinstance(value, dict):
+                genes[gene.option] = _with_bounds(gene, value)
             else:
-                fixed[gene.option] = gene.used(as_number(given, "it"))
+                fixed[gene.option] = gene.cast(as_number(value, "the value"))
         except InputError as e:
             raise InputError(f"{path}: {name}: {e}") from None
     if not genes:
@@ -101,17 +110,29 @@ def read_space(path: Path, configuration: Mapping[str, Any]) -> tuple[list[Gene]
 def read_map(path: Path, example: str) -> dict[str, Any]:
     """The keys and values of a YAML file.
 
+    Args:
+        path: the file.
+        example: of a line, for the error.
+
     Raises:
-        InputError: it cannot be read or has none.
+        InputError: the file cannot be read, or is empty or no mapping.
     """
     content = parse_yaml(read_text(path), path)
     if not isinstance(content, dict) or not content:
-        raise InputError(f"{path}: expected a line for each number, like {example}")
+        raise InputError(f"{path}: expected one line per number, like {example}")
     return {str(key): value for key, value in content.items()}
 
 
 def as_number(value: Any, what: str) -> float:
-    """YAML takes 1e-4, without a point, for a word."""
+    """A value of a YAML file as a number; YAML reads 1e-4, without a point, as a string.
+
+    Args:
+        value: from the file.
+        what: names the value in the error.
+
+    Raises:
+        InputError: it is not a finite number.
+    """
     try:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
@@ -121,50 +142,55 @@ def as_number(value: Any, what: str) -> float:
     return number
 
 
-def _known(name: str, configuration: Mapping[str, Any]) -> Gene:
-    """With YOLOv5's bounds, or without any."""
+def _gene_named(name: str, configuration: Mapping[str, Any]) -> Gene:
+    """With YOLOv5's bounds, or with nan for bounds."""
     for gene in YOLOV5_GENES.values():
         if name in (gene.name, gene.option) and gene.option in configuration:
             return gene
-    value = configuration.get(name)
     if name not in configuration:
-        raise InputError(f"no such option; {nearest(name, [*YOLOV5_GENES, *configuration])}")
+        raise InputError(
+            f"no such option; {nearest(name, list(YOLOV5_GENES) + list(configuration))}"
+        )
+    value = configuration[name]
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(f"no number: the configuration says {value!r}")
-    return Gene(name, name, math.nan, math.nan, whole=isinstance(value, int))
+        raise InputError(f"not a number: the configuration has {value!r}")
+    return Gene(name, name, math.nan, math.nan, is_integer=isinstance(value, int))
 
 
-def _bounded(gene: Gene, given: Mapping[str, Any]) -> Gene:
-    """With the bounds that a file gives."""
-    for word in given:
-        if word not in ("low", "high", "log"):
-            raise InputError(f"unknown key '{word}'; {nearest(str(word), ['low', 'high', 'log'])}")
-    low = as_number(given["low"], "low") if "low" in given else gene.low
-    high = as_number(given["high"], "high") if "high" in given else gene.high
-    log = bool(given.get("log"))
+def _with_bounds(gene: Gene, bounds: Mapping[str, Any]) -> Gene:
+    for key in bounds:
+        if key not in ("low", "high", "log"):
+            raise InputError(f"unknown key '{key}'; {nearest(str(key), ['low', 'high', 'log'])}")
+    low = as_number(bounds["low"], "low") if "low" in bounds else gene.low
+    high = as_number(bounds["high"], "high") if "high" in bounds else gene.high
+    log = bool(bounds.get("log"))
     if math.isnan(low + high):
-        raise InputError("give low and high; only YOLOv5's names have bounds of their own")
-    if low >= high or (log and low <= 0):
-        raise InputError(f"low {low:g} and high {high:g}: low is below high, and with log above 0")
+        raise InputError("give low and high; only YOLOv5's names have default bounds")
+    if low >= high:
+        raise InputError(f"low is {low:g}, high is {high:g}; low must be below high")
+    if log and low <= 0:
+        raise InputError(f"low is {low:g}; with log it must be above 0")
     return gene._replace(low=low, high=high, log=log)
 
 
 def start_values(genes: Sequence[Gene], configuration: Mapping[str, Any]) -> list[dict[str, float]]:
-    """Values of the genes, by name, within their bounds: the configuration's own, then those of
-    configs/hyp/*.yaml, no set twice.
+    """Values of the first individuals: the configuration's, then those of configs/hyp/*.yaml.
 
     Args:
-        configuration: option -> value, for what the files do not name.
+        genes: to take from each.
+        configuration: value by option, for what the files do not name.
+
+    Returns:
+        Value by gene name within the bounds; no set of values twice.
     """
     files = [flatten(yaml.safe_load((FOLDER / f"{name}.yaml").read_text())) for name in FILES]
-    bases = [configuration, *({**configuration, **files[0], **file} for file in files)]
-    found: list[dict[str, float]] = []
-    for base in bases:
+    low = dict(configuration) | files[0]
+    start: list[dict[str, float]] = []
+    for options in [configuration] + [low | file for file in files]:
         values = {}
         for gene in genes:
-            value = base.get(gene.option)
-            number = USUAL_ANCHORS if value is None else float(value)
-            values[gene.name] = gene.used(min(max(number, gene.low), gene.high))
-        if values not in found:
-            found.append(values)
-    return found
+            value = options.get(gene.option)
+            values[gene.name] = gene.clip(USUAL_ANCHORS if value is None else float(value))
+        if values not in start:
+            start.append(values)
+    return start

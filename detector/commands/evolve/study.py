@@ -1,45 +1,35 @@
 """A study in Optuna's storage, an SQLite file in its folder.
 
-An individual, one set of hyper-parameters, is a trial of Optuna's. One whose command was killed has
-no heartbeat any more: Optuna lets it fail, without a reason. The next command that asks for an
-individual puts it in the queue again, as a further trial with the same values, which keeps the
-number of the first.
+An individual, one set of hyper-parameters, is an Optuna trial. It is RUNNING until its result is
+known; so after a kill the next command continues the trainings of all RUNNING trials.
 """
 
-import contextlib
-import copy
-import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import optuna
-from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, fail_stale_trials
 from optuna.trial import FrozenTrial, Trial, TrialState
 from sqlalchemy import URL
 
+from boltbox.detector.commands.evolve.genetic import fitness, next_values
 from boltbox.detector.commands.evolve.plan import Plan
-from boltbox.detector.commands.evolve.sampler import (
-    distributions,
-    ended,
-    individuals,
-    interrupted,
-    number,
-    sampler_for,
-)
 from boltbox.detector.system.atomic_file import make_folder
 from boltbox.detector.system.configuration import differences
 from boltbox.detector.system.errors import InputError, in_one_line
-from boltbox.detector.system.operating_system import alone
 
-HEARTBEAT_INTERVAL = 10  # seconds
-GRACE_PERIOD = 60  # seconds without a heartbeat after which a command counts as dead
 FILE = "study.db"
 
 
 class Outcome(NamedTuple):
-    """What came of an individual. fitness: None if it failed · metrics: of the best epoch · reason:
-    why it failed."""
+    """The result of an individual's training.
+
+    Attributes:
+        fitness: None if the training failed.
+        metrics: of the best epoch.
+        reason: why the training failed.
+    """
 
     fitness: float | None
     metrics: Mapping[str, float] = {}
@@ -47,35 +37,29 @@ class Outcome(NamedTuple):
 
 
 class Study:
-    """A study, which is created if it does not exist.
+    """A study, which is created if it does not exist. Only one process at a time may use it.
 
     Args:
         folder: of the study.
+        plan: what it searches for, and how.
+        settings: value by option, for all options that must stay the same.
 
     Attributes:
-        optuna: the study as Optuna has it.
+        optuna: Optuna's study.
 
     Raises:
-        InputError: its file holds something else.
+        InputError: its file is no study, or the study was begun with other options.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, plan: Plan, settings: dict[str, Any]) -> None:
         self.folder = folder
+        self.plan = plan
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
-        warnings.filterwarnings("ignore", message="Heartbeat of storage")  # see `heartbeat`
         make_folder(folder)
-        self._seen = set[int]()
         url = URL.create("sqlite", database=str((folder / FILE).resolve()))
         try:
-            self._storage = RDBStorage(
-                url.render_as_string(),
-                engine_kwargs={"connect_args": {"timeout": 60}},  # seconds, for a lock
-                heartbeat_interval=HEARTBEAT_INTERVAL,
-                grace_period=GRACE_PERIOD,
-            )
             self.optuna = optuna.create_study(
-                storage=self._storage,
+                storage=url.render_as_string(),
                 study_name="evolve",
                 direction="maximize",
                 load_if_exists=True,
@@ -83,78 +67,70 @@ class Study:
         except Exception as e:
             problem = in_one_line(e)[:200]
             raise InputError(f"{folder / FILE} cannot be read as a study: {problem}") from None
-
-    def begin(self, settings: dict[str, Any]) -> None:
-        """Begin or continue it.
-
-        Args:
-            settings: option -> value, of what must stay the same.
-
-        Raises:
-            InputError: it was begun with other options; it names one.
-        """
         begun = self.optuna.user_attrs.get("settings", settings)
         for option, (was, now) in differences([begun, settings]).items():
             raise InputError(
-                f"{self.folder} was begun with other options: {option} is {was} in it and {now}"
-                " here; give the same, or another --run"
+                f"{folder} was begun with other options: {option} is {was} in it and {now} here;"
+                " give the same, or another --run"
             )
         self.optuna.set_user_attr("settings", settings)
+        for values in plan.start:
+            self.optuna.enqueue_trial(dict(values), skip_if_exists=True)
+        self._interrupted = self._trials(TrialState.RUNNING)
 
-    def alone(self) -> contextlib.AbstractContextManager[None]:
-        """For one command at a time."""
-        return alone(self.folder)
+    def ended(self) -> list[FrozenTrial]:
+        """The individuals that have a fitness or failed, by number."""
+        return self._trials(TrialState.COMPLETE, TrialState.FAIL)
 
-    def individuals(self) -> list[FrozenTrial]:
-        """Those that have ended or are being trained now."""
-        return individuals(self.optuna)
+    def best(self) -> FrozenTrial | None:
+        """The fittest individual, among equals the earliest; None while none has a fitness."""
+        return max(self._trials(TrialState.COMPLETE), key=fitness, default=None)
 
-    def ask(self, plan: Plan) -> Trial:
-        """The next individual to train: one that was interrupted, or one with new values."""
-        if interrupted(self.optuna):
-            with self.alone():  # another command may just do the same
-                for trial in interrupted(self.optuna):
-                    RetryHeartbeatStaleTrialCallback()(self.optuna, copy.deepcopy(trial))
-        trials = self.optuna.get_trials(deepcopy=False)
-        given = [t.system_attrs.get("fixed_params") for t in trials]
-        new = [dict(values) for values in plan.start if values not in given]
-        if new and all(t.state != TrialState.WAITING for t in trials):
-            self.optuna.enqueue_trial(new[0])
-        self.optuna.sampler = sampler_for(plan, len(trials))
-        trial = self.optuna.ask(dict(distributions(plan)))
-        self.heartbeat([trial])
-        if "generation" not in trial.user_attrs:
-            generation = len(ended(self.individuals())) // plan.evolve.population
-            trial.set_user_attr("generation", generation)
+    def has_next(self) -> bool:
+        """Whether an individual is left to begin or to continue."""
+        begun = len(self.ended()) + len(self._trials(TrialState.RUNNING))
+        return bool(self._interrupted) or begun < self.plan.evolve.size
+
+    def ask(self) -> Trial:
+        """The next individual to train: an interrupted one, or one with new values."""
+        evolve = self.plan.evolve
+        ended = self.ended()
+        if self._interrupted:
+            trial = Trial(self.optuna, self._interrupted.pop(0)._trial_id)
+        else:
+            number = len(self._trials())
+            if evolve.sampler == "tpe":
+                seed = int(np.random.default_rng([self.plan.seed, number]).integers(2**31))
+                self.optuna.sampler = optuna.samplers.TPESampler(seed=seed)
+            elif not self._trials(TrialState.WAITING):
+                values = next_values(
+                    self.plan.genes,
+                    ended,
+                    number,
+                    evolve.population,
+                    evolve.generations,
+                    self.plan.seed,
+                )
+                self.optuna.enqueue_trial(values)
+            trial = self.optuna.ask()
+        for gene in self.plan.genes:
+            if gene.is_integer:
+                trial.suggest_int(gene.name, round(gene.low), round(gene.high), log=gene.log)
+            else:
+                trial.suggest_float(gene.name, gene.low, gene.high, log=gene.log)
+        trial.set_user_attr("generation", len(ended) // evolve.population)
         return trial
 
-    def heartbeat(self, trials: Iterable[Trial]) -> None:
-        """These are being trained; to be called every HEARTBEAT_INTERVAL. Those of dead commands
-        are interrupted."""
-        for trial in trials:
-            self._storage.record_heartbeat(trial._trial_id)
-        fail_stale_trials(self.optuna)
-        # without a first heartbeat a trial is never stale, and its command may have been killed
-        running = self.optuna.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-        for unseen in {trial._trial_id for trial in running} - self._seen:
-            self._storage.record_heartbeat(unseen)
-            self._seen.add(unseen)
-
-    def frozen(self, trial: Trial) -> FrozenTrial:
-        """What the storage knows of it."""
-        return self.optuna.get_trials(deepcopy=False)[trial.number]
-
-    def run(self, trial: FrozenTrial) -> Path:
-        """The folder of its training."""
-        return self.folder / "trials" / f"{number(trial):04d}"
+    def run(self, number: int) -> Path:
+        """The run folder of an individual."""
+        return self.folder / "trials" / f"{number:04d}"
 
     def tell(self, trial: Trial, outcome: Outcome) -> None:
-        """Record how it ended."""
+        """Record the result of an individual."""
         trial.set_user_attr("metrics", dict(outcome.metrics))
         trial.set_user_attr("reason", " ".join(outcome.reason.split()))
         state = TrialState.FAIL if outcome.fitness is None else TrialState.COMPLETE
-        self.optuna.tell(trial, outcome.fitness, state, skip_if_finished=True)
+        self.optuna.tell(trial, outcome.fitness, state)
 
-    def release(self, trial: Trial) -> None:
-        """It is interrupted."""
-        self.optuna.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
+    def _trials(self, *states: TrialState) -> list[FrozenTrial]:
+        return self.optuna.get_trials(deepcopy=False, states=states or None)

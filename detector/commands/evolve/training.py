@@ -1,9 +1,8 @@
-"""What trains individuals on this machine: several `fit` processes at a time."""
+"""Trains the individuals of a study: several `fit` processes at a time on this machine."""
 
 import json
 import math
 import os
-import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,13 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from optuna.exceptions import UpdateFinishedTrialError
-from optuna.trial import FrozenTrial, Trial
+from optuna.trial import Trial
 
 from boltbox.detector.checkpoint.runs import IN_USE, claim
-from boltbox.detector.commands.evolve.plan import Plan
-from boltbox.detector.commands.evolve.sampler import best, ended
-from boltbox.detector.commands.evolve.study import HEARTBEAT_INTERVAL, Outcome, Study
+from boltbox.detector.commands.evolve.study import Outcome, Study
 from boltbox.detector.commands.training_process import TrainingProcess
 from boltbox.detector.system.csv_table import read_table
 from boltbox.detector.system.operating_system import available_cores
@@ -35,8 +31,15 @@ QUIET = (
 
 @dataclass
 class Training:
-    """An individual that is being trained, by a process of `fit`. trial: of Optuna's · line:
-    command line that trains it · run: folder · environment: variables for its process."""
+    """The training of an individual, in a process of `fit`.
+
+    Attributes:
+        trial: of the individual.
+        line: command line that trains it.
+        run: its run folder.
+        environment: variables for the process.
+        restarts: how often it is started again after a kill.
+    """
 
     trial: Trial
     line: Sequence[str]
@@ -45,125 +48,133 @@ class Training:
     restarts: int = RESTARTS
 
     def start(self) -> None:
-        """It continues from its last checkpoint if there is one."""
-        claim(self.run, "fit")  # log.txt is in its folder before it is
+        """Start the process, which continues from its last checkpoint if there is one."""
+        claim(self.run, "fit")  # log.txt is in the folder before the process can claim it
+        self.started = time.monotonic()
         self.process = TrainingProcess(self.line, self.run / "log.txt", **self.environment)
 
+    def expected_seconds(self, epochs: int) -> float | None:
+        """Seconds that this number of epochs takes, start included; None in the first epoch."""
+        file = self.run / "metrics.csv"
+        rows = read_table(file) if file.is_file() else []
+        if not rows:
+            return None
+        first = time.monotonic() - self.started
+        return first + (epochs - 1) * float(rows[0]["seconds"])
+
     def poll(self) -> Outcome | None:
-        """None while it lasts."""
+        """The result, None while the training lasts."""
         code = self.process.poll()
         if code is None:
             return None
-        self.process.finish()  # what it has left running
+        self.process.finish()  # and end what it left running
+        reason = self.process.reason(code)
+        if IN_USE in reason:  # the process of a command that was killed takes a moment to end
+            self.start()
+            return None
         if (code < 0 or code > 128) and self.restarts:  # killed by a signal
             self.restarts -= 1
             self.start()
             return None
-        file, reason = self.run / "metrics.json", self.process.reason(code)
-        if code and IN_USE in reason:  # by a training whose command stood still and seemed dead
-            self.start()
-            return None
-        if code or not file.is_file():
+        if code or not (self.run / "metrics.json").is_file():
             return Outcome(None, reason=reason)
-        epoch = json.loads(file.read_text())
-        rows = {row["epoch"]: row for row in read_table(self.run / "metrics.csv")}
-        row = rows.get(str(epoch["epoch"]), {})
-        metrics = {k: float(v) for k, v in row.items() if k.startswith("val/") and v}
-        if math.isfinite(epoch["fitness"]):
-            return Outcome(epoch["fitness"], metrics)
-        return Outcome(None, reason=f"its fitness is {epoch['fitness']}")
+        return self._outcome()
+
+    def _outcome(self) -> Outcome:
+        best = json.loads((self.run / "metrics.json").read_text())
+        if not math.isfinite(best["fitness"]):
+            return Outcome(None, reason=f"its fitness is {best['fitness']}")
+        metrics = {}
+        for row in read_table(self.run / "metrics.csv"):
+            if row["epoch"] == str(best["epoch"]):
+                metrics = {k: float(v) for k, v in row.items() if k.startswith("val/") and v}
+        return Outcome(best["fitness"], metrics)
 
 
 def train_all(
     study: Study,
-    plan: Plan,
     fit: Sequence[str],
     workers: Sequence[Mapping[str, str]],
-    on_end: Callable[[FrozenTrial], None],
+    on_poll: Callable[[Training], None],
+    on_end: Callable[[int], None],
 ) -> None:
-    """Train until all individuals have ended, here or in another command. Whatever interrupts it,
-    each training is asked for a checkpoint, and its individual goes back into the queue.
+    """Train until all individuals have ended or the time limit is over.
+
+    If an exception ends it, each training is asked for a checkpoint; a later call continues them.
 
     Args:
+        study: records the results.
         fit: command line that trains with the configuration of the study.
-        workers: the environment of each; as many trainings run at a time.
-        on_end: called after each individual that ended here.
+        workers: environment variables of each worker.
+        on_poll: called with each running training several times per second.
+        on_end: called with the number of each individual that has ended.
     """
-    free, trainings = list(workers), list[Training]()
-    size, hours = plan.evolve.size, plan.evolve.hours or math.inf
-    until, beat = time.monotonic() + 3600 * hours, -math.inf
+    hours = study.plan.evolve.hours or math.inf
+    deadline = time.monotonic() + 3600 * hours
+    free = list(workers)
+    trainings: list[Training] = []
     try:
         while True:
-            if time.monotonic() - beat > HEARTBEAT_INTERVAL:
-                beat = time.monotonic()
-                study.heartbeat(training.trial for training in trainings)
             for training in list(trainings):
-                if outcome := training.poll():
+                on_poll(training)
+                outcome = training.poll()
+                if outcome:
                     trainings.remove(training)
                     free.append(training.environment)
-                    _record(study, training.trial, outcome, on_end)
-            begun, may_start = study.individuals(), time.monotonic() < until
-            if free and may_start and len(begun) < size:
-                trainings.append(_begin(study, plan, fit, free.pop(0)))
-            elif not trainings and (not may_start or len(ended(begun)) >= size):
-                return
-            else:
+                    study.tell(training.trial, outcome)
+                    on_end(training.trial.number)
+            if free and study.has_next() and time.monotonic() < deadline:
+                trainings.append(_begin(study, fit, free.pop(0)))
+            elif trainings:
                 time.sleep(POLL_INTERVAL)
+            else:
+                return
     finally:
         for training in trainings:
             training.process.send_signal(signal.SIGTERM)  # it saves a checkpoint
         for training in trainings:
             training.process.finish(STOP_TIMEOUT)
-            study.release(training.trial)
 
 
-def _begin(
-    study: Study, plan: Plan, fit: Sequence[str], environment: Mapping[str, str]
-) -> Training:
-    """The next individual's training."""
-    trial = study.ask(plan)
-    run = study.run(study.frozen(trial))
-    options = {**plan.fixed, **{gene.option: trial.params[gene.name] for gene in plan.genes}}
-    words = [word for k, v in options.items() for word in (f"--{k}", repr(v))]
-    line = [*fit, *words, *QUIET.split(), "--run", str(run)]
+def _begin(study: Study, fit: Sequence[str], environment: Mapping[str, str]) -> Training:
+    """Start the training of the next individual."""
+    trial = study.ask()
+    run = study.run(trial.number)
+    line = list(fit)
+    for option, value in study.plan.fixed.items():
+        line += [f"--{option}", repr(value)]
+    for gene in study.plan.genes:
+        line += [f"--{gene.option}", repr(trial.params[gene.name])]
+    line += QUIET.split()
+    line += ["--run", str(run)]
     training = Training(trial, line, run, environment)
     training.start()
     return training
 
 
-def _record(
-    study: Study, trial: Trial, outcome: Outcome, on_end: Callable[[FrozenTrial], None]
-) -> None:
-    """How an individual ended; the best one alone keeps its checkpoints."""
-    try:
-        study.tell(trial, outcome)
-    except UpdateFinishedTrialError:  # it seemed dead to another command, which has it now
-        return
-    found = ended(study.individuals())
-    winner = best(found)
-    for other in found:
-        if other is not winner:  # a better one replaces it for good
-            shutil.rmtree(study.run(other) / "checkpoints", ignore_errors=True)
-    on_end(study.frozen(trial))
-
-
 def environments(
     workers: int | None, devices: int, named: Sequence[int] = ()
 ) -> list[Mapping[str, str]]:
-    """Environment variables for each worker: GPUs of its own, or its share of the processor's
-    threads.
+    """Environment variables that give each worker its GPUs or its share of the CPU threads.
 
     Args:
-        workers: of them; default: as many as there are GPUs for.
-        devices: GPUs of a training; 0: it runs on the processor.
-        named: the only GPUs to use, by their numbers among those that are visible.
+        workers: number of workers; default: as many as there are GPUs for.
+        devices: GPUs per training; 0: trainings run on the CPU.
+        named: the only GPUs to use, as indices into the visible ones.
+
+    Returns:
+        The variables of each worker.
     """
     if not devices:
         count = workers or 1
-        return [{"OMP_NUM_THREADS": str(max(available_cores() // count, 1))}] * count
+        threads = max(available_cores() // count, 1)
+        return [{"OMP_NUM_THREADS": str(threads)}] * count
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     gpus = visible.split(",") if visible else [str(k) for k in range(torch.cuda.device_count())]
-    gpus = [gpus[k] for k in named] or gpus
-    groups = [gpus[k : k + devices] for k in range(0, len(gpus) - devices + 1, devices)]
-    chosen = [groups[k % len(groups)] for k in range(workers or len(groups))]
-    return [{"CUDA_VISIBLE_DEVICES": ",".join(group)} for group in chosen]
+    if named:
+        gpus = [gpus[k] for k in named]
+    groups = []
+    for start in range(0, len(gpus) - devices + 1, devices):
+        groups.append({"CUDA_VISIBLE_DEVICES": ",".join(gpus[start : start + devices])})
+    count = workers or len(groups)
+    return [groups[k % len(groups)] for k in range(count)]

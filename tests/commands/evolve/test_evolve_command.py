@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,15 +17,14 @@ import pytest
 import yaml
 from forked import forks
 from made_datasets import lay_out
-from optuna.trial import TrialState
+from optuna import load_study
+from optuna.trial import FrozenTrial, TrialState
 
 import cli
 from boltbox.detector.checkpoint.runs import claim
 from boltbox.detector.commands.evolve import search
-from boltbox.detector.commands.evolve import study as study_module
 from boltbox.detector.commands.evolve.plan import planned
 from boltbox.detector.commands.evolve.space import EVOLVED
-from boltbox.detector.commands.evolve.study import Study
 from boltbox.detector.commands.evolve.training import environments
 from boltbox.detector.training.optimizer import RATES
 
@@ -53,6 +53,10 @@ class Hold(L.Callback):
 def rows(folder: str) -> list[dict[str, str]]:
     with open(f"{folder}/evolve.csv", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def trials(folder: str) -> list[FrozenTrial]:
+    return load_study(study_name="evolve", storage=f"sqlite:///{folder}/study.db").trials
 
 
 def until(found: Callable[[], Any]) -> Any:
@@ -84,13 +88,19 @@ def test_two_generations_of_two(
     with forks():
         cli.main(line)
     printed = capsys.readouterr().out
-    assert "trainings: 4, in 2 generations of 2; 0 done" in printed
-    assert "each: 1 epochs, 2 at a time" in printed
-    assert "within 12 hours (evolve.hours)" in printed
-    assert printed.index("trainings:") < printed.index("trial 0")
-    assert "0 left, ETA 0:00:00" in printed
-    individuals = Study(Path("found")).individuals()
-    assert [t.state for t in individuals] == [TrialState.COMPLETE] * 4
+    facts = [line.partition(":")[::2] for line in printed.splitlines()]
+    told = {key: value.strip() for key, value in facts}
+    assert told["trainings"] == "4, in 2 generations of 2; 0 done"
+    assert told["each"] == "1 epochs, 2 at a time"
+    assert "12 hours (evolve.hours)" in told["limit"]
+    keys = [key for key, _ in facts]
+    assert keys.index("trainings") < keys.index("trial 0")
+    assert keys.count("expected") == 2, "said to follow, and printed after the first epoch"
+    assert [value for key, value in facts if key == "left"][-1].strip() == "0, ETA 0:00:00"
+    individuals = trials("found")
+    assert [t.state for t in individuals[:4]] == [TrialState.COMPLETE] * 4
+    assert {t.state for t in individuals[4:]} <= {TrialState.WAITING}
+    individuals = individuals[:4]
     assert [t.params["scale"] for t in individuals[:2]] == [0.5, 0.9], "as it stands; med.yaml"
     for trial in individuals:
         run = Path(f"found/trials/{trial.number:04d}")
@@ -113,7 +123,7 @@ def test_two_generations_of_two(
     assert logged(Path("found")) == [(t.number, pytest.approx(t.value)) for t in individuals]
 
     cli.main(line)
-    assert "trainings: 4, in 2 generations of 2; 4 done" in capsys.readouterr().out
+    assert "4, in 2 generations of 2; 4 done" in capsys.readouterr().out
     assert len(rows("found")) == 4
     with pytest.raises(SystemExit) as e:
         cli.main([*line, "--model.optim.lr0", "0.02"])
@@ -193,6 +203,9 @@ def test_kill_9_of_a_training_and_of_the_command(
 
     (first,) = until(held)
     until((run / "checkpoints/last.ckpt").is_file)
+    with pytest.raises(SystemExit) as e:
+        cli.main(line)
+    assert e.value.code == 2, "one command at a time"
     os.kill(first, signal.SIGKILL)
     (second,) = set(until(lambda: held() if len(held()) == 2 else None)) - {first}
     assert "last.ckpt" in (run / "log.txt").read_text(), "the second process continues from it"
@@ -200,22 +213,20 @@ def test_kill_9_of_a_training_and_of_the_command(
     command.kill()
     assert command.wait() == -signal.SIGKILL
     until(lambda: not Path(f"/proc/{second}").exists())  # it ends with the command
-    (trial,) = Study(Path("found")).individuals()
+    (trial,) = [trial for trial in trials("found") if trial.state != TrialState.WAITING]
     assert trial.state == TrialState.RUNNING, "nobody could say that it ended"
+    printed = Path("output-0.txt").read_text()
+    assert re.search(r"expected: +about 0:\d\d:\d\d for all 2 trainings", printed)
+    assert "trial 0" not in printed, "the time is known long before the first result"
 
     Path("go").touch()
-    monkeypatch.setattr(study_module, "GRACE_PERIOD", 1)
-    monkeypatch.setattr("boltbox.detector.commands.evolve.training.HEARTBEAT_INTERVAL", 1)
     cli.main(line)
     assert "last.ckpt" in (run / "log.txt").read_text()
     assert (run / "metrics.csv").read_text().startswith(before)
-    individuals = Study(Path("found")).individuals()
+    individuals = trials("found")[:2]
     assert [t.state for t in individuals] == [TrialState.COMPLETE] * 2
     assert individuals[0].params == trial.params
-    assert individuals[0].number != trial.number, "a trial of its own"
-    assert [row["trial"] for row in rows("found")] == ["0", str(individuals[1].number)], (
-        "which keeps the row of the first"
-    )
+    assert [row["trial"] for row in rows("found")] == ["0", "1"]
 
 
 @pytest.mark.parametrize(
@@ -263,7 +274,7 @@ def test_what_a_study_is_about(here: Path, capsys: pytest.CaptureFixture[str]) -
         "--data.dataset demo --trainer.max_epochs 40 --evolve.space space.yaml --evolve.generations 2"
     )
     plan, settings, config = planned(printed("evolve", *options, "--seed_everything", "7"))
-    assert [(g.name, g.low, g.high, g.whole) for g in plan.genes] == [
+    assert [(g.name, g.low, g.high, g.is_integer) for g in plan.genes] == [
         ("lr0", 0.001, 0.1, False), ("early_stop.patience", 5, 50, True)
     ]  # fmt: skip
     assert (plan.seed, plan.evolve.size) == (7, 24)

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from boltbox.detector.commands.evolve import sampler
-from boltbox.detector.commands.evolve.sampler import child
+from boltbox.detector.commands.evolve import genetic
+from boltbox.detector.commands.evolve.genetic import child
 from boltbox.detector.commands.evolve.space import YOLOV5_GENES, Gene, read_space, start_values
 from boltbox.detector.system.errors import InputError
 
@@ -22,7 +22,7 @@ CONFIGURATION = {
 GENES = (
     Gene("a", "model.a", 0.0, 1.0),
     Gene("rate", "model.rate", 1e-4, 1.0, log=True),
-    Gene("n", "model.n", 1, 9, whole=True),
+    Gene("n", "model.n", 1, 9, is_integer=True),
 )
 
 
@@ -39,9 +39,9 @@ def children(
 
 def test_repaired_mutation_is_a_fifth_of_each_range(monkeypatch: pytest.MonkeyPatch) -> None:
     """All genes mutate, none is crossed: a child is one of the pool, moved by at most a fifth of
-    the range, in logarithms for a log gene, and the whole gene is whole."""
+    the range, in logarithms for a log gene, and an integer stays one."""
     monkeypatch.setattr(
-        sampler, "schedule", lambda g, generations: sampler.Schedule(2, 2, 0.0, 1.0)
+        genetic, "schedule", lambda g, generations: genetic.Schedule(2, 2, 0.0, 1.0)
     )
     found = children(np.tile([0.5, 0.01, 4.0], (8, 1)), np.arange(8.0), GENES)
     assert 0.1 < np.abs(found[:, 0] - 0.5).max() <= 0.2
@@ -54,11 +54,11 @@ def test_children_come_from_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """With mutations that do not move, each child is a front of one parent's genes and the rest of another's;
     tournaments of all leave only the best in the pool, and what failed is never in it."""
     genes = [Gene(str(k), str(k), 0, 100) for k in range(5)]
-    monkeypatch.setattr(sampler, "REACH", 0.0)
+    monkeypatch.setattr(genetic, "REACH", 0.0)
     values = np.arange(10.0)[:, None].repeat(5, axis=1)
     fitness = np.array([3, -np.inf, 5, 1, 9, -np.inf, 7, 2, 8, 0.0])
     monkeypatch.setattr(
-        sampler, "schedule", lambda g, generations: sampler.Schedule(2, 5, 1.0, 0.0)
+        genetic, "schedule", lambda g, generations: genetic.Schedule(2, 5, 1.0, 0.0)
     )
     found = children(values, fitness, genes).round(6)
     assert len({tuple(row) for row in found}) > 5
@@ -66,7 +66,7 @@ def test_children_come_from_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (np.diff(row) != 0).sum() <= 1, "one cut"
         assert not {1.0, 5.0} & set(row)
     monkeypatch.setattr(
-        sampler, "schedule", lambda g, generations: sampler.Schedule(0, 10, 1.0, 0.0)
+        genetic, "schedule", lambda g, generations: genetic.Schedule(0, 10, 1.0, 0.0)
     )
     assert set(children(values, fitness, genes).round(6).ravel()) == {4.0}
 
@@ -110,7 +110,7 @@ def test_space(tmp_path: Path) -> None:
     assert genes == [
         YOLOV5_GENES["mosaic"],
         Gene("lr0", "model.optim.lr0", 1e-4, 0.1, log=True),
-        Gene("data.batch_size", "data.batch_size", 8, 128, whole=True),
+        Gene("data.batch_size", "data.batch_size", 8, 128, is_integer=True),
         Gene("model.nested.x", "model.nested.x", 0, 3),
     ]
     assert fixed == {"model.loss.anchor_t": 3.0}
@@ -126,17 +126,17 @@ def test_space(tmp_path: Path) -> None:
         ),
         (
             "model.network.size: {low: 0, high: 1}",
-            "model.network.size: no number: the configuration says 'n'",
+            "model.network.size: not a number",
         ),
-        ("lr0: {low: 0.1, high: 0.1}", "lr0: low 0.1 and high 0.1: low is below high"),
-        ("lr0: {low: 0, log: true}", "lr0: low 0 and high 0.1"),
+        ("lr0: {low: 0.1, high: 0.1}", "lr0: low is 0.1, high is 0.1"),
+        ("lr0: {low: 0, log: true}", "lr0: low is 0;"),
         ("lr0: {low: much}", "lr0: low is 'much'; expected a finite number"),
         ("lr0: {hihg: 3}", "lr0: unknown key 'hihg'; did you mean 'high'?"),
         ("data.batch_size: {low: 8}", "data.batch_size: give low and high"),
-        ("lr0: .inf", "lr0: it is 'inf'; expected a finite number"),
+        ("lr0: .inf", "lr0: the value is 'inf'"),
         ("lr0: 0.1", "all values are fixed"),
-        ("lr0:\nmodel.optim.lr0:", "model.optim.lr0: it stands there twice"),
-        ("[1, 2]", "expected a line for each number"),
+        ("lr0:\nmodel.optim.lr0:", "model.optim.lr0: named twice"),
+        ("[1, 2]", "expected one line per number"),
         ("lr0: {", "not valid YAML"),
     ],
 )
