@@ -76,33 +76,40 @@ def test_the_sampler_of_optuna(tmp_path: Path) -> None:
         assert isinstance(values["anchors"], int)
 
 
+def kill_at_write(patch: pytest.MonkeyPatch, k: int) -> None:
+    """An interrupt before (k odd) or after (k even) the k-th write to the storage."""
+    count = itertools.count()
+
+    def killed(write: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            at = next(count)
+            if at == k and k % 2:
+                raise KeyboardInterrupt
+            result = write(*args, **options)
+            if at == k:
+                raise KeyboardInterrupt
+            return result
+
+        return call
+
+    writes = [name for name in vars(RDBStorage) if name.startswith(("set_", "create_new_trial"))]
+    assert len(writes) >= 6
+    for name in writes:
+        patch.setattr(RDBStorage, name, killed(getattr(RDBStorage, name)))
+
+
 @pytest.mark.parametrize("sampler", ["yolov5", "tpe"])
 def test_a_kill_at_any_write_loses_no_individual(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampler: Any
 ) -> None:
-    """Each command is killed before or after its k-th write to the storage, 20 times. The
-    individuals, their order and their values are those of a search without a kill."""
+    """Each of 20 commands is killed at another write. The individuals, their order and their values
+    are those of a search without a kill."""
     plan = PLAN._replace(evolve=replace(EVOLUTION, sampler=sampler, generations=10))
     expected = individuals(search(tmp_path / "at_once", plan))
-    writes = [name for name in vars(RDBStorage) if name.startswith(("set_", "create_new_trial"))]
-    assert len(writes) >= 6
     folder = tmp_path / "killed"
     for k in range(20):
         with monkeypatch.context() as patch:
-            count = itertools.count()
-            for name in writes:
-                write = getattr(RDBStorage, name)
-
-                def killed(*args: Any, write: Any = write, **options: Any) -> Any:
-                    at = next(count)
-                    if at == k and k % 2:
-                        raise KeyboardInterrupt
-                    result = write(*args, **options)
-                    if at == k:
-                        raise KeyboardInterrupt
-                    return result
-
-                patch.setattr(RDBStorage, name, killed)
+            kill_at_write(patch, k)
             with pytest.raises(KeyboardInterrupt):
                 search(folder, plan)
     assert individuals(search(folder, plan)) == expected
