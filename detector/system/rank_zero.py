@@ -1,4 +1,4 @@
-"""Telling the user something, once, whatever the number of processes."""
+"""Messages to the user, printed by one of all processes."""
 
 import contextlib
 import os
@@ -10,25 +10,23 @@ from collections.abc import Iterable
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tqdm import tqdm
 
-# but tab and newline; halves of characters, of file names
+# all but tab and newline; halves of characters, from file names
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 Item = TypeVar("Item")
-PATIENCE = 3  # seconds
-KEY_WIDTH = 10  # characters of a fact's name and colon
-RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "GROUP_RANK", "NODE_RANK", "SLURM_NODEID")
+BAR_DELAY = 3  # seconds until a progress bar appears
+KEY_WIDTH = 10  # characters of a fact's key and colon
+RANK_VARIABLES = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "GROUP_RANK", "NODE_RANK", "SLURM_NODEID")
 
 
 def rank_zero_print(text: str) -> None:
-    """Print on the first process alone, above a progress bar; control characters are shown, see
-    `printable`. Nothing happens if the terminal was closed."""
-    distributed = sys.modules.get("torch.distributed")
-    if not is_first_process() or (
-        distributed and distributed.is_initialized() and distributed.get_rank()
-    ):
+    """Print on the first process only, above a progress bar; control characters are escaped.
+    Nothing happens if the terminal was closed."""
+    group = _process_group()
+    if not is_first_process() or (group and group.get_rank() > 0):
         return
     with contextlib.suppress(OSError):
         tqdm.write(printable(text))
@@ -36,14 +34,14 @@ def rank_zero_print(text: str) -> None:
 
 
 def progress(items: Iterable[Item], what: str, total: int) -> Iterable[Item]:
-    """The items, with a progress bar on the first process's terminal if they take long."""
-    hidden = None if is_first_process() else True  # None: where there is no terminal
-    return tqdm(items, what, total, delay=PATIENCE, disable=hidden, leave=False)
+    """The items, with a progress bar on the terminal of the first process if they take long."""
+    hidden = None if is_first_process() else True  # None: if there is no terminal
+    return tqdm(items, what, total, delay=BAR_DELAY, disable=hidden, leave=False)
 
 
 def print_fact(key: str, text: object) -> None:
-    """Print `key: text`, with the texts of all facts in one column. On a terminal that is narrower,
-    the text continues in that column."""
+    """Print `key: text`, the texts of all facts in one column. A narrow terminal wraps the text
+    within that column."""
     line = printable(f"{key + ':':<{KEY_WIDTH}} {text}")
     if sys.stdout.isatty():
         line = textwrap.fill(
@@ -57,37 +55,40 @@ def print_fact(key: str, text: object) -> None:
 
 
 def first_to_report(error: str) -> bool:
-    """Whether this process is the one to print an error that several may have: the first that asks.
-    Before there is a process group, which is before anything is opened, it is the first process of
-    each machine."""
-    distributed = sys.modules.get("torch.distributed")
-    if not distributed or not distributed.is_initialized():
+    """Whether this process is to print an error that several may have: it asks first. Before there
+    is a process group, that is the first process of each machine."""
+    group = _process_group()
+    if group is None:
         return os.environ.get("LOCAL_RANK", "0") == "0"
     with contextlib.suppress(RuntimeError):  # the store is gone with the process that held it
-        store = distributed.distributed_c10d._get_default_store()
+        store = group.distributed_c10d._get_default_store()
         store.set_timeout(timedelta(seconds=5))  # another process may be gone
         return bool(store.add(f"reported/{sha256(error.encode()).hexdigest()}", 1) == 1)
     return True
 
 
+def _process_group() -> Any:
+    """torch.distributed, if it is imported and initialized."""
+    distributed = sys.modules.get("torch.distributed")
+    return distributed if distributed and distributed.is_initialized() else None
+
+
 def is_first_process() -> bool:
-    """Whether this is the first of all processes, or the only one, as the environment says: there
-    may be no Trainer yet."""
-    return all(os.environ.get(name, "0") == "0" for name in RANKS)
+    """Whether the environment says that this is the first of all processes, or the only one."""
+    return all(os.environ.get(name, "0") == "0" for name in RANK_VARIABLES)
 
 
 def printable(text: str) -> str:
-    r"""With control characters as they would be typed: names out of files must not clear a
-    terminal, or rename its window.
+    r"""Escape control characters: a file's name must not clear the terminal or rename its window.
 
     >>> printable("cat\x1b[2J"), printable("one\ntwo")
     ('cat\\x1b[2J', 'one\ntwo')
     """
-    return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def program() -> str:
-    """How this program was started, for lines to be typed next."""
+    """How this program was started, for commands that a message proposes."""
     path = Path(sys.argv[0])
     if path.match("boltbox/__main__.py"):
         return "python -m boltbox"

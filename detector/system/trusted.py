@@ -1,13 +1,13 @@
-"""Which code a file may name. A run folder or a checkpoint may be somebody else's: what it names is
-imported only if it belongs to boltbox or to a library that boltbox uses, or if the user trusts
-it."""
+"""Which code a file may name. A run folder or a checkpoint may be somebody else's: a class that it
+names is imported only if it belongs to boltbox or a library that boltbox uses, or if the user
+trusts it."""
 
 import inspect
 import os
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pkgutil import resolve_name
 from typing import Any
 
@@ -20,21 +20,27 @@ from boltbox.detector.system.errors import InputError
 
 PACKAGES = ("boltbox", "lightning", "torch", "timm", "albumentations", "torchvision")
 ALL = "*"
-trusted = {*PACKAGES}  # in this process
+trusted = set(PACKAGES)  # in this process
 
-# no class of another library is called as a transform is
-TRANSFORMS = "boltbox.detector.data.transforms."
+# groups of options whose values may be classes
 TAKE_CLASSES = ("model.", "trainer.", "data ", "data.augment.", "data.format")
 IMPORT_PATH = re.compile(r"(?<![\w./-])[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+(?![\w./-])")
+TRANSFORMS = "boltbox.detector.data.transforms."
 
 
 @contextmanager
 def trusting(packages: Iterable[str] = (), everything: bool = False) -> Iterator[None]:
-    """While this lasts, trust, besides PACKAGES, those that the user named on the command line, or
-    files with whatever they name (--trust_parts)."""
+    """While this lasts, also trust other packages than PACKAGES.
+
+    Args:
+        packages: Those that the user named on the command line.
+        everything: All packages (--trust_parts true).
+    """
     before = set(trusted)
     trusted.clear()
-    trusted.update(PACKAGES, packages, [ALL] if everything else [])
+    trusted.update(PACKAGES, packages)
+    if everything:
+        trusted.add(ALL)
     try:
         yield
     finally:
@@ -48,13 +54,15 @@ def package_of(path: str) -> str:
 
 
 def may_import(path: str) -> bool:
-    """Whether a class that a file names may be looked up: it is trusted, or its module was imported
-    for another reason."""
-    return bool({package_of(path), ALL} & trusted) or path.rpartition(".")[0] in sys.modules
+    """Whether a class that a file names may be imported: its package is trusted, or its module is
+    already imported."""
+    if ALL in trusted or package_of(path) in trusted:
+        return True
+    return path.rpartition(".")[0] in sys.modules
 
 
 def refusal(option: str, path: str) -> str:
-    """Of a class that is not imported: what it is, and what to do."""
+    """The message for a class that is not imported."""
     return (
         f"{option} names {path}, which is not part of boltbox and is not used because a file"
         " names it; if you trust that code, name it on the command line too or add --trust_parts"
@@ -63,19 +71,20 @@ def refusal(option: str, path: str) -> str:
 
 
 def paths_in(options: Mapping[str, Any]) -> set[str]:
-    """What looks like the import path of a class or function among options as they are typed; to
-    type it is to trust it."""
-    texts = (str(v) for name, v in options.items() if f"{name} ".startswith(TAKE_CLASSES))
-    found = {path for text in texts for path in IMPORT_PATH.findall(text)}
-    return {path for path in found if not os.path.exists(path)}
+    """The import paths of classes and functions among typed options; to type one is to trust it."""
+    paths: set[str] = set()
+    for name, value in options.items():
+        if f"{name} ".startswith(TAKE_CLASSES):
+            paths.update(IMPORT_PATH.findall(str(value)))
+    return {path for path in paths if not os.path.exists(path)}
 
 
 @contextmanager
 def only_from_trusted() -> Iterator[None]:
-    """While this lasts the parser imports nothing that a value names but from trusted packages;
-    what `torch.os.system` leads to is not of torch."""
+    """While this lasts, the parser imports classes from trusted packages only. `torch.os.system` is
+    none of torch."""
     before = dict(parsing_settings)
-    set_parsing_settings(import_path_denylist=["*"], import_path_allowlist=[*trusted])
+    set_parsing_settings(import_path_denylist=["*"], import_path_allowlist=list(trusted))
     try:
         yield
     finally:
@@ -83,42 +92,56 @@ def only_from_trusted() -> Iterator[None]:
 
 
 def needs_trust(options: Namespace) -> bool:
-    """Whether a resume of a run with these options has to be trusted with code of others."""
+    """Whether options name a class of another package than PACKAGES, so that resuming the run takes
+    --trust_parts true."""
     return any(package_of(path) not in PACKAGES for _, path in _named(options, ""))
 
 
 def check_classes(options: Namespace, typed: Collection[str], file: str) -> None:
-    """Whether all that options name, but what the user typed or what is of the same foreign
-    package, is a class of a trusted package; that it is one of the kind which the option takes, the
-    parser has checked, but for transforms. Nothing is called.
+    """Check that each class among options was typed or belongs to a trusted package. Nothing is
+    called.
+
+    Args:
+        options: The parsed options. The parser has checked that a class is of the kind that its
+            option takes, except for transforms.
+        typed: Import paths that the user typed.
+        file: That the options are from, for the message.
 
     Raises:
-        InputError: it is not.
+        InputError: One is neither.
     """
     for option, path in _named(options, ""):
-        package = package_of(path)
-        if path in typed or package in trusted - {*PACKAGES}:
-            continue
-        kind: Any = None
-        if package in PACKAGES:
-            with suppress(ImportError, AttributeError, ValueError):
-                kind = resolve_name(path)
-        room = kind.__module__ if inspect.isclass(kind) else ""
-        is_transform = room.startswith(TRANSFORMS) or not option.startswith("data.augment.after")
-        if package_of(room) not in PACKAGES or not is_transform:
+        by_user = path in typed or package_of(path) in trusted.difference(PACKAGES)
+        if not by_user and not _is_known_class(path, option):
             raise InputError(f"{file}: {refusal(option, path)}")
+
+
+def _is_known_class(path: str, option: str) -> bool:
+    """Whether it is a class, no function, that one of PACKAGES defines."""
+    if package_of(path) not in PACKAGES:
+        return False
+    try:
+        found = resolve_name(path)
+    except (ImportError, AttributeError, ValueError):
+        return False
+    if not inspect.isclass(found):
+        return False
+    if option.startswith("data.augment.after"):  # any class can be called like a transform
+        return found.__module__.startswith(TRANSFORMS)
+    return package_of(found.__module__) in PACKAGES
 
 
 def _named(value: Any, option: str) -> Iterator[tuple[str, str]]:
     """Option and import path of each class and function among options."""
-    if isinstance(value, Namespace | Mapping):
-        for key, inner in (vars(value) if isinstance(value, Namespace) else value).items():
-            if key == "__path__" or (key == "config" and not option):
-                continue  # files that options were read from
+    if isinstance(value, Namespace):
+        value = vars(value)
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            name = f"{option}.{key}" if option else str(key)
             if key == "class_path":
                 yield option, str(inner)
-            else:
-                yield from _named(inner, f"{option}.{key}" if option else str(key))
+            elif key != "__path__" and name != "config":  # files that options were read from
+                yield from _named(inner, name)
     elif isinstance(value, list | tuple | set):
         for inner in value:
             yield from _named(inner, option)
