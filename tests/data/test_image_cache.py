@@ -21,6 +21,7 @@ from made_datasets import lay_out, picture, save
 import cli
 from boltbox.detector.data.cache import images as image_cache
 from boltbox.detector.data.transforms.augment import Augment
+from boltbox.detector.system import operating_system
 from boltbox.detector.system.errors import InputError
 
 # drawn at once, from JPEG files that are decoded smaller
@@ -122,12 +123,12 @@ def test_in_memory_if_there_is_room(
     free: float,
     cached: bool,
 ) -> None:
-    size = sum(images.store_bytes() for images in opened(data).images.values())
+    size = sum(image_cache.store_bytes(x.labels.sizes) for x in opened(data).images.values())
     monkeypatch.setattr(image_cache, "free_memory", lambda: int(free * size))
     module = opened(data, cache)
     assert all(bool(images.store) == cached for images in module.images.values())
     said = capsys.readouterr().out
-    assert ("images are not cached: " in said) == (not cached and cache != "none")
+    assert ("cache:     no images (" in said) == (not cached and cache != "none")
 
 
 def test_disk_without_room(
@@ -141,7 +142,7 @@ def test_disk_without_room(
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", full)
         opened(data, "disk")
-        assert "images are not cached: " in capsys.readouterr().out
+        assert "cache:     no images (" in capsys.readouterr().out
         assert list(cache.iterdir()) == []
     opened(data, "disk")
     monkeypatch.setattr(shutil, "disk_usage", full)
@@ -150,12 +151,12 @@ def test_disk_without_room(
 
 def test_free_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """That of the machine, or what a container has left, where files in memory make way."""
-    monkeypatch.setattr(image_cache, "_CGROUPS", tmp_path)
-    machine = image_cache.free_memory()
+    monkeypatch.setattr(operating_system, "CGROUPS", tmp_path)
+    machine = operating_system.free_memory()
     assert 0 < machine <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     files = {"memory.max": "max\n", "memory.current": "7\n", "memory.stat": "inactive_file 5\n"}
     lay_out(tmp_path, files)
-    assert image_cache.free_memory() > machine / 2
+    assert operating_system.free_memory() > machine / 2
     files = {"memory.max": "1000000\n", "memory.current": "300000\n"}
     lay_out(tmp_path, files | {"memory.stat": "anon 1\ninactive_file 200000\n"})
-    assert image_cache.free_memory() == 900_000
+    assert operating_system.free_memory() == 900_000
