@@ -14,9 +14,10 @@ from boltbox.detector.loggers.media import (
     Time,
     show_classes,
     show_image,
-    show_pictures,
+    show_images,
     show_precision_recall,
 )
+from boltbox.detector.report.drawing import BatchImage
 from boltbox.detector.report.folder import best_epoch
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.text_file import load_yaml
@@ -38,9 +39,12 @@ class Dashboard(L.Callback):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """After RunFolder has written config.yaml."""
-        self._loggers = list(trainer.loggers) if trainer.is_global_zero else []
+        if trainer.is_global_zero:
+            self._loggers = list(trainer.loggers)
+        options: dict[str, Any] = dict(pl_module.hparams)
         config = Path(trainer.default_root_dir) / "config.yaml"  # without RunFolder there is none
-        options = load_yaml(config.read_text()) if config.is_file() else dict(pl_module.hparams)
+        if config.is_file():
+            options = load_yaml(config.read_text())
         options["names"] = list(pl_module.names)
 
         def start(logger: Logger) -> None:
@@ -54,32 +58,39 @@ class Dashboard(L.Callback):
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: Detector, *_: Any) -> None:
         """Learning rates, momentum and accumulation."""
         every = trainer.log_every_n_steps  # type: ignore[attr-defined]
-        due = every and pl_module.window.batches == 0 and trainer.global_step % every == 0
-        if self._loggers and due:
-            groups, step = trainer.optimizers[0].param_groups, trainer.global_step - 1
-            settings = {f"lr/{group['name']}": float(group["lr"]) for group in groups}
-            momentum = groups[0].get("momentum", groups[0].get("betas", (None,))[0])
-            if momentum is not None:
-                settings["momentum"] = float(momentum)
-            settings["accumulate"] = float(pl_module.window.length)
-            self._show(lambda logger: logger.log_metrics(settings, step))
+        is_step = pl_module.window.batches == 0
+        if not self._loggers or not every or not is_step or trainer.global_step % every:
+            return
+        groups = trainer.optimizers[0].param_groups
+        settings = {f"lr/{group['name']}": float(group["lr"]) for group in groups}
+        if "momentum" in groups[0]:
+            settings["momentum"] = float(groups[0]["momentum"])
+        elif "betas" in groups[0]:
+            settings["momentum"] = float(groups[0]["betas"][0])
+        settings["accumulate"] = float(pl_module.window.length)
+        step = trainer.global_step - 1
+        self._show(lambda logger: logger.log_metrics(settings, step))
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
-        result, names = pl_module.result, pl_module.names
-        epoch, epochs = trainer.current_epoch, trainer.max_epochs or 1
-        fits = trainer.state.fn == "fit" and not trainer.sanity_checking
-        if result is None or not (self._loggers and fits and is_due(epoch, epochs)):
+        result = pl_module.result
+        names = pl_module.names
+        epoch = trainer.current_epoch
+        if trainer.state.fn != "fit" or trainer.sanity_checking or not self._loggers:
+            return
+        if result is None or not is_due(epoch, trainer.max_epochs or 1):
             return
         time = Time(epoch, max(trainer.global_step - 1, 0))
         content = result.to_json(names)
-        callbacks = trainer.callbacks  # type: ignore[attr-defined]
-        pictures = [p for c in callbacks if isinstance(c, Pictures) for p in c.shown[:IMAGES]]
+        images: list[BatchImage] = []
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, Pictures):
+                images += callback.images[:IMAGES]
 
         def show(logger: Logger) -> None:
             show_precision_recall(logger, "val/precision_recall", result, names, time)
             show_classes(logger, "val/per_class", content, time)
-            if pictures:
-                show_pictures(logger, "val/images", pictures, names, time)
+            if images:
+                show_images(logger, "val/images", images, names, time)
 
         self._show(show)
 
@@ -89,11 +100,14 @@ class Dashboard(L.Callback):
         if stage != "fit" or not self._loggers:
             return
         run = Path(trainer.default_root_dir)
-        best, plots = best_epoch(run), sorted((run / "plots").glob("*.[jp]*g"))
         # Lightning has already counted the next epoch
         time = Time(max(trainer.current_epoch - 1, 0), trainer.global_step)
-        metrics = {f"best/{k}": v for k, v in best.items() if isinstance(v, float) or k == "epoch"}
-
+        best = best_epoch(run)
+        metrics = {}
+        for name, value in best.items():
+            if isinstance(value, float) or name == "epoch":
+                metrics[f"best/{name}"] = value
+        # what Lightning's ModelCheckpoint tells a logger, which uploads as its log_model says
         saved: Any = SimpleNamespace(
             save_top_k=1,
             monitor="val/fitness",
@@ -105,9 +119,8 @@ class Dashboard(L.Callback):
             if metrics:
                 logger.log_metrics(metrics, time.step)
                 show_classes(logger, "best/per_class", best, time)
-            for path in plots:
+            for path in sorted((run / "plots").glob("*.[jp]*g")):
                 show_image(logger, f"plots/{path.name}", read_image(path), time)
-            # what Lightning's ModelCheckpoint tells a logger, which uploads as its log_model says
             logger.after_save_checkpoint(saved)
 
         self._show(finish)
@@ -127,5 +140,5 @@ class Dashboard(L.Callback):
 
 
 def is_due(epoch: int, epochs: int) -> bool:
-    """Whether tables, curves and images of an epoch that was validated are shown."""
+    """Whether tables, curves and images of an epoch are shown, if it was validated."""
     return (epoch + 1) % max(epochs // 20, 1) == 0 or epoch + 1 == epochs

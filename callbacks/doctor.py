@@ -1,4 +1,4 @@
-"""A short check of the data set before a training."""
+"""A short check of the dataset before a training."""
 
 import lightning as L
 
@@ -20,11 +20,15 @@ class DoctorCheck(L.Callback):
         self._is_due = True
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if self.enabled and self._is_due and trainer.is_global_zero:
-            data = data_of(trainer, "the doctor does not check them")
-            lines = brief(data.file, data.datasets, data.image_size) if data else []
-            if data and not trainer.ckpt_path and not data.single_class:
-                lines = data.file.without_names() + lines
-            for line in lines:
-                rank_zero_print(line)
+        is_due = self._is_due
         self._is_due = False  # after a roll-back this is called again
+        if not self.enabled or not is_due or not trainer.is_global_zero:
+            return
+        data = data_of(trainer, "the doctor does not check them")
+        if data is None:
+            return
+        lines = brief(data.file, data.datasets, data.image_size)
+        if not trainer.ckpt_path and not data.single_class:
+            lines = data.file.without_names() + lines
+        for line in lines:
+            rank_zero_print(line)

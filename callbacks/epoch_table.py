@@ -1,5 +1,5 @@
-"""What a training prints besides its bar: what it runs on, how long it will take, a line per epoch,
-how to resume it; and metrics.csv, which has the same lines."""
+"""What a training prints besides its progress bar: what it runs on, how long it will take, a line
+per epoch, how to resume it; and metrics.csv, which has the same lines."""
 
 import time
 from collections.abc import Iterable
@@ -18,40 +18,45 @@ from boltbox.detector.training.module import Detector
 
 METRICS = ("P", "R", "mAP50", "mAP50-95")
 WIDTHS = {"epoch": 6, "P": 5, "R": 5, "mAP50": 5, "mAP50-95": 8, "time": 7, "ETA": 7, "best": 8}
-EVERY = 20  # epochs under one heading
-ESTIMATE_AFTER = 5.0  # seconds of the first epoch after which its batches tell the time of all
-SHORT = 60  # seconds of a training whose time is not told
-LONG_ON_CPU = 2 * 3600  # seconds from which on faster options are named
+HEADING_EVERY = 20  # epochs
+ESTIMATE_AFTER = 5.0  # seconds of the first epoch, from which the time of all epochs is estimated
+SHORT = 60  # seconds of a training whose time is not printed
+LONG_ON_CPU = 2 * 3600  # seconds of a training for which faster options are printed
 
 
 class EpochTable(L.Callback):
     """After every epoch a row of metrics.csv: losses, metrics, learning rates, seconds. The rows
-    are in the checkpoint, so that a resumed run lacks none and has none twice. On the terminal the
-    same as a line, with ETA, and mAP50-95 and number of the best epoch by fitness.
+    are in the checkpoint, so that a resumed run lacks none and has none twice. The terminal shows
+    the same as a line, with ETA, and mAP50-95 and number of the best epoch by fitness.
 
     At the start it prints network, device and run folder, and whether the run is new; some seconds
     later how long all epochs will take; after Ctrl-C and the like how to resume.
 
     Args:
-        resume: command, or line of Python, that continues the run from its last checkpoint.
+        resume: Command, or line of Python, that continues the run from its last checkpoint.
+
+    Attributes:
+        rows: Those of metrics.csv.
     """
 
     def __init__(self, resume: str = "") -> None:
         self.resume = resume
-        self.rows: list[dict[str, Any]] = []  # of metrics.csv
-        self._lines = 0
-        self._started = 0.0  # this epoch
-        self._first_batch: tuple[int, float] | None = None  # number of batches done, and when
-        self._estimated = False
+        self.rows: list[dict[str, Any]] = []
+        self._lines = 0  # printed since the start
+        self._epoch_started = 0.0
+        self._first_batch = -1  # whose end is the start of the estimate
+        self._first_batch_ended = 0.0
+        self._has_estimate = False
 
     def on_train_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
-        """A run that is resumed within an epoch does not get to on_train_epoch_start."""
-        progress: Any = trainer.fit_loop.epoch_loop.batch_progress
-        within = 0 if progress.is_last_batch else progress.current.processed
-        where = f" after batch {within}" if within else ""
+        """In a run that is resumed within an epoch, on_train_epoch_start is not called."""
         state = "new"
         if trainer.ckpt_path:
-            state = f"continued in epoch {trainer.current_epoch + 1}{where}"
+            state = f"continued in epoch {trainer.current_epoch + 1}"
+            progress: Any = trainer.fit_loop.epoch_loop.batch_progress
+            batches = progress.current.processed
+            if batches and not progress.is_last_batch:
+                state += f" after batch {batches}"
         print_fact("model", _model(pl_module))
         print_fact("device", _device(trainer))
         print_fact("run", f"{trainer.default_root_dir} ({state})")
@@ -59,27 +64,29 @@ class EpochTable(L.Callback):
         self.on_train_epoch_start()
 
     def on_train_epoch_start(self, *_: Any) -> None:
-        self._started = time.perf_counter()
+        self._epoch_started = time.perf_counter()
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: Detector, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Once, where the first epoch is long: how long all epochs will take. The first batch is
-        left out, as it warms up."""
-        if self._estimated:
+        """Once, if the first epoch is long: how long all epochs will take. The first batch is left
+        out, as it warms up."""
+        if self._has_estimate:
             return
         now = time.perf_counter()
-        if self._first_batch is None:
-            self._first_batch = (batch_idx, now)
+        if self._first_batch < 0:
+            self._first_batch = batch_idx
+            self._first_batch_ended = now
             return
-        first, began = self._first_batch
-        if batch_idx <= first:  # of the next epoch, whose line has an ETA
-            self._estimated = True
-        elif now - began > ESTIMATE_AFTER:
-            self._estimated = True
-            self._print_time(trainer, pl_module, (now - began) / (batch_idx - first))
+        seconds = now - self._first_batch_ended
+        batches = batch_idx - self._first_batch
+        if batches <= 0:  # of the next epoch, whose line has an ETA
+            self._has_estimate = True
+        elif seconds > ESTIMATE_AFTER:
+            self._has_estimate = True
+            self._print_estimate(trainer, pl_module, seconds / batches)
 
-    def _print_time(self, trainer: L.Trainer, pl_module: Detector, per_batch: float) -> None:
+    def _print_estimate(self, trainer: L.Trainer, pl_module: Detector, per_batch: float) -> None:
         epochs = (trainer.max_epochs or 1) - trainer.current_epoch
         seconds = per_batch * int(trainer.num_training_batches) * epochs
         if seconds < SHORT:
@@ -90,31 +97,33 @@ class EpochTable(L.Callback):
         if is_cpu and seconds > LONG_ON_CPU:
             print_fact(
                 "hint",
-                f"a CPU is slow; half of data.image_size {pl_module.image_size} takes a quarter of"
-                " the time, and model.network.size n is the smallest network",
+                f"a CPU is slow: half of data.image_size {pl_module.image_size} takes a quarter of"
+                " the time; the smallest network is model.network.size n",
             )
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
         # first, in all processes: after a validation within the epoch it reduces over them
         metrics = trainer.callback_metrics
-        seconds = time.perf_counter() - self._started
+        seconds = time.perf_counter() - self._epoch_started
         row: dict[str, Any] = {"epoch": trainer.current_epoch, "step": trainer.global_step}
         for name, value in metrics.items():
             if pl_module.fitness is not None or not name.startswith("val/"):
                 row[name] = f"{float(value):.6g}"
         for group in trainer.optimizers[0].param_groups:
             row[f"lr/{group['name']}"] = f"{group['lr']:.6g}"
-        self.rows.append(row | {"seconds": f"{seconds:.1f}"})
+        row["seconds"] = f"{seconds:.1f}"
+        self.rows.append(row)
         if trainer.is_global_zero:
             write_table(Path(trainer.default_root_dir) / "metrics.csv", self.rows)
-        cells = self._cells(mean_losses(pl_module.epoch_losses), seconds, trainer.max_epochs or 1)
-        if self._lines % EVERY == 0:
+        losses = mean_losses(pl_module.epoch_losses)
+        cells = self._cells(losses, seconds, trainer.max_epochs or 1)
+        if self._lines % HEADING_EVERY == 0:
             rank_zero_print(_line({name: name for name in cells}))
         self._lines += 1
         rank_zero_print(_line(cells))
 
     def _cells(self, losses: Iterable[str], seconds: float, epochs: int) -> dict[str, str]:
-        """Of the last row."""
+        """What the terminal shows of the last row, by column."""
         row = self.rows[-1]
         epoch = row["epoch"] + 1
         cells = {"epoch": f"{epoch}/{epochs}"}
@@ -126,28 +135,31 @@ class EpochTable(L.Callback):
             cells[name] = "-" if value is None else f"{float(value):.3f}"
         cells["time"] = tqdm.format_interval(seconds)
         cells["ETA"] = tqdm.format_interval(seconds * (epochs - epoch))
+        cells["best"] = "-"
         validated = [row for row in self.rows if "val/fitness" in row]
-        best = max(validated, key=lambda row: float(row["val/fitness"]), default=None)
-        cells["best"] = f"{float(best['val/mAP50-95']):.3f}@{best['epoch'] + 1}" if best else "-"
+        if validated:
+            best = max(validated, key=lambda row: float(row["val/fitness"]))
+            cells["best"] = f"{float(best['val/mAP50-95']):.3f}@{best['epoch'] + 1}"
         return cells
 
     def on_train_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
         if trainer.max_epochs and trainer.current_epoch < trainer.max_epochs:
-            self._stopped(trainer)
+            self._print_stopped(trainer)
 
     def on_exception(
         self, trainer: L.Trainer, pl_module: Detector, exception: BaseException
     ) -> None:
         is_fit = trainer.state.fn == "fit"
         if is_fit and isinstance(exception, SystemExit | KeyboardInterrupt):
-            self._stopped(trainer)
+            self._print_stopped(trainer)
 
-    def _stopped(self, trainer: L.Trainer) -> None:
+    def _print_stopped(self, trainer: L.Trainer) -> None:
         wait_for_checkpoint(trainer)
-        last = Path(trainer.default_root_dir) / "checkpoints" / "last.ckpt"
-        hint = f"resume with: {self.resume}" if last.is_file() else "there is no checkpoint yet"
-        done = f"{trainer.current_epoch} of {trainer.max_epochs} epochs"
-        rank_zero_print(f"stopped after {done}; {hint}")
+        hint = "there is no checkpoint yet"
+        if (Path(trainer.default_root_dir) / "checkpoints/last.ckpt").is_file():
+            hint = f"resume with: {self.resume}"
+        epochs = f"{trainer.current_epoch} of {trainer.max_epochs} epochs"
+        rank_zero_print(f"stopped after {epochs}; {hint}")
 
     def state_dict(self) -> dict[str, Any]:
         return {"rows": list(self.rows)}
@@ -166,19 +178,20 @@ def _model(detector: Detector) -> str:
     name = f"{options['backbone']} {options['size']}"
     if options["backbone"] == "yolov5":
         name = f"YOLOv5{options['size']}"
-    sources = [origin.source for origin in detector.network.origins]
-    start = " and ".join(sources) if sources else "scratch"
+    start = " and ".join(origin.source for origin in detector.network.origins)
     classes = f"{len(detector.names)} classes" if len(detector.names) > 1 else "1 class"
     size = f"{detector.image_size} px, batch {detector.batch_size}"
-    return f"{name} from {start}, {classes}, {size}"
+    return f"{name} from {start or 'scratch'}, {classes}, {size}"
 
 
 def _device(trainer: L.Trainer) -> str:
     """`cpu (2 threads), 32-true`, `NVIDIA H100, 16-mixed`, `4 x NVIDIA H100, 16-mixed`."""
     device: torch.device = trainer.strategy.root_device
-    threads = torch.get_num_threads()
-    name = f"cpu ({threads} thread{'s' if threads > 1 else ''})"
     if device.type == "cuda":
         name = torch.cuda.get_device_name(device)
-    devices = name if trainer.world_size == 1 else f"{trainer.world_size} x {name}"
-    return f"{devices}, {trainer.precision}"
+    else:
+        threads = torch.get_num_threads()
+        name = f"cpu ({threads} thread{'s' if threads > 1 else ''})"
+    if trainer.world_size > 1:
+        name = f"{trainer.world_size} x {name}"
+    return f"{name}, {trainer.precision}"

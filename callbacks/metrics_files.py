@@ -27,7 +27,7 @@ class MetricsFiles(L.Callback):
         self._fitness = 0.0  # of its epoch
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
-        """As for test; the first process has a result."""
+        """As for test; only the first process has a result."""
         if pl_module.result is None or trainer.state.fn == "fit":
             return
         self._write(trainer, pl_module, pl_module.result)
@@ -38,8 +38,9 @@ class MetricsFiles(L.Callback):
     on_test_end = on_validation_end  # type: ignore[assignment]
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
-        """Checkpoints, which Lightning calls later, takes the same epochs for the best."""
-        result, fitness = pl_module.result, pl_module.fitness
+        """By the same rule as Checkpoints, which Lightning calls later, writes best.ckpt."""
+        result = pl_module.result
+        fitness = pl_module.fitness
         if result is None or fitness is None or fitness <= best_fitness(trainer):
             return
         self._fitness = fitness
@@ -54,26 +55,34 @@ class MetricsFiles(L.Callback):
         content = best_epoch(Path(trainer.default_root_dir)) or self._content
         if content:
             rank_zero_print(f"\n{class_table(content)}\n")
-            metrics = ", ".join(f"{name} {number(content[name])}" for name in ("mAP50", "mAP50-95"))
-            print_fact("best", f"epoch {content['epoch'] + 1} of {trainer.max_epochs}: {metrics}")
+            print_fact(
+                "best",
+                f"epoch {content['epoch'] + 1} of {trainer.max_epochs}:"
+                f" mAP50 {number(content['mAP50'])}, mAP50-95 {number(content['mAP50-95'])}",
+            )
 
     def _write(self, trainer: L.Trainer, pl_module: Detector, result: Result) -> None:
         command = trainer.state.fn.value  # type: ignore[union-attr]
         split = "test" if trainer.testing else "val"
         self._content = {"command": command, "split": split}
-        if trainer.state.fn == "fit":
+        if command == "fit":
             self._content["epoch"] = trainer.current_epoch
         self._content |= result.to_json(pl_module.names)
         self._content["origins"] = to_plain(pl_module.network.origins)
-        record_path, data = _json_path(trainer).with_name("detections.npz"), data_of(trainer)
-        path = data.path if data else "image {1}".format  # no file has this name
+        data = data_of(trainer)
+        files = [f"image {index}" for index in result.indices]  # no file has such a name
+        if data:
+            files = [str(data.path(split, index)) for index in result.indices]
         record = result.record
-        record.names, record.command = pl_module.names, command
-        record.files = [os.path.abspath(path(split, index)) for index in result.indices]
+        record.names = pl_module.names
+        record.command = command
         record.epoch = self._content.get("epoch", -1)
+        record.files = [os.path.abspath(file) for file in files]
+        path = _json_path(trainer)
+        record_path = path.with_name("detections.npz")
         with not_fatal(record_path):
             record.save(record_path)
-        write_json(_json_path(trainer), self._content)
+        write_json(path, self._content)
 
 
 def _json_path(trainer: L.Trainer) -> Path:

@@ -8,34 +8,36 @@ import lightning as L
 
 from boltbox.detector.data.inputs.evaluation_input import whole
 from boltbox.detector.data.sample import Batch
-from boltbox.detector.report.drawing import Picture, draw_pictures, encoded, pictures_of
+from boltbox.detector.report.drawing import BatchImage, draw_images, encode_jpeg, images_of
 from boltbox.detector.system.atomic_file import not_fatal, write_atomically
 from boltbox.detector.system.rank_zero import print_fact
 from boltbox.detector.training.module import Detector
 
-BATCHES = 3  # of the training that are drawn
+BATCHES = 3  # of a training that are drawn
 
 
 class Pictures(L.Callback):
     """plots/train_batch0.jpg to 2 (the first batches, augmented), val_labels.jpg and
-    val_predictions.jpg (the first batch of the last validation). Predictions below .25 are not
+    val_predictions.jpg (the first batch of the last validation). Predictions below 0.25 are not
     drawn.
 
     Args:
         enabled: Off: none is drawn.
+
+    Attributes:
+        images: The first ones of the last validation, which Dashboard shows too.
     """
 
     def __init__(self, enabled: bool = True) -> None:
         self.enabled = enabled
-        self.shown: list[Picture] = []  # of the last validation; Dashboard shows them too
+        self.images: list[BatchImage] = []
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: Detector, batch: Batch, batch_idx: int
     ) -> None:
         iteration = trainer.current_epoch * int(trainer.num_training_batches) + batch_idx
         if self.enabled and trainer.is_global_zero and iteration < BATCHES:
-            name, pictures = f"train_batch{iteration}", pictures_of(batch)
-            self._write(trainer, pl_module, name, pictures, "labels")
+            self._write(trainer, pl_module, f"train_batch{iteration}", images_of(batch), "labels")
 
     def on_validation_batch_end(
         self,
@@ -47,7 +49,7 @@ class Pictures(L.Callback):
         *_: Any,
     ) -> None:
         if trainer.is_global_zero and batch_idx == 0:
-            self.shown = pictures_of(whole(batch), outputs["detections"])
+            self.images = images_of(whole(batch), outputs["detections"])
 
     on_test_batch_end = on_validation_batch_end  # type: ignore[assignment]
 
@@ -55,9 +57,9 @@ class Pictures(L.Callback):
         """As for test."""
         if not self.enabled:
             return
-        if self.shown:
-            self._write(trainer, pl_module, "val_labels", self.shown, "labels")
-            self._write(trainer, pl_module, "val_predictions", self.shown, "predictions")
+        if self.images:
+            self._write(trainer, pl_module, "val_labels", self.images, "labels")
+            self._write(trainer, pl_module, "val_predictions", self.images, "predictions")
         print_fact("pictures", _folder(trainer))
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
@@ -71,12 +73,13 @@ class Pictures(L.Callback):
         trainer: L.Trainer,
         pl_module: Detector,
         name: str,
-        pictures: Sequence[Picture],
+        images: Sequence[BatchImage],
         side: Literal["labels", "predictions"],
     ) -> None:
         path = _folder(trainer) / f"{name}.jpg"
         with not_fatal(path):
-            write_atomically(path, encoded(draw_pictures(pictures, side, pl_module.names), 85))
+            drawn = draw_images(images, side, pl_module.names)
+            write_atomically(path, encode_jpeg(drawn, 85))
 
 
 def _folder(trainer: L.Trainer) -> Path:

@@ -19,11 +19,13 @@ class Progress(TQDMProgressBar):
 
     def __init__(self) -> None:
         super().__init__()
-        self._read_at, self._means = 0.0, dict[str, str]()
+        self._read_at = 0.0  # seconds on the monotonic clock
+        self._means: dict[str, str] = {}
 
     def setup(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
-        if not sys.stdout.isatty() and not type(sys.stdout).__module__.startswith("ipykernel"):
+        is_notebook = type(sys.stdout).__module__.startswith("ipykernel")
+        if not sys.stdout.isatty() and not is_notebook:
             self.disable()
 
     def init_validation_tqdm(self) -> Any:
@@ -37,7 +39,7 @@ class Progress(TQDMProgressBar):
         return bar
 
     def on_train_start(self, trainer: L.Trainer, *_: Any) -> None:
-        """A run that is resumed within an epoch does not get to on_train_epoch_start."""
+        """In a run that is resumed within an epoch, on_train_epoch_start is not called."""
         super().on_train_start(trainer)
         self.train_progress_bar.leave = False
         self.train_progress_bar.bar_format = FORMAT
@@ -50,9 +52,8 @@ class Progress(TQDMProgressBar):
 
     def get_metrics(self, trainer: L.Trainer, pl_module: Detector) -> dict[str, Any]:
         if time.monotonic() - self._read_at > REFRESH:
-            means = mean_losses(pl_module.epoch_losses)
-            self._means = {
-                name.removesuffix("_loss"): f"{mean:.3f}" for name, mean in means.items()
-            }
+            self._means = {}
+            for name, mean in mean_losses(pl_module.epoch_losses).items():
+                self._means[name.removesuffix("_loss")] = f"{mean:.3f}"
             self._read_at = time.monotonic()
         return dict(self._means)

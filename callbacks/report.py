@@ -11,9 +11,9 @@ from boltbox.detector.training.recipe import data_of
 
 
 class Report(L.Callback):
-    """After fit, validate and test: report.html in the run's folder, one page that needs no
-    network, and its pictures in plots/. It is made from the files in the folder, in seconds;
-    the command `report` writes it again. An error in it is printed as a warning.
+    """After fit, validate and test: report.html in the run folder, one page that needs no network,
+    and its pictures in plots/. It is made from the files in the folder, in seconds; the command
+    `report` writes it again. An error in it is printed as a warning.
 
     Args:
         enabled: Write the report.

@@ -1,4 +1,4 @@
-"""The folder of a run, made after data, network and checkpoint have been loaded."""
+"""The folder of a run, made once data, network and checkpoint are loaded."""
 
 import contextlib
 import os
@@ -23,7 +23,8 @@ from boltbox.detector.system.text_file import load_yaml
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.recipe import data_of
 
-OF_A_MACHINE = (  # options that may differ: where the data lie, and what does not change results
+# options that may differ between machines: where the data are, and what does not change results
+OF_A_MACHINE = (
     "data.dataset",
     "data.workers",
     "data.cache",
@@ -34,24 +35,27 @@ OF_A_MACHINE = (  # options that may differ: where the data lie, and what does n
 
 
 class RunFolder(L.Callback):
-    """Makes the Trainer's default_root_dir and writes there machine.json, config.yaml,
-    changed.yaml, and dropped.txt if labels or images were left out, unless it continues a training
-    that has ended; checkpoints have `run`: configuration, working folder, library versions, the id
-    of W&B's run. In a script it locks the folder (`locked`), as a command does before, and what is
-    not a fit gets a new folder. With trainer.fast_dev_run the folder is a temporary one. The
-    processes of a command's fit must have the same options and continue the same checkpoint:
+    """Makes the Trainer's default_root_dir and writes machine.json, config.yaml, changed.yaml, and
+    dropped.txt if labels or images were left out, unless it continues a training that has ended.
+    Checkpoints get a key `run`: configuration, working folder, library versions, the id of W&B's
+    run.
+
+    A command has chosen and locked the folder before. In a script, RunFolder locks it, and makes a
+    new folder for what is not a fit. With trainer.fast_dev_run the folder is a temporary one.
+
+    The processes of a command's fit must have the same options and continue the same checkpoint:
     machines may not share a file system.
 
     Args:
-        config: text of config.yaml of a command; default: the options that module, data and Trainer
+        config: Text of config.yaml of a command; default: the options that module, data and Trainer
             of a script were made with.
-        changed: by flat name, the options that differ from the defaults; default: changed.yaml is
+        changed: By flat name, the options that differ from the defaults; default: changed.yaml is
             not written.
-        checkpoint: that a command's fit continues; None: a new run, or this machine has no such
+        checkpoint: That a command's fit continues; None: a new run, or this machine has no such
             file.
 
     Raises:
-        InputError: a script's new fit, in a folder that holds a run already; a folder that is no
+        InputError: a script's new fit, in a folder that holds a run already; a folder that is not a
             run's; in all processes, if they differ.
     """
 
@@ -61,85 +65,83 @@ class RunFolder(L.Callback):
         changed: dict[str, Any] | None = None,
         checkpoint: Path | None = None,
     ) -> None:
-        self.config, self.changed, self.checkpoint = config, changed, checkpoint
+        self.config = config
+        self.changed = changed
+        self.checkpoint = checkpoint
         self._undo = contextlib.ExitStack()
-        self._epochs = 0  # that the checkpoint has behind it
+        self._trained_epochs = 0  # of the checkpoint that is continued
 
     def setup(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
-        if self.config and self.changed and self.changed.get("data.batch_size") == "auto":
-            found = self.changed["data.batch_size"] = trainer.datamodule.batch_size  # type: ignore[attr-defined]
-            options = load_yaml(self.config)
-            options["data"]["batch_size"] = found  # by now a number
-            self.config = yaml.safe_dump(options, sort_keys=False, allow_unicode=True)
+        self._fill_in_batch_size(trainer)
         if stage == "fit" and trainer.world_size > 1 and self.config:
-            self._compare_processes(self.config)
-        folder, command = Path(trainer.default_root_dir), str(stage.value)  # type: ignore[attr-defined]
-        if trainer.is_global_zero and trainer.fast_dev_run:  # type: ignore[attr-defined]
-            self._undo.callback(_move, trainer, str(folder))
-            temporary = self._undo.enter_context(TemporaryDirectory(prefix="boltbox-"))
-            _move(trainer, temporary)
-            rank_zero_print(f"fast_dev_run: files go to {temporary} and are removed at the end")
-        elif trainer.is_global_zero and self.config is None:
-            if stage != "fit":
-                self._undo.callback(_move, trainer, str(folder))
-                folder = new_run(command)
-                _move(trainer, str(folder))
-            self._undo.enter_context(locked(folder, command))
+            _check_same_options(self.config, self.checkpoint)
+        if trainer.is_global_zero:
+            self._enter_folder(trainer, str(stage.value))  # type: ignore[attr-defined]
         # processes that torchrun or Slurm has started do not know the number of the first one's run
         if trainer.world_size > 1:
-            _move(trainer, trainer.strategy.broadcast(trainer.default_root_dir))
+            _set_folder(trainer, trainer.strategy.broadcast(trainer.default_root_dir))
 
-    def _compare_processes(self, config: str) -> None:
-        """Of the checkpoint only the directory of the archive is read."""
-        options = flatten(load_yaml(config))
-        options = {name: v for name, v in options.items() if not name.startswith(OF_A_MACHINE)}
-        if self.checkpoint:
-            with zipfile.ZipFile(self.checkpoint) as archive:
-                checksums = tuple(entry.CRC for entry in archive.infolist())
-            options["the checkpoint"] = f"{hash(checksums):x}"
-        for name, values in differences(gather(options)).items():
-            raise InputError(
-                f"{name} is not the same in all processes ({', '.join(map(str, values))}): give all"
-                " machines the same options, and a run folder that they share or, for a resume, a"
-                " copy of the first machine's"
-            )
+    def _fill_in_batch_size(self, trainer: L.Trainer) -> None:
+        """The number instead of `auto`, which is chosen by now."""
+        if self.config and self.changed and self.changed.get("data.batch_size") == "auto":
+            batch_size = trainer.datamodule.batch_size  # type: ignore[attr-defined]
+            self.changed["data.batch_size"] = batch_size
+            options = load_yaml(self.config)
+            options["data"]["batch_size"] = batch_size
+            self.config = _as_yaml(options)
 
-    def on_save_checkpoint(
-        self, trainer: L.Trainer, pl_module: Detector, checkpoint: dict[str, Any]
-    ) -> None:
-        checkpoint["run"] = {
-            "config": self.config or configuration(trainer, pl_module),
-            "folder": os.getcwd(),  # of relative paths in it
-            "versions": versions(),
-            "wandb": next((x.version for x in trainer.loggers if isinstance(x, WandbLogger)), None),
-        }
+    def _enter_folder(self, trainer: L.Trainer, command: str) -> None:
+        folder = Path(trainer.default_root_dir)
+        if trainer.fast_dev_run:  # type: ignore[attr-defined]
+            self._undo.callback(_set_folder, trainer, str(folder))
+            temporary = self._undo.enter_context(TemporaryDirectory(prefix="boltbox-"))
+            _set_folder(trainer, temporary)
+            rank_zero_print(f"fast_dev_run: files go to {temporary} and are removed at the end")
+        elif self.config is None:
+            if command != "fit":
+                self._undo.callback(_set_folder, trainer, str(folder))
+                folder = new_run(command)
+                _set_folder(trainer, str(folder))
+            self._undo.enter_context(locked(folder, command))
 
     def teardown(self, *_: Any, **__: Any) -> None:
         self._undo.close()
 
     on_exception = teardown
 
+    def on_save_checkpoint(
+        self, trainer: L.Trainer, pl_module: Detector, checkpoint: dict[str, Any]
+    ) -> None:
+        wandb = [logger.version for logger in trainer.loggers if isinstance(logger, WandbLogger)]
+        checkpoint["run"] = {
+            "config": self.config or configuration(trainer, pl_module),
+            "folder": os.getcwd(),  # of relative paths in it
+            "versions": versions(),
+            "wandb": wandb[0] if wandb else None,
+        }
+
     def on_load_checkpoint(
         self, trainer: L.Trainer, pl_module: Detector, checkpoint: dict[str, Any]
     ) -> None:
-        self._epochs = checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
+        progress = checkpoint["loops"]["fit_loop"]["epoch_progress"]
+        self._trained_epochs = progress["current"]["processed"]
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         is_new = self.config is None and not trainer.ckpt_path  # Lightning sets it no earlier
         if is_new and trainer.is_global_zero:
             refuse_another(Path(trainer.default_root_dir))
-        has_ended = 0 <= (trainer.max_epochs or 0) <= self._epochs
+        has_ended = 0 <= (trainer.max_epochs or 0) <= self._trained_epochs
         if not (trainer.ckpt_path and has_ended):
-            self._make(trainer, pl_module)
+            self._write_files(trainer, pl_module)
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """As for test."""
         if trainer.state.fn != "fit":
-            self._make(trainer, pl_module)
+            self._write_files(trainer, pl_module)
 
     on_test_start = on_validation_start  # type: ignore[assignment]
 
-    def _make(self, trainer: L.Trainer, pl_module: Detector) -> None:
+    def _write_files(self, trainer: L.Trainer, pl_module: Detector) -> None:
         if not trainer.is_global_zero:
             return
         folder = Path(trainer.default_root_dir)
@@ -147,30 +149,56 @@ class RunFolder(L.Callback):
             write_machine(folder, "fit")
         write_atomically(folder / "config.yaml", self.config or configuration(trainer, pl_module))
         if self.changed is not None:
-            write_atomically(
-                folder / "changed.yaml",
-                yaml.safe_dump(self.changed, sort_keys=False, allow_unicode=True),
-            )
+            write_atomically(folder / "changed.yaml", _as_yaml(self.changed))
         data = data_of(trainer)
-        datasets = data.datasets if data else {}
-        dropped = [
-            f"{split}: {fault}\n" for split, data in datasets.items() for fault in data.faults
-        ]
+        if data is None:
+            return
+        dropped = ""
+        for split, dataset in data.datasets.items():
+            for fault in dataset.faults:
+                dropped += f"{split}: {fault}\n"
         if dropped:
-            write_atomically(folder / "dropped.txt", "".join(dropped))
+            write_atomically(folder / "dropped.txt", dropped)
 
 
-def refuse_another(folder: Path) -> None:
-    """Raises InputError if a run's folder holds results already; one that has ended before its
-    first epoch may be started again."""
-    results = ("checkpoints/*.ckpt", "*.csv", "metrics.json", "study.db")
-    if any(any(folder.glob(name)) for name in results):
+def _check_same_options(config: str, checkpoint: Path | None) -> None:
+    """Raises InputError if options or checkpoint differ between processes. Of the checkpoint only
+    the directory of the archive is read."""
+    options = {}
+    for name, value in flatten(load_yaml(config)).items():
+        if not name.startswith(OF_A_MACHINE):
+            options[name] = value
+    if checkpoint:
+        with zipfile.ZipFile(checkpoint) as archive:
+            checksums = tuple(entry.CRC for entry in archive.infolist())
+        options["the checkpoint"] = f"{hash(checksums):x}"
+    for name, values in differences(gather(options)).items():
         raise InputError(
-            f"{folder} already holds a run: continue it with --ckpt_path last (in a script:"
-            f' trainer.fit(..., ckpt_path="{folder}/checkpoints/last.ckpt")), or name another'
-            " folder"
+            f"{name} is not the same in all processes ({', '.join(map(str, values))}): give all"
+            " machines the same options, and a run folder that they share or, for a resume, a copy"
+            " of the first machine's"
         )
 
 
-def _move(trainer: L.Trainer, folder: str) -> None:
+def refuse_another(folder: Path) -> None:
+    """Refuse a folder that holds results of a run already; one that has ended before its first
+    epoch may be started again.
+
+    Raises:
+        InputError: it holds results.
+    """
+    for pattern in ("checkpoints/*.ckpt", "*.csv", "metrics.json", "study.db"):
+        if any(folder.glob(pattern)):
+            raise InputError(
+                f"{folder} already holds a run: continue it with --ckpt_path last (in a script:"
+                f' trainer.fit(..., ckpt_path="{folder}/checkpoints/last.ckpt")), or name another'
+                " folder"
+            )
+
+
+def _as_yaml(content: dict[str, Any]) -> str:
+    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+
+
+def _set_folder(trainer: L.Trainer, folder: str) -> None:
     trainer._default_root_dir = folder  # type: ignore[attr-defined]  # Lightning's property has no setter

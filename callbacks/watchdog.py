@@ -1,4 +1,4 @@
-"""The timeout of collectives, and a sentence in place of their errors."""
+"""The timeout of collectives, and a sentence instead of their errors."""
 
 from datetime import timedelta
 
@@ -15,7 +15,7 @@ _set_timeout = getattr(dist, "set_timeout", dist.distributed_c10d._set_pg_timeou
 
 class Watchdog(L.Callback):
     """When a collective times out, or another process is gone, the process ends with a sentence
-    that names its epoch and batch, in place of an error of gloo or NCCL's.
+    that names its epoch and batch, instead of an error of gloo or NCCL.
 
     NCCL itself ends a process that has waited too long: its message names the rank and the
     operation, Python's fault handler shows the line.
@@ -25,8 +25,8 @@ class Watchdog(L.Callback):
             on GPUs, else 30.
 
     Attributes:
-        explanation: the error, after a command that ended because another process was gone or timed
-            out; see boltbox.detector.commands.lightning_cli.
+        explanation: The error of a command that ended because another process was gone or timed
+            out; boltbox.detector.commands.lightning_cli raises it.
     """
 
     def __init__(self, timeout: PositiveFloat | None = None) -> None:
@@ -48,11 +48,12 @@ class Watchdog(L.Callback):
         place = f"epoch {trainer.current_epoch}, {stage}"
         if trainer.training:
             place += f" batch {trainer.fit_loop.epoch_loop.batch_idx}"
-        found, hint = "lost contact with", "the one that left has printed why, or was killed"
+        problem = "lost contact with"
+        hint = "the one that left has printed why, or was killed"
         if "timed out" in message.lower():
-            found = "timed out waiting for"
+            problem = "timed out waiting for"
             hint = "one that is only slow needs a larger --watchdog.timeout"
         self.explanation = InputError(
-            f"process {trainer.global_rank} of {trainer.world_size} {found} the others at {place};"
-            f" {hint}; torch: {message}"
+            f"process {trainer.global_rank} of {trainer.world_size} {problem} the others at"
+            f" {place}; {hint}; torch: {message}"
         )

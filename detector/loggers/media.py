@@ -1,5 +1,5 @@
-"""Tables, curves and pictures in Lightning's WandbLogger and TensorBoardLogger; MLflow, Comet and
-loggers with a method `log_image` show pictures."""
+"""Tables, curves and images in Lightning's WandbLogger and TensorBoardLogger; MLflow, Comet and
+loggers with a method `log_image` show images."""
 
 from textwrap import indent
 from typing import Any, NamedTuple
@@ -15,27 +15,33 @@ from lightning.pytorch.loggers import (
 
 from boltbox.detector.evaluation.class_metrics import RECALLS
 from boltbox.detector.evaluation.metrics import Result
-from boltbox.detector.report.drawing import Picture, draw_pictures
+from boltbox.detector.report.drawing import BatchImage, draw_images
 from boltbox.detector.report.table import class_table
 
 CURVES = 20  # classes with a precision-recall curve, besides the mean
 
 
 class Time(NamedTuple):
-    """Where a value stands on the axes: W&B's is the epoch, TensorBoard's the optimizer step."""
+    """Where a value is on the axes.
+
+    Attributes:
+        epoch: W&B's axis.
+        step: Optimizer steps, TensorBoard's axis.
+    """
 
     epoch: int
     step: int
 
 
 def show_classes(logger: Logger, name: str, content: dict[str, Any], time: Time) -> None:
-    """The table by class of metrics.json; TensorBoard's is the one of the terminal, as
-    code in Markdown."""
+    """The table by class of metrics.json; TensorBoard's is the one of the terminal, as code in
+    Markdown."""
     rows = content["per_class"]
     if isinstance(logger, WandbLogger) and rows:
         import wandb
 
-        _log(logger, name, wandb.Table(list(rows[0]), [list(r.values()) for r in rows]), time)
+        cells = [list(row.values()) for row in rows]
+        _log(logger, name, wandb.Table(list(rows[0]), cells), time)
     elif isinstance(logger, TensorBoardLogger):
         logger.experiment.add_text(name, indent(class_table(content), "    "), time.step)
 
@@ -56,32 +62,40 @@ def show_image(logger: Logger, name: str, image: np.ndarray, time: Time) -> None
         logger.log_image(name, [image], step=time.step)
 
 
-def show_pictures(
-    logger: Logger, name: str, pictures: list[Picture], classes: list[str], time: Time
+def show_images(
+    logger: Logger, name: str, images: list[BatchImage], classes: list[str], time: Time
 ) -> None:
-    """W&B draws the boxes, which can be filtered by class and score; TensorBoard gets one image:
+    """W&B draws the boxes, which can be filtered by class and score; the others get one image:
     labels, and below them predictions."""
     if isinstance(logger, WandbLogger):
         import wandb
 
-        shown = [wandb.Image(p.image, boxes=_boxes(p, classes), file_type="jpg") for p in pictures]
+        shown = []
+        for image in images:
+            boxes = {
+                "ground_truth": _boxes(image.labels, classes),
+                "predictions": _boxes(image.predictions, classes),
+            }
+            shown.append(wandb.Image(image.pixels, boxes=boxes, file_type="jpg"))
         _log(logger, name, shown, time)
     else:
-        sides = [draw_pictures(pictures, side, classes) for side in ("labels", "predictions")]
-        show_image(logger, name, np.concatenate(sides), time)
+        labels = draw_images(images, "labels", classes)
+        predictions = draw_images(images, "predictions", classes)
+        show_image(logger, name, np.concatenate((labels, predictions)), time)
 
 
 def show_precision_recall(
     logger: Logger, name: str, result: Result, classes: list[str], time: Time
 ) -> None:
-    """Curves at IoU 0.5, whose area is the AP: mean of all classes, and those with most objects."""
+    """Curves at IoU 0.5, whose area is the AP: the mean of all classes, and the classes with most
+    objects."""
     metrics = result.by_class
     if not len(metrics.classes):
         return
     precisions = metrics.precision_at_recall
     curves = {"mean of all classes": precisions.mean(0)}
-    largest = np.sort(np.argsort(-metrics.objects, kind="stable")[:CURVES])
-    curves |= {classes[metrics.classes[i]]: precisions[i] for i in largest}
+    for i in np.sort(np.argsort(-metrics.objects, kind="stable")[:CURVES]):
+        curves[classes[metrics.classes[i]]] = precisions[i]
     if isinstance(logger, WandbLogger):
         import wandb
 
@@ -92,7 +106,7 @@ def show_precision_recall(
         _log(logger, name, plot, time)
     elif isinstance(logger, TensorBoardLogger):
         for label, curve in curves.items():
-            counts = [np.zeros_like(curve)] * 4  # of detections by confidence: not known here
+            counts = [np.zeros_like(curve)] * 4  # of detections by confidence: not shown
             logger.experiment.add_pr_curve_raw(
                 f"{name}/{label}", *counts, curve[::-1], RECALLS[::-1], time.step, len(RECALLS)
             )
@@ -102,13 +116,11 @@ def _log(logger: WandbLogger, name: str, value: Any, time: Time) -> None:
     logger.log_metrics({"epoch": time.epoch, name: value}, time.step)
 
 
-def _boxes(picture: Picture, classes: list[str]) -> dict[str, Any]:
-    """As W&B takes them."""
-    labels = dict(enumerate(classes))
-    sides = {"ground_truth": picture.labels, "predictions": picture.predictions}
+def _boxes(rows: np.ndarray, classes: list[str]) -> dict[str, Any]:
+    """Boxes of one image in W&B's format."""
     return {
-        side: {"box_data": [_box(row, classes) for row in rows], "class_labels": labels}
-        for side, rows in sides.items()
+        "box_data": [_box(row, classes) for row in rows],
+        "class_labels": dict(enumerate(classes)),
     }
 
 

@@ -1,4 +1,4 @@
-"""Pictures with boxes: images of files, and batches as the network sees them."""
+"""Images with boxes: those of files, and batches as the network sees them."""
 
 import math
 from collections.abc import Sequence
@@ -16,15 +16,17 @@ from boltbox.detector.system.errors import InputError
 # Okabe and Ito's colours, which colour-blind readers tell apart; black is left out.
 PALETTE = ["#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7"]
 
-CONF = 0.25  # detections of a batch below are not drawn
-FIRST = 16  # images of a batch that are drawn
-# boxes of a picture; where there are more, their names would cover it and one another
-LEGIBLE = 1000
-LEAST_DRAWN = 320  # pixels of a batch's images
-SIDE = 240  # pixels of a cut-out
-CONTEXT = 2.0  # its side over the box's longer one
-LEAST = 64  # pixels of the file that a cut-out shows at least
-FOUND, LABEL = PALETTE[0], PALETTE[1]  # thin orange: detections; thick blue: labels
+CONF = 0.25  # minimum confidence of a detection that is drawn in a batch
+MAX_IMAGES = 16  # of a batch
+# maximum number of boxes in an image with names: more would cover it and one another
+MAX_NAMED = 1000
+MIN_SIDE = 320  # pixels of a drawn batch's images
+GRID_SIDE = 1920  # maximum pixels of a grid of images
+CROP_SIDE = 240  # pixels
+CROP_CONTEXT = 2.0  # side of a crop over the longer side of its box
+CROP_MIN = 64  # minimum pixels of the file in a crop
+DETECTION = PALETTE[0]  # thin orange
+LABEL = PALETTE[1]  # thick blue
 
 
 def draw_boxes(
@@ -40,10 +42,13 @@ def draw_boxes(
     Args:
         image: (H, W, 3) uint8 RGB.
         rows: (n, 6) x1, y1, x2, y2 in pixels, score (NaN for an object of the labels), class.
-        names: class names.
-        labels: whether to write them; they are not where there are more than LEGIBLE boxes.
-        confidences: whether to write the scores beside them.
-        line_width: in pixels; default: by the size of the image.
+        names: Class names.
+        labels: Whether to write them, up to MAX_NAMED boxes.
+        confidences: Whether to write the scores beside them.
+        line_width: In pixels; default: by the size of the image.
+
+    Returns:
+        (H, W, 3) uint8 RGB.
     """
     picture = Image.fromarray(image)
     canvas = ImageDraw.Draw(picture)
@@ -51,14 +56,16 @@ def draw_boxes(
     font = ImageFont.load_default(max(round(sum(picture.size) / 90), 10))
     order = np.argsort(np.nan_to_num(rows[:, 4]), kind="stable")
     for x1, y1, x2, y2, score, c in rows[order].tolist():
-        colour, text = PALETTE[int(c) % len(PALETTE)], names[int(c)]
+        text = names[int(c)]
+        colour = PALETTE[int(c) % len(PALETTE)]
         if confidences and not math.isnan(score):
             text = f"{text} {score:.2f}"
         canvas.rectangle((x1, y1, max(x1, x2), max(y1, y2)), outline=colour, width=line)
-        if not labels or len(rows) > LEGIBLE:
+        if not labels or len(rows) > MAX_NAMED:
             continue
         left, top, right, bottom = canvas.textbbox((0, 0), text, font=font)
-        width, height = right - left + 4, bottom - top + 4
+        width = right - left + 4
+        height = bottom - top + 4
         x = min(max(x1, 0), max(picture.width - width, 0))
         y = y1 - height if y1 >= height else y1
         canvas.rectangle((x, y, x + width, y + height), fill=colour)
@@ -69,18 +76,19 @@ def draw_boxes(
 
 def grid(images: Sequence[np.ndarray]) -> np.ndarray:
     """Images of one size side by side, about as many rows as columns, the longer side at most
-    1920 pixels."""
+    GRID_SIDE pixels."""
     columns = math.ceil(math.sqrt(len(images)))
-    tiles = [*images, *[np.full_like(images[0], 255)] * (-len(images) % columns)]
+    blanks = -len(images) % columns
+    tiles = list(images) + [np.full_like(images[0], 255)] * blanks
     rows = [np.concatenate(tiles[k : k + columns], 1) for k in range(0, len(tiles), columns)]
     canvas = np.concatenate(rows)
-    shrink = 1920 / max(canvas.shape)
+    shrink = GRID_SIDE / max(canvas.shape)
     if shrink < 1:
         canvas = cv2.resize(canvas, None, fx=shrink, fy=shrink, interpolation=cv2.INTER_AREA)
     return canvas
 
 
-def encoded(image: np.ndarray, quality: int = 92) -> bytes:
+def encode_jpeg(image: np.ndarray, quality: int = 92) -> bytes:
     """(H, W, 3) uint8 RGB as a JPEG.
 
     Raises:
@@ -90,81 +98,107 @@ def encoded(image: np.ndarray, quality: int = 92) -> bytes:
     done, data = cv2.imencode(".jpg", image[..., ::-1], options)
     if not done:
         raise InputError(
-            f"no JPEG has {image.shape[1]} x {image.shape[0]} pixels (at most 65,500 a side): use"
+            f"no JPEG has {image.shape[1]} x {image.shape[0]} pixels (at most 65,500 per side): use"
             " --images false"
         )
     return data.tobytes()
 
 
-def cut_out(
-    file: str,
-    box: np.ndarray | None,
-    found: np.ndarray,
-    labels: np.ndarray,
+def crop_around(
+    file: str, box: np.ndarray | None, detections: np.ndarray, labels: np.ndarray
 ) -> bytes | str:
-    """A JPEG of an image around a box, None: all of it, with detections and labels, all xyxy pixels
-    of the file; or why there is none."""
+    """The part of an image around a box, with detections and labels; all boxes are xyxy in pixels
+    of the file.
+
+    Args:
+        file: The image.
+        box: (4,) in the middle of the part; None: the whole image.
+        detections: (n, 4).
+        labels: (m, 4).
+
+    Returns:
+        A JPEG, or why there is none.
+    """
     try:
         image = read_image(file)
     except InputError as e:
         return f"cannot be shown: {e}"
-    sides = np.array(image.shape[1::-1])
-    box = np.array((0, 0, *sides)) if box is None else clip_xyxy(box, *sides)
-    side = min(max((box[2:] - box[:2]).max() * CONTEXT, LEAST), sides.max())
-    left, top = np.clip((box[:2] + box[2:] - side) / 2, 0, np.maximum(sides - side, 0)).tolist()
-    picture = Image.fromarray(image).crop((left, top, left + side, top + side)).resize((SIDE, SIDE))
-    canvas = ImageDraw.Draw(picture)
-    for boxes, colour, width in ((labels, LABEL, 5), (found, FOUND, 2)):
-        for x1, y1, x2, y2 in ((boxes - (left, top) * 2) * SIDE / side).tolist():
+    size = np.array(image.shape[1::-1])
+    if box is None:
+        box = np.array((0, 0, *size))
+    box = clip_xyxy(box, *size)
+    side = max((box[2:] - box[:2]).max() * CROP_CONTEXT, CROP_MIN)
+    side = min(side, size.max())
+    corner = np.clip((box[:2] + box[2:] - side) / 2, 0, np.maximum(size - side, 0))
+    left, top = corner.tolist()
+    crop = Image.fromarray(image).crop((left, top, left + side, top + side))
+    crop = crop.resize((CROP_SIDE, CROP_SIDE))
+    canvas = ImageDraw.Draw(crop)
+    for boxes, colour, width in ((labels, LABEL, 5), (detections, DETECTION, 2)):
+        for x1, y1, x2, y2 in ((boxes - (left, top) * 2) * CROP_SIDE / side).tolist():
             canvas.rectangle((x1, y1, max(x1, x2), max(y1, y2)), outline=colour, width=width)
-    return encoded(np.asarray(picture), 82)
+    return encode_jpeg(np.asarray(crop), 82)
 
 
-class Picture(NamedTuple):
-    """An image of a batch: (H, W, 3) uint8 RGB; labels and predictions as rows for `draw_boxes`."""
+class BatchImage(NamedTuple):
+    """An image of a batch, with rows for `draw_boxes`.
 
-    image: np.ndarray
+    Attributes:
+        pixels: (H, W, 3) uint8 RGB.
+        labels: (n, 6).
+        predictions: (m, 6).
+    """
+
+    pixels: np.ndarray
     labels: np.ndarray
     predictions: np.ndarray
 
 
-def pictures_of(batch: Batch, found: Sequence[np.ndarray] = (), most: int = FIRST) -> list[Picture]:
+def images_of(batch: Batch, detections: Sequence[np.ndarray] = ()) -> list[BatchImage]:
     """The first images of a batch as the network sees them, with predictions above CONF.
 
     Args:
-        found: per image (n, 6) x1, y1, x2, y2 in pixels of the image file, score, class; empty:
-            nothing was predicted yet.
+        batch: Images, labels and letterboxes.
+        detections: Per image (n, 6) x1, y1, x2, y2 in pixels of the image file, score, class;
+            empty: nothing was predicted yet.
     """
-    pixels = batch.images[:most].float().cpu().numpy().transpose(0, 2, 3, 1)
-    targets, (height, width) = batch.targets.cpu().numpy(), batch.images.shape[2:]
+    pixels = batch.images[:MAX_IMAGES].float().cpu().numpy().transpose(0, 2, 3, 1)
+    height, width = batch.images.shape[2:]
+    targets = batch.targets.cpu().numpy()
     boxes = cxcywhn_to_xyxy(targets[:, 2:], width, height)
     labels = np.column_stack((boxes, np.full(len(boxes), np.nan), targets[:, 1]))
-    pictures = []
+    images = []
     for i, image in enumerate((pixels * 255).round().astype(np.uint8)):
-        predictions, box = np.zeros((0, 6)), batch.letterboxes[i]
-        if found and box is not None:
-            scale, shift = (box.gain_x, box.gain_y) * 2, (box.pad_x, box.pad_y) * 2
-            sure = found[i][found[i][:, 4] > CONF]
-            predictions = np.column_stack((sure[:, :4] * scale + shift, sure[:, 4:]))
-        pictures.append(
-            Picture(np.ascontiguousarray(image), labels[targets[:, 0] == i], predictions)
-        )
-    return pictures
+        predictions = np.zeros((0, 6))
+        letterbox = batch.letterboxes[i]
+        if detections and letterbox is not None:
+            confident = detections[i][detections[i][:, 4] > CONF]
+            scale = (letterbox.gain_x, letterbox.gain_y) * 2
+            shift = (letterbox.pad_x, letterbox.pad_y) * 2
+            predictions = np.column_stack((confident[:, :4] * scale + shift, confident[:, 4:]))
+        image = np.ascontiguousarray(image)
+        images.append(BatchImage(image, labels[targets[:, 0] == i], predictions))
+    return images
 
 
-def draw_pictures(
-    pictures: Sequence[Picture], side: Literal["labels", "predictions"], names: Sequence[str]
+def draw_images(
+    images: Sequence[BatchImage], side: Literal["labels", "predictions"], names: Sequence[str]
 ) -> np.ndarray:
-    """All in one image, with the boxes of one side; small ones twice, three times, ... as large, so
-    that text on them can be read."""
-    times = max(math.ceil(LEAST_DRAWN / max(pictures[0].image.shape[:2])), 1)
-    return grid(
-        [
-            draw_boxes(
-                p.image.repeat(times, 0).repeat(times, 1),
-                getattr(p, side) * ([times] * 4 + [1, 1]),
-                names,
-            )
-            for p in pictures
-        ]
-    )
+    """Images in one, with the boxes of one side; small ones twice, three times, ... as large, so
+    that text on them can be read.
+
+    Args:
+        images: Of one size.
+        side: Which boxes.
+        names: Class names.
+
+    Returns:
+        (H, W, 3) uint8 RGB.
+    """
+    times = max(math.ceil(MIN_SIDE / max(images[0].pixels.shape[:2])), 1)
+    drawn = []
+    for image in images:
+        rows = image.labels if side == "labels" else image.predictions
+        enlarged = image.pixels.repeat(times, 0).repeat(times, 1)
+        drawn.append(draw_boxes(enlarged, rows * ([times] * 4 + [1, 1]), names))
+    return grid(drawn)

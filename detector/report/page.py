@@ -26,7 +26,7 @@ from boltbox.detector.evaluation.prediction_record import PredictionRecord
 from boltbox.detector.model.origin import Origin, describe_origins
 from boltbox.detector.report.anchors import anchor_rows
 from boltbox.detector.report.charts import draw_confidence, draw_confusion, draw_curves
-from boltbox.detector.report.drawing import cut_out
+from boltbox.detector.report.drawing import crop_around
 from boltbox.detector.report.folder import RunFiles
 from boltbox.detector.report.html import Crop, Section, write_page
 from boltbox.detector.report.table import class_rows, number
@@ -162,7 +162,7 @@ def _detection(record: PredictionRecord, errors: Errors, k: int) -> Crop:
     if verdict == CLASS:
         caption += f", labelled {record.names[record.label_kind[errors.target[k]]]}"
     labels = record.label_box[record.label_image == i]
-    picture = cut_out(record.files[i], box, box[None], labels)
+    picture = crop_around(record.files[i], box, box[None], labels)
     return Crop(picture, f"{caption}, IoU {errors.nearest[k]:.2f}", record.name_of(i))
 
 
@@ -172,5 +172,5 @@ def _missed(record: PredictionRecord, k: int, sure: np.ndarray) -> Crop:
     width, height = box[2:] - box[:2]
     caption = f"{record.names[record.label_kind[k]]}: missed, {width:.0f} x {height:.0f} px"
     found = record.box[sure & (record.image == i)]
-    picture = cut_out(record.files[i], box, found, box[None])
+    picture = crop_around(record.files[i], box, found, box[None])
     return Crop(picture, caption, record.name_of(i))

@@ -15,7 +15,7 @@ import numpy as np
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.sample import Picture
 from boltbox.detector.model.boxes import xyxy_to_cxcywhn
-from boltbox.detector.report.drawing import draw_boxes, encoded
+from boltbox.detector.report.drawing import draw_boxes, encode_jpeg
 from boltbox.detector.report.video_file import VideoFile
 from boltbox.detector.system.atomic_file import sync_files, write_atomically
 from boltbox.detector.system.errors import InputError
@@ -116,13 +116,13 @@ class PredictionFiles:
         pixels = read_image(picture.path) if picture.pixels is None else picture.pixels
         for number, row in enumerate(rows) if self.crops else ():
             kind = folder_name(self.names[int(row[5])])
-            crop = encoded(crop_of(pixels, row[:4]))
+            crop = encode_jpeg(crop_of(pixels, row[:4]))
             self._write(self.folder / "crops" / kind / f"{name}_{number:03d}.jpg", crop)
         if not self.images:
             return
         drawn = draw_boxes(pixels, rows, self.names, *self.style)
         if picture.frame is None:
-            self._write(self.folder / f"images/{name}.jpg", encoded(drawn))
+            self._write(self.folder / f"images/{name}.jpg", encode_jpeg(drawn))
             return
         path = self.folder / f"videos/{picture.name}.mp4"
         if self._video is None or self._video.path != path:

@@ -20,7 +20,7 @@ from boltbox.detector.checkpoint.runs import claim
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.report import charts
 from boltbox.detector.report.charts import draw_labels, picture, short
-from boltbox.detector.report.drawing import draw_boxes, encoded
+from boltbox.detector.report.drawing import draw_boxes, encode_jpeg
 from boltbox.detector.report.folder import RunFiles
 from boltbox.detector.report.table import class_table
 from boltbox.detector.system.errors import InputError
@@ -157,4 +157,4 @@ def test_the_users_own_figures_keep_their_mathematics(tmp_path: Path) -> None:
 
 def test_an_image_that_no_jpeg_holds() -> None:
     with pytest.raises(InputError, match="no JPEG has 70000 x 2 pixels"):
-        encoded(np.zeros((2, 70_000, 3), np.uint8))
+        encode_jpeg(np.zeros((2, 70_000, 3), np.uint8))

@@ -9,7 +9,7 @@ from boltbox.detector.commands.doctor.finding import Diagnosis, Finding, by_kind
 from boltbox.detector.commands.doctor.image_file import standard_error
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.report.charts import draw_labels
-from boltbox.detector.report.drawing import cut_out
+from boltbox.detector.report.drawing import crop_around
 from boltbox.detector.report.html import Crop, Section, write_page
 from boltbox.detector.system.atomic_file import remove
 from boltbox.detector.system.file_names import common_folder, inside
@@ -75,7 +75,7 @@ def _findings(
             )
             around = boxes[0] if len(boxes) else None
             with standard_error():  # what decoders write of damaged files
-                picture = cut_out(path, around, boxes, labels.get(path, np.zeros((0, 4))))
+                picture = crop_around(path, around, boxes, labels.get(path, np.zeros((0, 4))))
             crops.append(Crop(picture, place, inside(path, folder)))
     title = f"{findings[0].severity}: {findings[0].kind} ({len(findings)})"
     more = len(findings) - LISTED
