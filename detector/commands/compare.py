@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from boltbox.detector.checkpoint.runs import claim, latest_fits, new_run, path_from, start_of
@@ -19,7 +19,8 @@ from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
 METRICS = ("fitness", "mAP50-95", "mAP50", "P", "R", "coco/AP")
 EVERYWHERE = ("data.", "model.", "trainer.precision")  # options that all commands use
 # of metrics.csv, with a panel each; the losses come after
-COLUMNS = ("val/mAP50-95", "val/mAP50", "val/P", "val/R", "lr/weight")
+COLUMNS = ["val/mAP50-95", "val/mAP50", "val/P", "val/R", "lr/weight"]
+DIFFERENT_DATA = "warning: not evaluated on the same images; these metrics are not comparable"
 
 
 def compare(runs: list[str], run: Path | None = None) -> None:
@@ -31,71 +32,82 @@ def compare(runs: list[str], run: Path | None = None) -> None:
             recent fits.
         run: Folder to write into; default: runs/compare-NUMBER.
     """
-    runs = runs or latest_fits(2)
-    if len({Path(r).resolve() for r in runs}) < 2:
+    if not runs:
+        runs = latest_fits(2)
+    if len({Path(path).resolve() for path in runs}) < 2:
         raise InputError("compare needs the folders of two runs at least, as runs/fit-1 runs/fit-2")
     files = [RunFiles.read(path) for path in dict.fromkeys(map(Path, runs))]
-    files.sort(key=lambda r: -float(r.metrics.get("fitness", -1)))
-    folder = common_folder([str(r.path) for r in files])
-    found = {inside(str(r.path), folder): r for r in files}
-    changed = _given(list(found.values()))
-    options = [["option", *found], *([name, *map(str, row)] for name, row in changed.items())]
-    if not changed:
-        options = []
-    evaluated = {_evaluated(r) for r in found.values() if r.metrics}
-    warning = "warning: not evaluated on the same images; these metrics are not comparable"
-    notes = ["The best run first.", *([warning] if len(evaluated) > 1 else [])]
-    sections = [
-        Section("Options that differ", () if changed else ["None."], options),
-        Section("Metrics", notes, _metrics(found)),
-    ]
+    files.sort(key=lambda each: -float(each.metrics.get("fitness", -1)))
+    folder = common_folder([str(each.path) for each in files])
+    by_name = {inside(str(each.path), folder): each for each in files}
+    sections = [_options(by_name), _metrics(by_name)]
     for section in sections:
-        lines = section.title, *section.text, aligned(section.table)
-        rank_zero_print("\n".join(lines) + "\n")
+        for line in (section.title, *section.text, f"{aligned(section.table)}\n"):
+            rank_zero_print(line)
     output = run or new_run("compare")
     claim(output, "compare")
-    picture, page = output / "compare.png", output / "compare.html"
-    losses = loss_names([row for r in found.values() for row in r.epochs])
-    columns = [*COLUMNS, *(f"val/{name}" for name in losses)]
-    panels = {
-        column: {name: points(r.epochs, column) for name, r in found.items()} for column in columns
-    }
-    if draw_panels(panels, picture):
-        sections.append(Section("Curves", pictures=[picture]))
-    write_page(page, f"Comparison: {', '.join(found)}", sections)
+    if _draw_curves(by_name, output / "compare.png"):
+        sections.append(Section("Curves", pictures=[output / "compare.png"]))
+    page = output / "compare.html"
+    write_page(page, f"Comparison: {', '.join(by_name)}", sections)
     print_fact("page", page)
 
 
-def _given(runs: Sequence[RunFiles]) -> dict[str, list[object]]:
-    """By name the values of the options that differ, of those that somebody gave for one of the
-    runs. What only a training uses is not compared with a validation."""
-    given: set[str] = set()
-    for run in runs:
-        given.update(run.changed or flatten(run.config))
-    rows: dict[str, list[object]] = {}
-    for name, values in differences([run.config for run in runs]).items():
+def _options(runs: Mapping[str, RunFiles]) -> Section:
+    """The options that differ, of those that were typed for one of the runs. A validation is not
+    compared by what only a training uses."""
+    typed: set[str] = set()
+    for run in runs.values():
+        typed.update(run.changed or flatten(run.config))
+    rows = [["option", *runs]]
+    for name, values in differences([run.config for run in runs.values()]).items():
         compared = values
         if "." in name and not name.startswith(EVERYWHERE):
-            compared = [v for v, run in zip(values, runs, strict=True) if not run.is_validation]
-        if name in given and any(value != compared[0] for value in compared):
-            rows[name] = values
-    return rows
+            compared = []
+            for value, run in zip(values, runs.values(), strict=True):
+                if not run.is_validation:
+                    compared.append(value)
+        if name in typed and any(value != compared[0] for value in compared):
+            rows.append([name] + [str(value) for value in values])
+    if len(rows) == 1:
+        return Section("Options that differ", ["None."])
+    return Section("Options that differ", table=rows)
+
+
+def _metrics(runs: Mapping[str, RunFiles]) -> Section:
+    rows = [["run", "command", "epochs", "images", *METRICS, "training"]]
+    for name, run in runs.items():
+        row = [name, str(run.metrics.get("command", "-")), str(len(run.epochs) or "-")]
+        row.append(str(run.metrics.get("images", "-")))
+        row += [number(run.metrics.get(column)) for column in METRICS]
+        seconds = sum(value for _, value in points(run.epochs, "seconds"))
+        row.append(f"{seconds:.0f} s")
+        rows.append(row)
+    text = ["The best run first."]
+    if len({_evaluated(run) for run in runs.values() if run.metrics}) > 1:
+        text.append(DIFFERENT_DATA)
+    return Section("Metrics", text, rows)
 
 
 def _evaluated(run: RunFiles) -> tuple[object, ...]:
-    """What the metrics of a run are of."""
+    """What a run was evaluated on: the same for runs whose metrics can be compared."""
     data = run.config.get("data") or {}
-    images = map(run.metrics.get, ("images", "objects", "split"))
     dataset = path_from(start_of(run.path), str(data.get("dataset")))
-    return *images, os.path.abspath(dataset), data.get("single_class")
+    return (
+        run.metrics.get("images"),
+        run.metrics.get("objects"),
+        run.metrics.get("split"),
+        os.path.abspath(dataset),
+        data.get("single_class"),
+    )
 
 
-def _metrics(runs: Mapping[str, RunFiles]) -> list[list[str]]:
-    """Header and a row a run."""
-    rows = [["run", "command", "epochs", "images", *METRICS, "training"]]
-    for name, r in runs.items():
-        seconds = sum(y for _, y in points(r.epochs, "seconds"))
-        head = [name, str(r.metrics.get("command", "-")), str(len(r.epochs) or "-")]
-        metrics = [number(r.metrics.get(column)) for column in METRICS]
-        rows.append([*head, str(r.metrics.get("images", "-")), *metrics, f"{seconds:.0f} s"])
-    return rows
+def _draw_curves(runs: Mapping[str, RunFiles], path: Path) -> bool:
+    """A panel for each column of metrics.csv, a line for each run; False: there are none."""
+    epochs = []
+    for run in runs.values():
+        epochs += run.epochs
+    panels = {}
+    for column in COLUMNS + [f"val/{name}" for name in loss_names(epochs)]:
+        panels[column] = {name: points(run.epochs, column) for name, run in runs.items()}
+    return draw_panels(panels, path)

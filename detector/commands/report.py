@@ -10,13 +10,14 @@ from boltbox.detector.system.rank_zero import print_fact
 
 
 def report(runs: list[str]) -> None:
-    """Write the reports of runs again from what lies in their folders: report.html, and its
+    """Write the reports of runs again from the files in their folders: report.html, and its
     pictures in plots/.
 
     Args:
         runs: Folders of fit, validate or test, as runs/fit-1; default: the most recent fit.
     """
-    runs = runs or latest_fits(1)
+    if not runs:
+        runs = latest_fits(1)
     if not runs:
         raise InputError("report needs the folder of a run, as runs/fit-1")
     for run in runs:

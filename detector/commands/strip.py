@@ -1,4 +1,4 @@
-"""`python cli.py strip`: a checkpoint without what only a training needs."""
+"""The command `strip`: shrink a checkpoint for inference."""
 
 import shutil
 from pathlib import Path
@@ -12,8 +12,13 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import print_fact
 
 KEPT = (
-    *("hyper_parameters", "image_size", "thresholds", "origins"),
-    *("epoch", "global_step", "pytorch-lightning_version"),
+    "hyper_parameters",
+    "image_size",
+    "thresholds",
+    "origins",
+    "epoch",
+    "global_step",
+    "pytorch-lightning_version",
 )
 
 
@@ -40,15 +45,17 @@ def strip(checkpoint: str, out: Path | None = None, names: str | None = None) ->
         raise InputError(f"out {target}: it exists, or does not end in .ckpt; give another --out")
     content = {key: trained.content[key] for key in KEPT if key in trained.content}
     if names:
-        renamed, known = DatasetFile.read(names).names, trained.names
-        if len(renamed) != len(known):
+        renamed = DatasetFile.read(names).names
+        if len(renamed) != len(trained.names):
             raise InputError(
-                f"names {names}: {len(renamed)} classes, but {path} has {len(known)}: {known}. Give"
-                " one name for each class, in this order"
+                f"names {names}: {len(renamed)} classes, but {path} has {len(trained.names)}:"
+                f" {trained.names}. Give one name for each class, in this order"
             )
-        content["hyper_parameters"] = {**content["hyper_parameters"], "names": renamed}
-    network = {f"network.{name}": tensor for name, tensor in trained.tensors.items()}
-    write_atomically(target, lambda file: torch.save({**content, "state_dict": network}, file))
+        content["hyper_parameters"] = content["hyper_parameters"] | {"names": renamed}
+    state = {f"network.{name}": tensor for name, tensor in trained.tensors.items()}
+    content["state_dict"] = state
+    write_atomically(target, lambda file: torch.save(content, file))
     shutil.copystat(path, target)  # so that its run does not become the most recent one
-    sizes = (f"{file.stat().st_size / 1e6:.1f} MB" for file in (path, target))
-    print_fact("file", f"{target} ({' -> '.join(sizes)})")
+    before = path.stat().st_size / 1e6
+    after = target.stat().st_size / 1e6
+    print_fact("file", f"{target} ({before:.1f} MB -> {after:.1f} MB)")

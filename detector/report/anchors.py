@@ -13,7 +13,7 @@ COLUMNS = ("labels", "BPR", "AAT", "fitness")
 
 
 def no_anchors(head: Head) -> str:
-    """What is said instead of a report."""
+    """What is printed instead of a report."""
     return f"anchors: {type(head).__name__} has none, so there is nothing to fit to the labels"
 
 
@@ -29,40 +29,53 @@ def anchor_report(
 
     Args:
         before: (levels, A, 2) pixels.
-        choice: what was decided.
-        strides: of the levels.
+        choice: What was decided.
+        strides: Of the levels.
         sizes: (n, 2) pixels of the network's input, of the training labels; they are reported by
-            level too, where a label belongs to that of its best anchor.
-        seen: (m, 2) sizes after the augmentation; none if nobody asked.
+            level too: a label belongs to that of its best anchor.
+        seen: (m, 2) sizes after the augmentation; none if they were not measured.
+        anchor_t: Maximum ratio of the sides of a label and an anchor that fits it.
+
+    Returns:
+        The content of anchors.json.
     """
 
-    def described(anchors: np.ndarray) -> dict[str, Any]:
+    def describe(anchors: np.ndarray) -> dict[str, Any]:
         flat = anchors.reshape(-1, 2)
+        groups = {"all": sizes}
+        if len(seen):
+            groups["augmented"] = seen
         level = side_ratios(sizes, flat).argmax(1) // anchors.shape[1]
-        groups = {"all": sizes, **({"augmented": seen} if len(seen) else {})}
-        groups |= {f"stride {s}": sizes[level == k] for k, s in enumerate(strides)}
+        for k, stride in enumerate(strides):
+            groups[f"stride {stride}"] = sizes[level == k]
         rows = []
-        for name, of_group in groups.items():
-            fit = measure(flat, of_group, anchor_t)[:3] if len(of_group) else [None] * 3
-            rows.append(dict(zip(("name", *COLUMNS), (name, len(of_group), *fit), strict=True)))
-        return {"anchors": _lists(anchors), "rows": rows}
+        for name, group in groups.items():
+            row: dict[str, Any] = {"name": name, "labels": len(group)}
+            row |= dict.fromkeys(COLUMNS[1:])
+            if len(group):
+                fit = measure(flat, group, anchor_t)
+                row |= {"BPR": fit[0], "AAT": fit[1], "fitness": fit[2]}
+            rows.append(row)
+        return {"anchors": _as_lists(anchors), "rows": rows}
 
-    content = {"changed": choice.changed, "reason": choice.reason, "before": described(before)}
+    content = {"changed": choice.changed, "reason": choice.reason, "before": describe(before)}
     if choice.changed:
-        content["after"] = described(choice.anchors)
-    yaml = f"model: {{network: {{anchors: {_lists(choice.anchors)}}}}}"
-    return {**content, "anchor_t": anchor_t, "yaml": yaml}
+        content["after"] = describe(choice.anchors)
+    content["anchor_t"] = anchor_t
+    content["yaml"] = f"model: {{network: {{anchors: {_as_lists(choice.anchors)}}}}}"
+    return content
 
 
-def _lists(anchors: np.ndarray) -> list[list[float]]:
-    """(levels, A, 2) -> a list of 2 A numbers a level."""
+def _as_lists(anchors: np.ndarray) -> list[list[float]]:
+    """(levels, A, 2) -> a list of 2 A numbers per level."""
     return anchors.reshape(len(anchors), -1).round(2).tolist()
 
 
 def anchor_rows(content: Mapping[str, Any]) -> list[list[str]]:
-    """The cells of a table of what anchors.json holds, the first row is the header."""
-    lines = [["anchors", *COLUMNS]]
+    """Header and rows of a table of what anchors.json holds."""
+    table = [["anchors", *COLUMNS]]
     for when in ("before", "after"):
-        for name, labels, *fit in map(dict.values, content.get(when, {}).get("rows", ())):
-            lines.append([f"{when}, {name}", str(labels), *map(number, fit)])
-    return lines
+        for row in content.get(when, {}).get("rows", ()):
+            table.append([f"{when}, {row['name']}", str(row["labels"])])
+            table[-1] += [number(row[column]) for column in COLUMNS[1:]]
+    return table

@@ -1,4 +1,4 @@
-"""What lies in a run's folder, read for a report or a comparison."""
+"""The files in a run folder, read for a report or a comparison."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from boltbox.detector.system.csv_table import read_table
 from boltbox.detector.system.errors import InputError, in_one_line
 from boltbox.detector.system.text_file import load_yaml, read_text
 
-FILES = (  # in the order of the fields
-    *("config.yaml", "changed.yaml", "machine.json", "metrics.json", "anchors.json"),
-    "metrics.csv",
-)
-
 
 @dataclass
 class RunFiles:
-    """path: the folder · config: config.yaml · changed: changed.yaml · machine: machine.json ·
-    metrics: metrics.json · anchors: anchors.json · epochs: rows of metrics.csv; empty where there
-    is no such file."""
+    """Files of a run; empty where there is no such file.
+
+    Attributes:
+        path: The folder.
+        config: config.yaml.
+        changed: changed.yaml.
+        machine: machine.json.
+        metrics: metrics.json.
+        anchors: anchors.json.
+        epochs: Rows of metrics.csv.
+    """
 
     path: Path
     config: dict[str, Any]
@@ -35,9 +38,21 @@ class RunFiles:
 
     @classmethod
     def read(cls, path: Path) -> RunFiles:
-        """Raises InputError if the folder holds neither metrics.json nor metrics.csv, or a file
-        that cannot be read."""
-        files = cls(path, *(_read(path / name) for name in FILES))
+        """Read a run folder.
+
+        Raises:
+            InputError: the folder holds neither metrics.json nor metrics.csv, or a file that cannot
+                be read.
+        """
+        files = cls(
+            path,
+            config=_read(path / "config.yaml"),
+            changed=_read(path / "changed.yaml"),
+            machine=_read(path / "machine.json"),
+            metrics=_read(path / "metrics.json"),
+            anchors=_read(path / "anchors.json"),
+            epochs=_read(path / "metrics.csv"),
+        )
         if not files.metrics and not files.epochs:
             raise InputError(
                 f"{path}: no metrics of a run (neither metrics.json nor metrics.csv); give the"
@@ -47,18 +62,21 @@ class RunFiles:
 
     @property
     def is_validation(self) -> bool:
-        """Whether it is of the command validate or test."""
+        """Whether the run is of the command validate or test."""
         return self.metrics.get("command") in ("validate", "test")
 
     def record(self) -> PredictionRecord:
-        """detections.npz. Raises InputError if it is missing, damaged, or not of the evaluation
-        that metrics.json is of."""
+        """The content of detections.npz.
+
+        Raises:
+            InputError: it is missing, damaged, or not of the evaluation that metrics.json is of.
+        """
         path = self.path / "detections.npz"
         if not path.is_file():
             raise InputError(f"{path} is missing")
         record = PredictionRecord.load(path)
-        of_metrics = self.metrics.get("command"), self.metrics.get("epoch", -1)
-        if of_metrics != (record.command, record.epoch):
+        evaluation = (self.metrics.get("command"), self.metrics.get("epoch", -1))
+        if evaluation != (record.command, record.epoch):
             raise InputError(f"{path} is of another evaluation than metrics.json")
         return record
 
@@ -67,7 +85,8 @@ def best_epoch(run: Path) -> dict[str, Any]:
     """The metrics of the best epoch of a fit, from its metrics.json; {} without one."""
     with contextlib.suppress(InputError):
         content = _read(run / "metrics.json")
-        return content if content.get("command") == "fit" else {}
+        if content.get("command") == "fit":
+            return content
     return {}
 
 
@@ -78,7 +97,8 @@ def _read(path: Path) -> Any:
             return read_table(path)
         if not path.is_file():
             return {}
-        content = (json.loads if path.suffix == ".json" else load_yaml)(read_text(path))
+        text = read_text(path)
+        content = json.loads(text) if path.suffix == ".json" else load_yaml(text)
         if not isinstance(content, dict):
             raise ValueError("expected a map")
     except Exception as e:

@@ -13,8 +13,13 @@ from boltbox.detector.system.atomic_file import write_atomically
 
 
 class Crop(NamedTuple):
-    """A cut-out of an image. picture: a JPEG, or why there is none · caption: what it shows · file:
-    of the image."""
+    """A part of an image.
+
+    Attributes:
+        picture: A JPEG, or why there is none.
+        caption: What it shows.
+        file: The image's.
+    """
 
     picture: bytes | str
     caption: str
@@ -23,8 +28,15 @@ class Crop(NamedTuple):
 
 @dataclass
 class Section:
-    """A part of a page. text: paragraphs · table: rows of cells, of which the first is the header ·
-    pictures: PNG or JPEG files · crops: cut-outs with a caption each."""
+    """A part of a page.
+
+    Attributes:
+        title: Its heading.
+        text: Paragraphs.
+        table: Rows of cells; the first one is the header.
+        pictures: PNG or JPEG files.
+        crops: Parts of images with a caption each.
+    """
 
     title: str
     text: Sequence[str] = ()
@@ -34,15 +46,24 @@ class Section:
 
 
 def write_page(path: Path, title: str, sections: Sequence[Section]) -> None:
-    """Write sections, one below the other, as an HTML file. A file name that is no valid UTF-8
-    comes as surrogates, which become escapes."""
+    """Write sections, one below the other, as an HTML file.
+
+    Args:
+        path: The file.
+        title: Of the page.
+        sections: What it shows.
+    """
     from jinja2 import StrictUndefined, Template
 
-    text = Path(__file__).with_name("page.html").read_text()
     template = Template(
-        text, trim_blocks=True, lstrip_blocks=True, autoescape=True, undefined=StrictUndefined
+        Path(__file__).with_name("page.html").read_text(),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=True,
+        undefined=StrictUndefined,
     )
     page = template.render(title=title, sections=sections, data_uri=_data_uri)
+    # file names that are no valid UTF-8 hold surrogates, which become escapes
     write_atomically(path, page.encode("utf-8", "backslashreplace"))
 
 

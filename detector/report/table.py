@@ -1,24 +1,27 @@
-"""Tables as text, and what stands in their cells."""
+"""Tables as text, and what is in their cells."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from boltbox.detector.evaluation.metrics import COLUMNS
 
 
 def aligned(cells: Sequence[Sequence[str]]) -> str:
-    """For the terminal, the first row is the header: the first column to the left, the others to
-    the right.
+    """A table for the terminal, whose first row is the header: the first column to the left, the
+    others to the right.
 
     >>> print(aligned([["row", "ms"], ["1", "12.5"]]))
     row    ms
     1    12.5
     """
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return "\n".join(
-        "  ".join([first.ljust(widths[0]), *map(str.rjust, others, widths[1:])]).rstrip()
-        for first, *others in cells
-    )
+    lines = []
+    for row in cells:
+        line = row[0].ljust(widths[0])
+        for text, width in zip(row[1:], widths[1:], strict=True):
+            line += f"  {text.rjust(width)}"
+        lines.append(line.rstrip())
+    return "\n".join(lines)
 
 
 def number(value: float | None) -> str:
@@ -30,16 +33,19 @@ def number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def class_rows(content: Mapping[str, Any]) -> list[list[str]]:
-    """Header and rows of metrics.json's metrics: all classes together, then one by one if there are
-    several."""
-    rows = content["per_class"]
-    return [["class", "objects", *COLUMNS]] + [
-        [row["name"], str(row["objects"]), *(number(row[column]) for column in COLUMNS)]
-        for row in [{"name": "all", **content}, *(rows if len(rows) > 1 else [])]
-    ]
+def class_rows(content: dict[str, Any]) -> list[list[str]]:
+    """Header and rows of the metrics in metrics.json: all classes together, then one by one if
+    there are several."""
+    rows = [content | {"name": "all"}]
+    if len(content["per_class"]) > 1:
+        rows += content["per_class"]
+    table = [["class", "objects", *COLUMNS]]
+    for row in rows:
+        metrics = [number(row[column]) for column in COLUMNS]
+        table.append([row["name"], str(row["objects"])] + metrics)
+    return table
 
 
-def class_table(content: Mapping[str, Any]) -> str:
+def class_table(content: dict[str, Any]) -> str:
     """The same for the terminal."""
     return aligned(class_rows(content))

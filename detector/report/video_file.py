@@ -11,12 +11,13 @@ from boltbox.detector.system.errors import InputError
 
 
 class VideoFile:
-    """An mp4 file that appears under its name, whole, when it is closed. Until then it lies beside,
-    with a dot before its name.
+    """An mp4 file that appears under its name, complete, when it is closed. Until then it has
+    another name in the same folder, which begins with a dot.
 
     Args:
-        path: its name, with the suffix .mp4. fps: frames/s. size: (height, width) of the frames in
-            pixels.
+        path: Its name, with the suffix .mp4.
+        fps: Frames per second.
+        size: (height, width) of the frames in pixels.
 
     Raises:
         InputError: OpenCV has no encoder for it.
@@ -24,13 +25,14 @@ class VideoFile:
 
     def __init__(self, path: Path, fps: float, size: tuple[int, int]) -> None:
         height, width = size
-        # the encoder takes even sides only
-        self.path, self._size = path, (width + width % 2, height + height % 2)
+        self.path = path
+        self._size = (width + width % 2, height + height % 2)  # the encoder takes only even sides
         make_folder(path.parent)
         self._beside = path.with_name(f".{path.name}.tmp.mp4")
         self._beside.unlink(missing_ok=True)  # a link would be followed
         code = cv2.VideoWriter.fourcc(*"mp4v")
-        fps = round(fps, 1) if fps > 65 else fps  # MPEG-4 counts in at most 65535ths of a second
+        if fps > 65:  # MPEG-4 counts in at most 65535ths of a second
+            fps = round(fps, 1)
         self._writer = cv2.VideoWriter(str(self._beside), code, fps, self._size)
         if not self._writer.isOpened():
             raise InputError(

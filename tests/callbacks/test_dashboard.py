@@ -416,7 +416,7 @@ def test_a_logger_that_fails_is_printed_once(
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("boltbox.callbacks.dashboard.show_pictures", full)
+    monkeypatch.setattr("boltbox.callbacks.dashboard.show_images", full)
     config = Path(cli.__file__).parent / "configs/tensorboard.yaml"
     options = "--report.enabled false --trainer.limit_train_batches 1"
     line = [*small_fit(small_data, Path("run"), "--config", str(config)), *split(options)]
