@@ -127,7 +127,7 @@ class Dashboard(L.Callback):
         self._loggers = []
 
     def _show(self, show: Callable[[Logger], None]) -> None:
-        """To every logger; one that fails gets no more."""
+        """Call `show` with every logger; one that fails gets no more."""
         for logger in list(self._loggers):
             try:
                 show(logger)
@@ -141,4 +141,7 @@ class Dashboard(L.Callback):
 
 def is_due(epoch: int, epochs: int) -> bool:
     """Whether tables, curves and images of an epoch are shown, if it was validated."""
-    return (epoch + 1) % max(epochs // 20, 1) == 0 or epoch + 1 == epochs
+    period = max(epochs // 20, 1)
+    if epoch + 1 == epochs:
+        return True
+    return (epoch + 1) % period == 0

@@ -52,7 +52,9 @@ class MetricsFiles(L.Callback):
             return
         if self._content and self._fitness <= best_fitness(trainer):
             write_json(_json_path(trainer), self._content)  # again: the disk may have failed
-        content = best_epoch(Path(trainer.default_root_dir)) or self._content
+        content = best_epoch(Path(trainer.default_root_dir))
+        if not content:  # the disk has failed
+            content = self._content
         if content:
             rank_zero_print(f"\n{class_table(content)}\n")
             print_fact(

@@ -114,11 +114,14 @@ class RunFolder(L.Callback):
     ) -> None:
         wandb = [logger.version for logger in trainer.loggers if isinstance(logger, WandbLogger)]
         checkpoint["run"] = {
-            "config": self.config or configuration(trainer, pl_module),
+            "config": self._config_text(trainer, pl_module),
             "folder": os.getcwd(),  # of relative paths in it
             "versions": versions(),
             "wandb": wandb[0] if wandb else None,
         }
+
+    def _config_text(self, trainer: L.Trainer, pl_module: Detector) -> str:
+        return configuration(trainer, pl_module) if self.config is None else self.config
 
     def on_load_checkpoint(
         self, trainer: L.Trainer, pl_module: Detector, checkpoint: dict[str, Any]
@@ -147,7 +150,7 @@ class RunFolder(L.Callback):
         folder = Path(trainer.default_root_dir)
         if trainer.state.fn == "fit":
             write_machine(folder, "fit")
-        write_atomically(folder / "config.yaml", self.config or configuration(trainer, pl_module))
+        write_atomically(folder / "config.yaml", self._config_text(trainer, pl_module))
         if self.changed is not None:
             write_atomically(folder / "changed.yaml", _as_yaml(self.changed))
         data = data_of(trainer)

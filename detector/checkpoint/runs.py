@@ -178,8 +178,9 @@ def has_checkpoints(run: Path) -> bool:
 def run_of(checkpoint: Path) -> Path | None:
     """The run folder that a checkpoint lies in, if it lies in one."""
     run = checkpoint.parent.parent
-    is_run = checkpoint.parent.name == "checkpoints" and (run / "config.yaml").is_file()
-    return run if is_run else None
+    if checkpoint.parent.name == "checkpoints" and (run / "config.yaml").is_file():
+        return run
+    return None
 
 
 def start_of(run: Path) -> str:

@@ -157,33 +157,14 @@ def _compare(source: Path, path: Path) -> None:
         raise OSError(f"it differs from {source}")
 
 
-class _Output:
-    """A file for torch's writer, which makes a RuntimeError of its own of an error of the disk."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.file = file
-        self.error: OSError | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.file, name)
-
-    def write(self, data: bytes) -> int:
-        try:
-            return self.file.write(data)
-        except OSError as e:
-            self.error = e
-            raise
-
-
 def _write(content: dict[str, Any], file: BinaryIO) -> None:
     """Raises OSError, like "No space left on device", if the disk takes no more."""
-    output = _Output(file)
     try:
-        torch.save(content, output)
+        torch.save(content, file)
     except RuntimeError as e:
-        if output.error is None:
-            raise
-        raise output.error from e
+        if isinstance(e.__context__, OSError):  # torch replaces the disk's error by one of its own
+            raise e.__context__ from None
+        raise
 
 
 def _move(beside: Path, target: Path) -> None:

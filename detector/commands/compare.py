@@ -44,7 +44,7 @@ def compare(runs: list[str], run: Path | None = None) -> None:
     for section in sections:
         for line in (section.title, *section.text, f"{aligned(section.table)}\n"):
             rank_zero_print(line)
-    output = run or new_run("compare")
+    output = new_run("compare") if run is None else run
     claim(output, "compare")
     if _draw_curves(by_name, output / "compare.png"):
         sections.append(Section("Curves", pictures=[output / "compare.png"]))
@@ -91,7 +91,9 @@ def _metrics(runs: Mapping[str, RunFiles]) -> Section:
 
 def _evaluated(run: RunFiles) -> tuple[object, ...]:
     """What a run was evaluated on: the same for runs whose metrics can be compared."""
-    data = run.config.get("data") or {}
+    data = run.config.get("data")
+    if data is None:
+        data = {}
     dataset = path_from(start_of(run.path), str(data.get("dataset")))
     return (
         run.metrics.get("images"),

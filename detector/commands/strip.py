@@ -40,7 +40,7 @@ def strip(checkpoint: str, out: Path | None = None, names: str | None = None) ->
         raise InputError(f"{checkpoint}: nothing to strip; give a checkpoint of a training")
     path = trained.path
     print_fact("weights", path)
-    target = out or path.with_name(f"{path.stem}_stripped.ckpt")
+    target = path.with_name(f"{path.stem}_stripped.ckpt") if out is None else out
     if target.suffix != ".ckpt" or target.exists():
         raise InputError(f"out {target}: it exists, or does not end in .ckpt; give another --out")
     content = {key: trained.content[key] for key in KEPT if key in trained.content}

@@ -52,7 +52,8 @@ def draw_boxes(
     """
     picture = Image.fromarray(image)
     canvas = ImageDraw.Draw(picture)
-    line = line_width or max(round(sum(picture.size) / 800), 2)
+    if not line_width:
+        line_width = max(round(sum(picture.size) / 800), 2)
     font = ImageFont.load_default(max(round(sum(picture.size) / 90), 10))
     order = np.argsort(np.nan_to_num(rows[:, 4]), kind="stable")
     for x1, y1, x2, y2, score, c in rows[order].tolist():
@@ -60,7 +61,7 @@ def draw_boxes(
         colour = PALETTE[int(c) % len(PALETTE)]
         if confidences and not math.isnan(score):
             text = f"{text} {score:.2f}"
-        canvas.rectangle((x1, y1, max(x1, x2), max(y1, y2)), outline=colour, width=line)
+        canvas.rectangle((x1, y1, max(x1, x2), max(y1, y2)), outline=colour, width=line_width)
         if not labels or len(rows) > MAX_NAMED:
             continue
         left, top, right, bottom = canvas.textbbox((0, 0), text, font=font)

@@ -21,18 +21,28 @@ from boltbox.detector.system.atomic_file import sync_files, write_atomically
 from boltbox.detector.system.errors import InputError
 
 CSV_COLUMNS = ("image", "frame", "class", "name", "confidence", "x1", "y1", "x2", "y2")
-# COCO's 80 classes have the ids 1 to 90; these ten stand for nothing in its boxes.
-COCO_CLASSES, COCO_UNUSED = 80, {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}
+COCO_CLASSES = 80
+COCO_UNUSED = {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}  # of COCO's category ids 1 to 90
 
 
 @dataclass
 class PredictionFiles:
     """The files of a run, written picture by picture.
 
-    folder: of the run · names: of the classes · images to confidences: options of the command
-    `predict`; labels: folder of the label files, None: none · style: whether names and confidences
-    are drawn, width of the lines · pictures: number of written ones · empty: of these without a
-    detection · counts: detections by class number · results: entries of predictions.json.
+    Attributes:
+        folder: The run folder.
+        names: Class names.
+        images: Whether to draw images and videos.
+        labels: Folder of the label files; None: none are written.
+        json: Whether to write predictions.json.
+        csv: Whether to write predictions.csv.
+        crops: Whether to write the objects as images of their own.
+        confidences: Whether the label files hold them.
+        style: Whether names and confidences are drawn, and the width of the lines in pixels.
+        pictures: Number of pictures so far.
+        empty: Number of these without a detection.
+        counts: Detections by class number.
+        results: Entries of predictions.json.
     """
 
     folder: Path
@@ -56,70 +66,46 @@ class PredictionFiles:
             self._add_to_table([CSV_COLUMNS], "w")
 
     def _add_to_table(self, rows: Iterable[Sequence[Any]], mode: str = "a") -> None:
-        with open(
-            self.folder / "predictions.csv",
-            mode,
-            newline="",
-            encoding="utf-8",
-            errors="backslashreplace",
-        ) as file:
+        path = self.folder / "predictions.csv"
+        with open(path, mode, newline="", encoding="utf-8", errors="backslashreplace") as file:
             csv.writer(file).writerows(rows)
 
     def add(self, picture: Picture, rows: np.ndarray, width: int, height: int) -> None:
         """Write the files of an image or of a frame of a video.
 
         Args:
+            picture: Its name, pixels and place in a video.
             rows: (n, 6) detections, best first: x1, y1, x2, y2 in pixels of the picture,
                 confidence, class.
-            width, height: of the picture in pixels.
+            width: Of the picture in pixels.
+            height: Of the picture in pixels.
         """
-        frame = "" if picture.frame is None else f"_{picture.frame:06d}"
-        name = f"{picture.name}{frame}"
+        name = picture.name
+        if picture.frame is not None:
+            name += f"_{picture.frame:06d}"
         if self.images or (self.crops and len(rows)):
-            self._add_pixels(picture, name, rows)
+            pixels = read_image(picture.path) if picture.pixels is None else picture.pixels
+            if self.crops:
+                self._add_crops(name, pixels, rows)
+            if self.images:
+                self._add_drawn(picture, name, pixels, rows)
         if self.labels:
-            boxes = xyxy_to_cxcywhn(rows[:, :4], width, height)
-            columns = 6 if self.confidences else 5
-            table = np.column_stack((rows[:, 5], boxes, rows[:, 4]))[:, :columns]
-            style = "%d" + " %.6g" * (columns - 1)
-            path = self.labels / f"{name}.txt"
-            if path.exists():  # by now
-                raise InputError(f"{path} exists, and no label file is replaced. Move it")
-            self._write(path, lambda file: np.savetxt(file, table, style))
+            self._add_labels(self.labels / f"{name}.txt", rows, width, height)
         if self.json:
             self._add_results(name, rows)
         if self.csv:
-            head = picture.path, "" if picture.frame is None else picture.frame
-            self._add_to_table(
-                (*head, int(c), self.names[int(c)], f"{score:.5f}", *(f"{v:.2f}" for v in box))
-                for *box, score, c in rows.tolist()
-            )
+            self._add_table_rows(picture, rows)
         self.pictures += 1
         self.empty += len(rows) == 0
         self.counts.update(rows[:, 5].astype(int).tolist())
 
-    def _add_results(self, image: str, rows: np.ndarray) -> None:
-        """COCO's results format; bbox is x, y, width, height in pixels."""
-        ids = category_ids(self.names)
-        self.results += [
-            {
-                "image_id": image,
-                "category_id": ids[int(number)],
-                "bbox": [round(v, 3) for v in (x1, y1, x2 - x1, y2 - y1)],
-                "score": round(score, 5),
-            }
-            for x1, y1, x2, y2, score, number in rows.tolist()
-        ]
+    def _add_crops(self, name: str, pixels: np.ndarray, rows: np.ndarray) -> None:
+        for number, row in enumerate(rows):
+            folder = self.folder / "crops" / folder_name(self.names[int(row[5])])
+            self._write(folder / f"{name}_{number:03d}.jpg", encode_jpeg(crop_of(pixels, row[:4])))
 
-    def _add_pixels(self, picture: Picture, name: str, rows: np.ndarray) -> None:
-        """The drawn image or video frame, and the crops."""
-        pixels = read_image(picture.path) if picture.pixels is None else picture.pixels
-        for number, row in enumerate(rows) if self.crops else ():
-            kind = folder_name(self.names[int(row[5])])
-            crop = encode_jpeg(crop_of(pixels, row[:4]))
-            self._write(self.folder / "crops" / kind / f"{name}_{number:03d}.jpg", crop)
-        if not self.images:
-            return
+    def _add_drawn(self, picture: Picture, name: str, pixels: np.ndarray, rows: np.ndarray) -> None:
+        """The image or the video frame with its boxes."""
         drawn = draw_boxes(pixels, rows, self.names, *self.style)
         if picture.frame is None:
             self._write(self.folder / f"images/{name}.jpg", encode_jpeg(drawn))
@@ -127,11 +113,44 @@ class PredictionFiles:
         path = self.folder / f"videos/{picture.name}.mp4"
         if self._video is None or self._video.path != path:
             self.close_video()
-            self._video = VideoFile(path, picture.fps, (drawn.shape[0], drawn.shape[1]))
+            height, width, _ = drawn.shape
+            self._video = VideoFile(path, picture.fps, (height, width))
         self._video.write(drawn)
 
+    def _add_labels(self, path: Path, rows: np.ndarray, width: int, height: int) -> None:
+        """YOLO's label format: class, box, and the confidence if it is asked for."""
+        if path.exists():  # by now
+            raise InputError(f"{path} exists, and no label file is replaced. Move it")
+        table = np.column_stack((rows[:, 5], xyxy_to_cxcywhn(rows[:, :4], width, height)))
+        if self.confidences:
+            table = np.column_stack((table, rows[:, 4]))
+        style = "%d" + " %.6g" * (table.shape[1] - 1)
+        self._write(path, lambda file: np.savetxt(file, table, style))
+
+    def _add_results(self, image: str, rows: np.ndarray) -> None:
+        """COCO's results format; bbox is x, y, width, height in pixels."""
+        ids = category_ids(self.names)
+        for x1, y1, x2, y2, score, number in rows.tolist():
+            box = (x1, y1, x2 - x1, y2 - y1)
+            self.results.append(
+                {
+                    "image_id": image,
+                    "category_id": ids[int(number)],
+                    "bbox": [round(v, 3) for v in box],
+                    "score": round(score, 5),
+                }
+            )
+
+    def _add_table_rows(self, picture: Picture, rows: np.ndarray) -> None:
+        frame = "" if picture.frame is None else picture.frame
+        table = []
+        for *box, score, number in rows.tolist():
+            row = [picture.path, frame, int(number), self.names[int(number)], f"{score:.5f}"]
+            table.append(row + [f"{v:.2f}" for v in box])
+        self._add_to_table(table)
+
     def _write(self, path: Path, content: bytes | Callable[[BinaryIO], object]) -> None:
-        """Whole, but not yet flushed to the disk."""
+        """Completely, but not yet flushed to the disk."""
         write_atomically(path, content, sync=False)
         self._written.append(path)
 
@@ -143,18 +162,27 @@ class PredictionFiles:
 
     def close(self) -> None:
         """Finish the video that is being written, and predictions.json, and flush all files to the
-        disk. An image whose name is a number has that as its id there, 139 for val/000000000139, if
-        no two have the same."""
+        disk."""
         self.close_video()
         if self.csv:
             self._written.append(self.folder / "predictions.csv")
         sync_files(self._written)
-        names = {result["image_id"] for result in self.results}
-        numbers = {n: int(s) for n in names if re.fullmatch("[0-9]+", s := Path(n).name)}
         if self.json:
-            for result in self.results if len({*numbers.values()}) == len(numbers) else ():
-                result["image_id"] = numbers.get(result["image_id"], result["image_id"])
+            self._number_images()
             write_atomically(self.folder / "predictions.json", json.dumps(self.results))
+
+    def _number_images(self) -> None:
+        """An image whose name is a number gets it as id, 139 for val/000000000139, unless two have
+        the same."""
+        numbers: dict[str, int] = {}
+        for result in self.results:
+            stem = Path(result["image_id"]).name
+            if re.fullmatch("[0-9]+", stem):
+                numbers[result["image_id"]] = int(stem)
+        if len(set(numbers.values())) < len(numbers):
+            return
+        for result in self.results:
+            result["image_id"] = numbers.get(result["image_id"], result["image_id"])
 
 
 def category_ids(names: Sequence[str]) -> list[int]:
@@ -166,7 +194,7 @@ def category_ids(names: Sequence[str]) -> list[int]:
 
 
 def crop_of(image: np.ndarray, box: np.ndarray) -> np.ndarray:
-    """(h, w, 3) pixels of an image within a box (4,) xyxy, whose sides are rounded outwards."""
+    """The (h, w, 3) part of an image in a box (4,) xyxy, whose sides are rounded outwards."""
     size = np.array(image.shape[1::-1])
     first = np.floor(box[:2]).clip(0, size - 1).astype(int)
     last = np.ceil(box[2:]).clip(first + 1, size).astype(int)
@@ -174,7 +202,7 @@ def crop_of(image: np.ndarray, box: np.ndarray) -> np.ndarray:
 
 
 def folder_name(name: str) -> str:
-    """A class name as that of a folder.
+    """A class name as the name of a folder.
 
     >>> folder_name("traffic light"), folder_name("../a/b"), folder_name("..")
     ('traffic light', '.._a_b', '__')

@@ -21,12 +21,12 @@ class Publication(NamedTuple):
 
     Attributes:
         address: Where it is.
-        sha256: Of the whole file; "": not known.
+        sha256: Of the whole file; None: not known.
         licence: As its authors name it.
     """
 
     address: str
-    sha256: str
+    sha256: str | None
     licence: str
 
 
@@ -37,19 +37,19 @@ _SHA256 = {
     "yolov5s": "8b3b748c1e592ddd8868022e8732fde20025197328490623cc16c6f24d0782ee",
     "yolov5m": "61d933360ba5a7733a36764996c800287d973889d875227f5beedd2473a97a56",
     "yolov5l": "2f603b7354c25454d1270663a14d8ddc1eea98e5eebc1d84ce0c6e3150fa155f",
-    "yolov5x": "",
+    "yolov5x": None,
     "yolov5n6": "496c05a2b991da15acc6c4408c63da287f2513a46c6756618776d4dd71170781",
     "yolov5s6": "95bda9019ada63f37338308d0c81a66047a6fbaba061abaff271ba9334cf2a6f",
     "yolov5m6": "7afe7fa0f29a8351467200a2a5a33c7996d1155ed6636c7edd8ca70b14951c64",
     "yolov5l6": "b357b77f646b0190912985937c44e2923441369d5fda69ba86da2aa919212618",
-    "yolov5x6": "",
+    "yolov5x6": None,
 }
 PUBLISHED: dict[str, Publication] = {}  # by the name of the file
 for _name, _sha256 in _SHA256.items():
     PUBLISHED[f"{_name}.pt"] = Publication(f"{_YOLOV5}/{_name}.pt", _sha256, AGPL)
 for _size in ("nano", "tiny", "s", "m", "l", "x"):
     _name = f"yolox_{_size}.pth"
-    PUBLISHED[_name] = Publication(f"{_YOLOX}/{_name}", "", "Apache-2.0")
+    PUBLISHED[_name] = Publication(f"{_YOLOX}/{_name}", None, "Apache-2.0")
 
 # later networks, and YOLOv5's other tasks and heads
 _OTHERS = re.compile(r"(yolov?(?!5)\d.*|yolov5[nsmlx]6?(u|-seg|-cls)|rtdetr.*)\.(pt|yaml)")
@@ -96,9 +96,7 @@ def local_file(path: str | Path) -> Path:
         return file
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        torch.hub.download_url_to_file(
-            address, str(file), sha256 or None, progress=sys.stderr.isatty()
-        )
+        torch.hub.download_url_to_file(address, str(file), sha256, progress=sys.stderr.isatty())
         if not is_zipfile(file):  # the end of a zip file is its table of contents
             file.unlink()
             raise OSError("the file is incomplete")

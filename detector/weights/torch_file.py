@@ -6,7 +6,6 @@ becomes a `StandIn`, which only keeps what the file says of it.
 
 from __future__ import annotations
 
-import mmap
 import os
 import re
 import zipfile
@@ -86,7 +85,6 @@ def load_torch_file(
         if file.read(len(ZIP)) == ZIP:
             _check_archive(file, compare)
         file.seek(0)
-        _refuse_bytearrays(file)
         source = path if mmap else file
         with torch.serialization.safe_globals([(StandIn, name) for name in allowed]):
             content = torch.load(source, map_location="cpu", weights_only=True, mmap=mmap)
@@ -112,13 +110,6 @@ def _check_archive(file: BinaryIO, compare: bool) -> None:
             f"damaged in {damaged}, which differs from its checksum: copy or download the file"
             " again"
         )
-
-
-def _refuse_bytearrays(file: BinaryIO) -> None:
-    """torch's unpickler makes one of any size, of zeros, from a few bytes."""
-    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        if content.find(b"\nbytearray\n") >= 0:
-            raise ValueError("GLOBAL bytearray")
 
 
 def plain_tensor(tensor: Tensor) -> Tensor:
