@@ -1,10 +1,11 @@
-"""What a training starts from: a checkpoint of ours, a file of YOLOX or YOLOv5, or an image
-classifier's backbone; and which of it stays as it is."""
+"""Where a training starts: a checkpoint of boltbox, weights of YOLOv5 or YOLOX, or the backbone of
+an image classifier; and which layers are frozen."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,16 +38,16 @@ class LoadedWeights(NamedTuple):
     known_classes: Sequence[int] = ()
 
 
-@dataclass
+@dataclass(frozen=True)
 class StartOptions:
-    """What it starts from, and which of that stays.
+    """Weights to start from, and layers to freeze.
 
     Args:
         weights: Pretrained weights: YOLOv5 .pt, YOLOX .pth, or a checkpoint of boltbox.
         backbone_weights: Weights of image classification for a timm backbone: a file (.safetensors,
             .pth), or pretrained: timm fetches its own.
-        reuse_head: Where weights are for other classes, take their head's boxes, objectness and
-            classes of the same name too; false: the whole head starts fresh, as in YOLOv5.
+        reuse_head: If weights are for other classes, reuse their head's boxes, objectness and
+            classes of the same name; false: the whole head starts fresh, as in YOLOv5.
         freeze: Number of first layers to freeze (10: the backbone), or a list of layers.
     """
 
@@ -60,16 +61,20 @@ class StartOptions:
         return {"reuse_head": self.reuse_head, "freeze": self.freeze}
 
     def load(self, network: YOLOv5, names: Sequence[str], keep_anchors: bool) -> LoadedWeights:
-        """Start a network from the files, if any are given, and note them in its `origins`; prints
-        a line for each. names: of its classes.
+        """Load the files, if any are named, set the network's `origins`, and print a line per file.
+
+        Args:
+            network: Its weights are replaced.
+            names: Its classes.
+            keep_anchors: See `load_weights`.
 
         Raises:
-            InputError: the files do not fit the network, or are none of these.
+            InputError: The files do not fit the network, or are none of these.
         """
         if self.weights and self.backbone_weights:
             raise InputError(
-                "model.start.weights starts the backbone too: give it or"
-                " model.start.backbone_weights, not both"
+                "model.start.weights and model.start.backbone_weights both hold a backbone. Give"
+                " one of them"
             )
         loaded = LoadedWeights("")
         if self.weights:
@@ -78,7 +83,7 @@ class StartOptions:
         if self.backbone_weights:
             if not isinstance(network.backbone, TimmBackbone):
                 raise InputError(
-                    "model.start.backbone_weights is for an image backbone of timm: name it with"
+                    "model.start.backbone_weights is for a backbone of timm. Name it with"
                     " --model.network.backbone timm/NAME"
                 )
             line, origin = load_backbone(network.backbone, self.backbone_weights)
@@ -87,11 +92,13 @@ class StartOptions:
         return loaded
 
     def frozen(self, network: YOLOv5) -> list[nn.Module]:
-        """The layers that stay as they are: of a timm backbone the body alone. Their parameters are
-        marked.
+        """Freeze the parameters of the first layers; of a timm backbone only the body.
+
+        Returns:
+            The frozen layers.
 
         Raises:
-            InputError: layers that the network does not have.
+            InputError: The network does not have these layers, or no others.
         """
         names = network.layer_names()  # by number, as YOLOv5 counts
         numbers = range(self.freeze) if isinstance(self.freeze, int) else self.freeze
@@ -99,11 +106,14 @@ class StartOptions:
             raise InputError(
                 f"model.start.freeze {self.freeze}: the network has the layers 0 to {max(names)}"
             )
-        layers = [body_of(network.get_submodule(names[i])) for i in numbers if i in names]
-        frozen = [layer.requires_grad_(False) for layer in layers]
+        layers = []
+        for number in numbers:
+            if number in names:
+                layer = body_of(network.get_submodule(names[number]))
+                layers.append(layer.requires_grad_(False))
         if not any(p.requires_grad for p in network.parameters()):
             raise InputError(f"model.start.freeze {self.freeze}: nothing is left to train")
-        return frozen
+        return layers
 
 
 def load_weights(
@@ -113,24 +123,62 @@ def load_weights(
     keep_anchors: bool = False,
     reuse_head: bool = False,
 ) -> LoadedWeights:
-    """Start a network from a file, and note the file in its `origins`; of a checkpoint of ours its
-    moving average is taken, if it has one.
+    """Load a file into a network, and set its `origins`; of a checkpoint of boltbox the moving
+    average, if there is one.
 
     Args:
-        names: of the network's classes.
-        keep_anchors: leave the file's anchors out, because the network has been given its own.
-        reuse_head: of a head for other classes take boxes, objectness, and classes of the same
-            name.
+        network: Its weights are replaced.
+        path: A file of weights.
+        names: Classes of the network.
+        keep_anchors: Keep the network's anchors instead of loading those of the file.
+        reuse_head: Load boxes, objectness and classes of the same name from a head for other
+            classes.
 
     Raises:
-        InputError: no such file, or its tensors are of another size or topology; the network is as
-            it was.
+        InputError: There is no such file, or its tensors do not fit; the network is unchanged.
     """
     weights = read_weights(path)
     with as_input_error(path, DETECTOR):
         loaded = copy_weights(network, weights, names, keep_anchors, reuse_head)
-    network.origins = passed_on(weights.origins, path) if weights.content else weights.origins
+    network.origins = weights.origins
+    if weights.content:
+        network.origins = passed_on(weights.origins, path)
     return loaded._replace(line=f"{path}: {loaded.line}")
+
+
+class HeadTransfer(Enum):
+    """What a network loads from the head of a file."""
+
+    ALL = "all"
+    BOXES_AND_KNOWN_CLASSES = "boxes, objectness and classes of the same name"
+    NONE = "nothing"
+
+
+def head_transfer(
+    weights: Trained, network: YOLOv5, shared_classes: dict[int, int], reuse_head: bool
+) -> HeadTransfer:
+    """What a network can load from the head of a file.
+
+    Args:
+        weights: Content of the file.
+        network: For the classes of the data.
+        shared_classes: See `shared_classes`.
+        reuse_head: Whether a part of the head may be loaded.
+    """
+    if not is_same_kind(weights, network):
+        return HeadTransfer.NONE
+    here = _head_shapes(network.state_dict())
+    there = _head_shapes(weights.tensors)
+    is_reordered = any(k != k_there for k, k_there in shared_classes.items())
+    can_reorder = reuse_head and type(network.head) is AnchorHead
+    if here == there and not (is_reordered and can_reorder):
+        return HeadTransfer.ALL
+    class_rows = network.head.num_anchors * network.num_classes
+    for name in class_tensors(weights, network):
+        differ_in_rows = here[name][1:] == there[name][1:] and here[name][:1] >= (class_rows,)
+        if not differ_in_rows:
+            return HeadTransfer.NONE
+    return HeadTransfer.BOXES_AND_KNOWN_CLASSES if reuse_head else HeadTransfer.NONE
 
 
 def copy_weights(
@@ -140,70 +188,98 @@ def copy_weights(
     keep_anchors: bool,
     reuse_head: bool,
 ) -> LoadedWeights:
-    """Copy tensors into the network; every one must find its place, except the head's if the number
-    of classes, or the kind of head, differs.
+    """Copy all tensors of a file into the network, but those of the head that do not fit.
 
     Args:
-        weights: what the file holds; its names, or those of this network, may be unknown (empty).
-        names, keep_anchors, reuse_head and raises: see `load_weights`.
+        network: Its weights are replaced.
+        weights: Content of the file; its names, or those of the network, may be unknown (empty).
+        names: See `load_weights`.
+        keep_anchors: See `load_weights`.
+        reuse_head: See `load_weights`.
+
+    Raises:
+        InputError: Other tensors do not fit; the network is unchanged.
     """
-    given, fresh, anchors = weights.tensors, network.state_dict(), network.anchors
-    head, own_head = (
-        {
-            name: shape
-            for name, shape in shapes(tensors).items()
-            if name.startswith("head.") and name != ANCHORS
-        }
-        for tensors in (given, fresh)
-    )
-    same_kind = head.keys() == own_head.keys()
-    if anchors is not None and ANCHORS in given:
-        same_kind &= given[ANCHORS].shape[1] == anchors.shape[1]
-    whole, pairs = same_kind and head == own_head, same_names(weights.names, names)
-    if len(weights.names) == 1 < network.num_classes:
-        pairs = {}  # the row of a single class is not trained
-    of_classes = [name for name in head if head[name] != own_head.get(name)]
-    moved = any(here != there for here, there in pairs.items())
-    if whole and reuse_head and moved and type(network.head) is AnchorHead:
-        whole, of_classes = False, [*head]  # as many classes, in another order
-    left_out = set() if same_kind and not keep_anchors else {ANCHORS}
-    note = "; anchors: those of model.network.anchors" if keep_anchors and same_kind else ""
-    least = network.head.num_anchors * network.num_classes  # rows of a tensor of classes
-    in_rows = same_kind and all(
-        head[name][1:] == own_head[name][1:] and own_head[name][:1] >= (least,)
-        for name in of_classes
-    )
-    kept = whole or (in_rows and reuse_head)
-    if kept and not whole:
-        rows = pairs if network.num_classes > 1 else {}  # nor is it here
-        given = given | {
-            name: _with_rows(fresh[name], given[name], network, rows) for name in of_classes
-        }
-        note += "; class outputs start from random values, as the classes differ"
-        note += f", except {', '.join(weights.names[k] for k in rows.values())}" if rows else ""
-    elif not whole:
-        left_out |= head.keys() | own_head.keys()
-        note += "; the head starts from random values, as its classes or its kind differ"
-    given = {name: tensor for name, tensor in given.items() if name not in left_out}
-    wrong = {name for name, _ in shapes(given).items() ^ shapes(fresh).items()} - left_out
+    state = network.state_dict()
+    tensors = dict(weights.tensors)
+    skipped: set[str] = set()
+    note = ""
+    if not is_same_kind(weights, network):
+        skipped.add(ANCHORS)
+    elif keep_anchors:
+        skipped.add(ANCHORS)
+        note = "; anchors: those of model.network.anchors"
+    shared = shared_classes(weights.names, names)
+    known: list[int] = []
+    transfer = head_transfer(weights, network, shared, reuse_head)
+    match transfer:
+        case HeadTransfer.ALL:
+            known = [here for here, there in shared.items() if here == there]
+        case HeadTransfer.BOXES_AND_KNOWN_CLASSES:
+            known = list(shared)
+            copied = shared if network.num_classes > 1 else {}  # a single class is not trained
+            for name in class_tensors(weights, network):
+                tensors[name] = _with_rows(state[name], tensors[name], network, copied)
+            note += "; class outputs start from random values, as the classes differ"
+            if copied:
+                note += f", except {', '.join(weights.names[k] for k in copied.values())}"
+        case HeadTransfer.NONE:
+            skipped |= _head_shapes(tensors).keys() | _head_shapes(state).keys()
+            note += "; the head starts from random values, as its classes or its kind differ"
+    loaded = {name: tensor for name, tensor in tensors.items() if name not in skipped}
+    differing = shapes(loaded).items() ^ shapes(state).items()
+    wrong = {name for name, _ in differing} - skipped
     if wrong:
         raise InputError(
-            f"these weights do not fit the network ({len(wrong)} tensors, like {min(wrong)!r}); its"
+            f"these weights do not fit the network ({len(wrong)} tensors, like {min(wrong)!r}). Its"
             f" network was made with {as_typed(weights.options)}"
         )
-    network.load_state_dict({**fresh, **given})
-    line = f"loaded {len(given)} of {len(fresh)} tensors{note}"
-    trained = [k for k, theirs in pairs.items() if kept and (k == theirs or not whole)]
-    return LoadedWeights(line, kept, trained)
+    network.load_state_dict(state | loaded)
+    line = f"loaded {len(loaded)} of {len(state)} tensors{note}"
+    return LoadedWeights(line, transfer is not HeadTransfer.NONE, known)
 
 
-def _with_rows(fresh: Tensor, given: Tensor, network: YOLOv5, pairs: dict[int, int]) -> Tensor:
-    """A head's (A (n + C), ...) weight or bias, where n rows are of box and objectness: these are
-    those of one for other classes, and so are the rows of `pairs` (class here -> class there)."""
-    shape = network.head.num_anchors, -1
-    rows, theirs = (tensor.detach().unflatten(0, shape).clone() for tensor in (fresh, given))
+def shared_classes(names_there: Sequence[str], names_here: Sequence[str]) -> dict[int, int]:
+    """Number of a class in the network -> in the file, of classes with the same name."""
+    if len(names_there) == 1 and len(names_here) > 1:
+        return {}  # the output of a single class is not trained
+    return same_names(names_there, names_here)
+
+
+def is_same_kind(weights: Trained, network: YOLOv5) -> bool:
+    """Whether both heads have tensors of the same names, and as many anchors per level."""
+    if _head_shapes(weights.tensors).keys() != _head_shapes(network.state_dict()).keys():
+        return False
+    if network.anchors is None or ANCHORS not in weights.tensors:
+        return True
+    return weights.tensors[ANCHORS].shape[1] == network.anchors.shape[1]
+
+
+def class_tensors(weights: Trained, network: YOLOv5) -> list[str]:
+    """Tensors of a head whose rows belong to classes: those that differ in shape or, in a head for
+    the same number of classes, all."""
+    shapes_here = _head_shapes(network.state_dict())
+    shapes_there = _head_shapes(weights.tensors)
+    differing = [name for name in shapes_there if shapes_there[name] != shapes_here[name]]
+    return differing or list(shapes_there)
+
+
+def _head_shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    return {
+        name: shape
+        for name, shape in shapes(tensors).items()
+        if name.startswith("head.") and name != ANCHORS
+    }
+
+
+def _with_rows(here: Tensor, there: Tensor, network: YOLOv5, classes: dict[int, int]) -> Tensor:
+    """A weight or bias (A (n + C), ...) of the network's head, where the first n rows of an anchor
+    are for box and objectness: these, and those of `classes`, are replaced by the file's."""
+    num_anchors = network.head.num_anchors
+    rows = here.detach().unflatten(0, (num_anchors, -1)).clone()
+    rows_there = there.detach().unflatten(0, (num_anchors, -1))
     n = rows.shape[1] - network.num_classes
-    rows[:, :n] = theirs[:, :n]
-    for here, there in pairs.items():
-        rows[:, n + here] = theirs[:, n + there]
+    rows[:, :n] = rows_there[:, :n]
+    for number, number_there in classes.items():
+        rows[:, n + number] = rows_there[:, n + number_there]
     return rows.flatten(0, 1)

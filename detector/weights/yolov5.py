@@ -1,7 +1,7 @@
 """Published YOLOv5 weights -> our network.
 
-Those files are pickles of whole Python objects. Every class of theirs becomes a stand-in
-(`load_torch_file`): nothing in a file is executed, and a file that names anything else is refused.
+Those files are pickles of whole Python objects. Each class that they name becomes a stand-in
+(`load_torch_file`): nothing in a file is executed, and a file that names another class is refused.
 """
 
 from __future__ import annotations
@@ -65,10 +65,15 @@ ALLOWED = [
 ]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Weights:
-    """state: tensors by YOLOv5's names ("model.0.conv.weight"), floats in float32 · names: class
-    names · multiples: depth_multiple, width_multiple, if the file states them."""
+    """Content of a YOLOv5 file.
+
+    Attributes:
+        state: Tensors by YOLOv5's names ("model.0.conv.weight"), floats in float32.
+        names: Class names.
+        multiples: depth_multiple and width_multiple, if the file states them.
+    """
 
     state: dict[str, Tensor]
     names: list[str]
@@ -76,35 +81,41 @@ class Weights:
 
 
 def yolov5_weights(path: str | Path, content: dict[str, Any]) -> Weights:
-    """The averaged weights of a YOLOv5 checkpoint, or its plain ones, as published (full or
-    stripped).
+    """The averaged weights of a YOLOv5 checkpoint or, without these, the plain ones.
 
     Args:
-        content: of the file, with stand-ins for ALLOWED.
+        path: The file, as published (full or stripped).
+        content: What it holds, with stand-ins for ALLOWED.
 
     Raises:
-        InputError: not a YOLOv5 detection checkpoint.
+        InputError: It is no YOLOv5 detection checkpoint.
     """
     with as_input_error(path, "a YOLOv5 checkpoint"):
-        model = content.get("ema") or content["model"]
+        model = content.get("ema")
+        if not model:
+            model = content["model"]
         return Weights(dict(_tensors(model)), _names(model.state), _multiples(model.state))
 
 
 def _names(state: dict[str, Any]) -> list[str]:
     """Class names: a list, or a map from 0 on; without them numbers."""
-    names = state.get("names") or [str(i) for i in range(min(state["nc"], MOST_CLASSES))]
-    names = [names[i] for i in range(len(names))] if isinstance(names, dict) else names
+    names = state.get("names")
+    if not names:
+        names = range(min(state["nc"], MOST_CLASSES))
+    elif isinstance(names, dict):
+        names = [names[i] for i in range(len(names))]
     return text_names(names)
 
 
 def _multiples(state: dict[str, Any]) -> dict[str, float]:
-    config = state.get("yaml") or {}
+    config = state.get("yaml")
+    if not config:
+        return {}
     return {key: float(config[key]) for key in MULTIPLES if key in config}
 
 
 def _tensors(module: StandIn, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-    """(name, tensor) of a pickled module's parameters and buffers, as its state_dict would give
-    them."""
+    """(name, tensor) of a pickled module's parameters and buffers, as in its state_dict."""
     for group in ("_parameters", "_buffers"):
         for name, tensor in module.state[group].items():
             if isinstance(tensor, Tensor):
@@ -117,27 +128,26 @@ def _tensors(module: StandIn, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
 def key_map(network: YOLOv5) -> dict[str, str]:
     """YOLOv5's name of every tensor of this network -> its name here.
 
-    `model.<layer>.` becomes the module of `network.layer_names()`; within a layer the names are the
-    same, but for the head: `m.<level>` is `convs.<level>` here.
+    `model.<layer>.` becomes the module of `network.layer_names()`. Within a layer the names are the
+    same, except in the head: `m.<level>` is `convs.<level>` here.
     """
-    layers = {name: i for i, name in network.layer_names().items()}
+    state = network.state_dict()
     names = {}
-    for ours in network.state_dict():
-        layer = next(name for name in layers if ours.startswith(name + "."))
-        rest = ours.removeprefix(layer + ".")
-        names[
-            f"model.{layers[layer]}.{rest.replace('convs.', 'm.') if layer == 'head' else rest}"
-        ] = ours
+    for number, layer in network.layer_names().items():
+        for ours in state:
+            if ours.startswith(f"{layer}."):
+                rest = ours.removeprefix(f"{layer}.")
+                if layer == "head":
+                    rest = rest.replace("convs.", "m.")
+                names[f"model.{number}.{rest}"] = ours
     return names
 
 
 def by_our_names(network: YOLOv5, weights: Weights) -> dict[str, Tensor]:
     """The tensors of a file by the names of this network, as far as it has them."""
     names = key_map(network)
-    # of the anchors, before release 6
-    copies = {name for name in weights.state if name.endswith(".anchor_grid")}
-    return {
-        names.get(name, name): tensor
-        for name, tensor in weights.state.items()
-        if name not in copies
-    }
+    tensors = {}
+    for name, tensor in weights.state.items():
+        if not name.endswith(".anchor_grid"):  # a copy of the anchors, before release 6
+            tensors[names.get(name, name)] = tensor
+    return tensors

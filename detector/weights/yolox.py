@@ -1,14 +1,15 @@
 """YOLOX's published weights (Ge et al. 2021, arXiv 2107.08430; yolox_s.pth and so on) -> backbone
 and neck of our network.
 
-Its head is decoupled and without anchors, so that ours starts fresh; `examples/yolox_head.py` is
-one like it, and takes it over.
+YOLOX's head is decoupled and has no anchors, so ours starts fresh; `examples/yolox_head.py` is a
+head like YOLOX's, and loads its weights.
 
 The stem: YOLOX takes the four pixels of each 2 x 2 block as channels (Focus) and convolves these
 3x3; here that is one 6x6 convolution of stride 2 on the image. YOLOX feeds BGR images of 0..255,
-from its release 0.1.1rc0 on; we feed RGB images of 0..1. The files of 0.1.0, which YOLOX calls
-legacy, took RGB images normalised by mean and standard deviation. A file does not say which it is:
-one of 0.1.0 is read in the same way, and its stem then sees images that it was not trained on.
+since its release 0.1.1rc0; we feed RGB images of 0..1. The files of 0.1.0, which YOLOX calls
+legacy, were trained on RGB images normalised by mean and standard deviation. A file does not say
+which it is: one of 0.1.0 loads in the same way, and its stem then sees images that it was not
+trained on.
 """
 
 from __future__ import annotations
@@ -46,23 +47,24 @@ PARTS = {
     "backbone.bu_conv1": "neck.down.5",
     "backbone.C3_n4": "neck.bottom_up.5",
 }
-# of a network like YOLOX-Tiny
-TINY: dict[str, Any] = {"depth_multiple": 0.33, "width_multiple": 0.375}
+SIZES: list[dict[str, Any]] = [{"size": name} for name in "nsmlx"]
+SIZES.append({"depth_multiple": 0.33, "width_multiple": 0.375})  # YOLOX-Tiny
 STEM = "backbone.backbone.stem.conv.conv.weight"
 
 
 def yolox_tensors(path: str | Path, content: dict[str, Any]) -> dict[str, Tensor] | None:
     """The tensors of a YOLOX file by the names of our network, floats in float32; the head's by
-    those of YOLOX.
+    YOLOX's names.
 
     Args:
-        content: of the file.
+        path: The file.
+        content: What it holds.
 
     Returns:
-        None: it is none.
+        None: It is no YOLOX file.
 
     Raises:
-        InputError: something in it is no tensor, or the stem is of another kind.
+        InputError: Something in it is no tensor, or the stem is of another kind.
     """
     model = content.get("model")
     if not isinstance(model, dict) or STEM not in model:
@@ -75,9 +77,9 @@ def yolox_tensors(path: str | Path, content: dict[str, Any]) -> dict[str, Tensor
 
 def our_name(name: str) -> str:
     """
-    >>> our_name("backbone.backbone.dark3.1.m.0.conv2.bn.weight"), our_name("backbone.bu_conv1.conv.weight")
-    ('backbone.c3.3.m.0.cv2.bn.weight', 'neck.down.5.conv.weight')
-    """  # noqa: E501
+    >>> our_name("backbone.backbone.dark3.1.m.0.conv2.bn.weight")
+    'backbone.c3.3.m.0.cv2.bn.weight'
+    """
     for part, ours in PARTS.items():
         if name.startswith(f"{part}."):
             return ours + re.sub(r"\.conv(\d)", r".cv\1", name.removeprefix(part))
@@ -96,14 +98,14 @@ def stem_kernel(focus: Tensor) -> Tensor:
     return 255 * blocks.permute(0, 3, 4, 2, 5, 1).flatten(4, 5).flatten(2, 3).flip(1)
 
 
-def options_for(given: dict[str, Tensor]) -> dict[str, Any]:
-    """The options of the network that these tensors, by our names, are of, as far as they are of a
-    size of YOLOX's."""
-    backbone = "yolox_depthwise" if any(".dconv." in name for name in given) else "yolox"
-    sizes: tuple[dict[str, Any], ...] = (*({"size": name} for name in "nsmlx"), TINY)
-    for size in sizes:
-        options = {"backbone": backbone, **size}
-        if _body(empty_network(1, options).state_dict()) == _body(given):
+def options_for(tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """The options of the network with these tensors, by our names; only its backbone, if they are
+    of none of YOLOX's sizes."""
+    has_depthwise = any(".dconv." in name for name in tensors)
+    backbone = "yolox_depthwise" if has_depthwise else "yolox"
+    for size in SIZES:
+        options = {"backbone": backbone} | size
+        if _body(empty_network(1, options).state_dict()) == _body(tensors):
             return options
     return {"backbone": backbone}
 

@@ -5,7 +5,6 @@ import importlib
 import json
 import os
 import signal
-import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -200,15 +199,10 @@ def test_without_timm(a_fit: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 def test_without_a_network(
     a_fit: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """timm's own weights are asked for, and no name of a host is known."""
     from huggingface_hub import constants
 
-    def unknown(*_: Any) -> None:
-        raise socket.gaierror(-2, "Name or service not known")
-
-    monkeypatch.setattr(socket, "getaddrinfo", unknown)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     said = a_fit(*BACKBONE, "--model.start.backbone_weights", "pretrained")
     assert f"could not fetch the weights of timm/{RESNET}" in said
     assert "--model.start.backbone_weights FILE" in said
@@ -217,7 +211,9 @@ def test_without_a_network(
 def test_options_that_need_each_other(a_fit: Callable[..., str], here: Path) -> None:
     weights = ["--model.start.backbone_weights", "a.pth"]
     (here / "b.pth").touch()
-    assert "not both" in a_fit(*BACKBONE, *weights, "--model.start.weights", "b.pth")
+    assert "model.start.backbone_weights" in a_fit(
+        *BACKBONE, *weights, "--model.start.weights", "b.pth"
+    )
     assert "--model.network.backbone timm/NAME" in a_fit(*weights)
     assert "a.pth: no such weights file" in a_fit(*BACKBONE, *weights)
     assert "the network has the layers 0 to 10" in a_fit("--model.start.freeze", "90")

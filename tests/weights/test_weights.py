@@ -115,7 +115,7 @@ def test_weights_with_a_tensor_too_many_or_too_few(tmp_path: Path, as_yolov5: An
     del fewer.get_submodule("model.9").cv2
     for model in (more, fewer):
         torch.save({"model": model}, tmp_path / "odd.pt")
-        with pytest.raises(InputError, match=r"odd.pt: no network of ours holds these weights"):
+        with pytest.raises(InputError, match=r"odd.pt: no network of"):
             load_weights(small(), tmp_path / "odd.pt")
 
 
@@ -186,7 +186,7 @@ def test_a_checkpoint_of_ours_of_another_size(tmp_path: Path) -> None:
     )
     with pytest.raises(
         InputError,
-        match=r"last.ckpt: these weights do not fit the network .* its network was made with",
+        match=r"last.ckpt: these weights do not fit the network .* network was made with",
     ):
         load_weights(small(), tmp_path / "last.ckpt")
 
@@ -245,7 +245,9 @@ def test_classes_in_another_order_keep_their_rows(published: Path, tmp_path: Pat
 
     def started(names: list[str]) -> tuple[YOLOv5, list[int]]:
         network = YOLOv5(3, width_multiple=0.125, depth_multiple=0.1)
-        return network, load_weights(network, tmp_path / "abc.ckpt", names, reuse_head=True).classes
+        return network, load_weights(
+            network, tmp_path / "abc.ckpt", names, reuse_head=True
+        ).known_classes
 
     own = rows(trained.network)
     moved, known = started(["c", "a", "x"])
