@@ -35,7 +35,7 @@ class Neck(nn.Module):
         self.upsample = nn.Upsample(scale_factor=2, mode="nearest")
 
     def forward(self, maps: dict[int, Tensor]) -> list[Tensor]:
-        x = maps[max(maps)]
+        x = maps[max(list(maps))]  # torch 2.6 does not trace max of a dictionary
         laterals = {}
         for k in self.lateral:  # coarse to fine
             laterals[int(k)] = self.lateral[k](x)

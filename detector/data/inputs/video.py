@@ -21,10 +21,7 @@ USUAL_FPS = 30.0  # where a stream does not say
 # FFmpeg and OpenCV print a warning for every irregularity of a file; errors are raised here. -8 is
 # FFmpeg's level for silence.
 os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
-if hasattr(cv2, "setLogLevel"):  # OpenCV 4
-    cv2.setLogLevel(0)
-else:
-    cv2.utils.logging.setLogLevel(0)
+cv2.utils.logging.setLogLevel(0)
 
 
 def without_password(address: str) -> str:
