@@ -176,7 +176,7 @@ def predict(
                 # the tiles of one image have a letterbox each; there is one picture
                 for number, picture, box, found in zip(
                     batch.indices,
-                    batch.pictures or [],
+                    batch.sources or [],
                     batch.letterboxes,
                     rows,
                     strict=batch.windows is None,

@@ -1,4 +1,4 @@
-"""DetectionData: from a data set's file to batches on the device."""
+"""DetectionData: from a dataset's file to batches on the device."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import BelowOne, NonNegativeInt, PositiveInt
 from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
 
-# of the Trainer's stages; in predict, Lightning asks for data of one's own
+# by the Trainer's stage; `Trainer.predict` is for users' own data
 SPLITS = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",)}
 
 
@@ -68,10 +68,10 @@ class DetectionData(L.LightningDataModule):
         split: Share of the training images to validate on, like 0.2, for a data set that names
             none: always the same images.
         format: Label format, if it is not detected: yolo, voc, coco, metadata, dota, csv, or the
-            import path of a class of your own (docs/formats.md).
+            import path of a custom class (docs/formats.md).
 
     Raises:
-        InputError: the data set cannot be used; the message says what to do.
+        InputError: the dataset cannot be used; the message says what to do.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class DetectionData(L.LightningDataModule):
         batch_size: PositiveInt | Literal["auto"] = 16,
         workers: NonNegativeInt = 8,
         seed: NonNegativeInt = 0,
-        augment: Augment = Augment(),  # noqa: B008 (never changed)
+        augment: Augment = Augment(),  # noqa: B008 (frozen)
         single_class: bool = False,
         rect: bool = False,
         image_weights: bool = False,
@@ -92,56 +92,70 @@ class DetectionData(L.LightningDataModule):
         split: float | None = None,
         format: str | None = None,
     ) -> None:
-        given = {
-            name: value for name, value in locals().items() if name not in ("self", "__class__")
-        }
-        # what it was made with, as plain values
-        self.options = given | {"augment": augment.to_dict()}
+        self.options = locals().copy()  # by name, in plain types
+        self.options.pop("self")
+        self.options.pop("__class__")
+        self.options["augment"] = augment.to_dict()
         super().__init__()
         if dataset is None:
             raise InputError("no data: give --data.dataset FILE (a data.yaml, or demo)")
         self.file = DatasetFile.read(dataset, split, format, needs_val=True)
         self.image_size = image_size
         self.batch_size: int = 16 if batch_size == "auto" else batch_size
-        self.workers, self.seed, self.cache = workers, seed, cache
-        self.augment, self.single_class = augment, single_class
-        self.rect, self.weighted = rect and not image_weights, image_weights
-        self.given_val_batch_size = val_batch_size
-        self.tile_size, self.tile_overlap = tile_size, tile_overlap
-        self.literal = False  # as its Detector says, once that is known
+        self.workers = workers
+        self.seed = seed
+        self.cache = cache
+        self.augment = augment
+        self.single_class = single_class
+        self.rect = rect and not image_weights
+        self.weighted = image_weights
+        self.tile_size = tile_size
+        self.tile_overlap = tile_overlap
         self.names = list(self.file.names)
         if single_class and len(self.names) > 1:
             self.names = ["item"]
+
+        # `setup` asks the Detector for these
+        self.literal = False
         self.stride = 32
-        # mAP50-95 of each class, by which the images of this epoch are drawn
-        self.epoch_maps = [0.0] * len(self.names)
-        # height, width of all images outside training; None: as they need
-        self.fixed_shape: tuple[int, int] | None = None
-        self.datasets: dict[str, DetectionDataset] = {}
-        self.images: dict[str, ResizedImages] = {}
-        self.fingerprints: dict[str, list[int]] = {}  # of the data that is trained and validated on
-        self.train_order: np.ndarray | None = None
-        self.images_done: int | None = None  # of the epoch that is resumed, until it is
+        self.fixed_shape: tuple[int, int] | None = None  # height, width outside training
+
+        self.datasets: dict[str, DetectionDataset] = {}  # by split
+        self.images: dict[str, ResizedImages] = {}  # by split
+        self.fingerprints: dict[str, list[int]] = {}  # by split of a fit
+        self.train_order: np.ndarray | None = None  # None: a new one each epoch
+        self.epoch_maps = [0.0] * len(self.names)  # mAP50-95 by class, for this epoch's weights
+        self.images_done: int | None = None  # of a resumed epoch, until it starts
 
     @property
     def val_batch_size(self) -> int:
         """Images per validation batch and device; YOLOv5 takes twice the training's."""
-        usual = 2 * self.batch_size if self.literal else min(self.batch_size, 32)
-        return self.given_val_batch_size or usual
+        if self.options["val_batch_size"]:
+            return self.options["val_batch_size"]
+        return 2 * self.batch_size if self.literal else min(self.batch_size, 32)
 
     @property
     def _fitting(self) -> bool:
-        return not self.trainer or self.trainer.state.fn == "fit"
+        if self.trainer is None:
+            return True
+        return self.trainer.state.fn == "fit"
 
     @property
     def _rank_and_world(self) -> tuple[int, int]:
-        return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
+        if self.trainer is None:
+            return 0, 1
+        return self.trainer.global_rank, self.trainer.world_size
+
+    @property
+    def _module(self) -> Any:
+        """The LightningModule: a Detector, another one, or None."""
+        return self.trainer.lightning_module if self.trainer else None
 
     def prepare_data(self) -> None:
         self.file.prepare()
 
     def setup(self, stage: str) -> None:
-        module: Any = self.trainer and self.trainer.lightning_module
+        module = self._module
         self.stride = max(getattr(module, "max_stride", 32), 32)
         self.literal = getattr(module, "literal", self.literal)
         size = round_up(self.image_size, self.stride)
@@ -154,34 +168,40 @@ class DetectionData(L.LightningDataModule):
         if hasattr(module, "shape_for"):
             self.fixed_shape = module.shape_for(size)
         for split in SPLITS.get(stage, ()):
-            if split in self.datasets:
-                continue
-            self.datasets[split] = dataset = self.file.open(split, single_class=self.single_class)
-            counts, *left_out = dataset.summary(split)
-            print_fact(split, counts.removeprefix(f"{split}: "))
-            for line in left_out:
-                rank_zero_print(line)
-            training = split == "train"
-            shrink = training and not self.literal and self.augment.resamples_once(self.rect)
-            self.images[split] = ResizedImages(dataset, size, smooth=not training, shrink=shrink)
+            if split not in self.datasets:
+                self._open(split)
         if stage == "fit":
-            for split in SPLITS["fit"]:
-                self.fingerprints[split] = fingerprint(self.datasets[split], self.file.root)
-            if self.options["batch_size"] == "auto" and hasattr(module, "choose_batch_size"):
-                found = module.choose_batch_size(size, len(self.datasets["train"]))
-                self.batch_size = self.options["batch_size"] = found
-            self._plan_training(self.datasets["train"])
-            if self.cache != "none" and self._fitting and not self.images["train"].store:
-                cache_images(self.cache, self.images, self.file.source, self.trainer)
+            self._set_up_fit()
 
-    def _plan_training(self, dataset: DetectionDataset) -> None:
-        """The augmentation, and the order of the images if it is fixed."""
+    def _open(self, split: str) -> None:
+        """Read the labels of a split."""
+        dataset = self.file.open(split, single_class=self.single_class)
+        counts, *left_out = dataset.summary(split)
+        print_fact(split, counts.removeprefix(f"{split}: "))
+        for line in left_out:
+            rank_zero_print(line)
+        training = split == "train"
+        shrink = training and not self.literal and self.augment.resamples_once(self.rect)
+        self.datasets[split] = dataset
+        self.images[split] = ResizedImages(
+            dataset, self.image_size, smooth=not training, shrink=shrink
+        )
+
+    def _set_up_fit(self) -> None:
+        """Batch size, order of the images, augmentation and cache."""
+        for split in SPLITS["fit"]:
+            self.fingerprints[split] = fingerprint(self.datasets[split], self.file.root)
+        dataset = self.datasets["train"]
+        if self.options["batch_size"] == "auto" and hasattr(self._module, "choose_batch_size"):
+            self.batch_size = self._module.choose_batch_size(self.image_size, len(dataset))
+            self.options["batch_size"] = self.batch_size
         _, world = self._rank_and_world
         if rest := self.batch_size % world:
-            nearest = [n for n in (self.batch_size - rest, self.batch_size - rest + world) if n]
+            lower = self.batch_size - rest
+            nearest = f"{lower} or {lower + world}" if lower else f"{world}"
             raise InputError(
                 f"data.batch_size {self.batch_size} does not divide by {world} devices; nearest:"
-                f" {' or '.join(map(str, nearest))}"
+                f" {nearest}"
             )
         shapes = None
         if self.rect:
@@ -195,18 +215,26 @@ class DetectionData(L.LightningDataModule):
             )
             self.train_order = np.concatenate(batches)
         elif self.options["rect"]:
-            rank_zero_print(
-                "data.image_weights draws images in any order, which turns data.rect off"
-            )
-        steps, last_steps = (
-            augment.steps(self.image_size, shapes, resample_once=not self.literal)
-            for augment in (self.augment, self.augment.without_mixing())
+            rank_zero_print("data.rect is off: data.image_weights draws images in any order")
+        self.train_samples = self._augmented(shapes)
+        if self.cache != "none" and self._fitting and not self.images["train"].store:
+            cache_images(self.cache, self.images, self.file.source, self.trainer)
+
+    def _augmented(self, shapes: np.ndarray | None) -> TrainSamples:
+        """The training samples; shapes: see `Augment.steps`."""
+        resample_once = not self.literal
+        unmixed = self.augment.without_mixing()
+        epochs = self.trainer.max_epochs if self.trainer else None
+        last_from = None
+        if self.augment.close_mosaic and epochs is not None and epochs > 0:
+            last_from = max(epochs - self.augment.close_mosaic, 0)
+        return TrainSamples(
+            self.images["train"],
+            self.augment.steps(self.image_size, shapes, resample_once),
+            self.seed,
+            last_steps=unmixed.steps(self.image_size, shapes, resample_once),
+            last_from=last_from,
         )
-        epochs, closing = self.trainer and self.trainer.max_epochs, self.augment.close_mosaic
-        endless = not epochs or epochs < 0
-        last_from = max(epochs - closing, 0) if closing and not endless else None
-        images = self.images["train"]
-        self.train_samples = TrainSamples(images, steps, self.seed, last_steps, last_from)
 
     def train_dataloader(self) -> DataLoader:
         rank, world = self._rank_and_world
@@ -227,9 +255,9 @@ class DetectionData(L.LightningDataModule):
     def _image_weights(self) -> np.ndarray:
         """(n,) weights of an epoch. A validation within the epoch does not change them, nor does a
         resume."""
-        if position(self.trainer)[1] == 0:
-            module = self.trainer and self.trainer.lightning_module
-            self.epoch_maps = list(getattr(module, "class_maps", self.epoch_maps))
+        _, batches_done = position(self.trainer)
+        if batches_done == 0:
+            self.epoch_maps = list(getattr(self._module, "class_maps", self.epoch_maps))
         dataset = self.datasets["train"]
         weights = class_weights(dataset.class_counts()) * (1 - np.array(self.epoch_maps)) ** 2
         return image_weights(dataset.labels, weights)
@@ -241,17 +269,25 @@ class DetectionData(L.LightningDataModule):
         return self._evaluation_loader("test")
 
     def _evaluation_loader(self, split: str) -> DataLoader:
-        tile = None if self.trainer and self._fitting else self.tile_size
+        in_fit = self.trainer is not None and self._fitting
         inputs = EvaluationInput(
-            self.image_size, self.stride, 0.5, self.fixed_shape, tile, self.tile_overlap
+            self.image_size,
+            self.stride,
+            pad=0.5,
+            fixed=self.fixed_shape,
+            tile=None if in_fit else self.tile_size,
+            overlap=self.tile_overlap,
         )
         sizes = self.datasets[split].labels.sizes
         batches, shapes = inputs.batches(sizes, self.val_batch_size, not self.literal)
         samples = EvaluationSamples(self.images[split], inputs, shapes)
         rank, world = self._rank_and_world
-        # A process without a batch goes through the first one: all come by the same collectives,
-        # and the metrics count an image once.
-        return self._loader(samples, batches[rank::world] or batches[:1], collate_items)
+        own = batches[rank::world]
+        if not own:
+            # All processes must reach the same collectives, so a process without a batch repeats
+            # the first one. The metrics count an image once.
+            own = batches[:1]
+        return self._loader(samples, own, collate_items)
 
     def _loader(
         self, samples: Any, batches: Iterable[Any], collate_fn: Callable[..., Batch]
@@ -261,13 +297,16 @@ class DetectionData(L.LightningDataModule):
         return make_loader(samples, batches, collate_fn, self.workers, self.seed, processes)
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        return finish_on_device(batch) if isinstance(batch, Batch) else batch
+        if isinstance(batch, Batch):
+            return finish_on_device(batch)
+        return batch  # of a user's own loader
 
     def state_dict(self) -> dict[str, Any]:
+        _, batches_done = position(self.trainer)
         images = len(self.datasets.get("train", ()))
         return {
             "epoch_maps": self.epoch_maps,
-            "images_done": position(self.trainer)[1] * min(self.batch_size, images),
+            "images_done": batches_done * min(self.batch_size, images),
             "fingerprints": self.fingerprints,
         }
 
@@ -276,14 +315,17 @@ class DetectionData(L.LightningDataModule):
         self.images_done = state_dict["images_done"]
         if not self.trainer or not self._fitting:
             return
-        changes = [
-            f"{split}: {then[0]} images with {then[1]} objects, now {now[0]} with {now[1]}"
-            for split, then in state_dict["fingerprints"].items()
-            if (now := self.fingerprints[split]) != then
-        ]
+        changes = []
+        for split, before in state_dict["fingerprints"].items():
+            now = self.fingerprints[split]
+            if now != before:
+                changes.append(
+                    f"{split}: {before[0]} images with {before[1]} objects, now {now[0]} with"
+                    f" {now[1]}"
+                )
         if changes:
             rank_zero_print(
-                "warning: the data set has changed since the checkpoint was written"
+                "warning: the dataset has changed since the checkpoint was written"
                 f" ({'; '.join(changes)})"
             )
 

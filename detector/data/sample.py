@@ -1,4 +1,4 @@
-"""The formats that travel: Labels of one image, a Sample, a Batch. Nothing else defines them.
+"""The formats of data between the modules: Labels of one image, a Sample, a Batch.
 
     files -> Labels -> Sample -> (transforms) -> Sample -> collate -> Batch -> (device) -> network
 
@@ -20,17 +20,23 @@ from torch.nn.functional import interpolate
 
 from boltbox.detector.model.boxes import clip_xyxy, xyxy_to_cxcywhn
 
-# one entry an object: its parts, each (k, 2) float32 xy pixels; no parts = only a box
+# one list per object: its parts, each (k, 2) float32 xy pixels; no parts: it has only a box
 Polygons = list[list[np.ndarray]]
 
 
 @dataclass
 class Labels:
-    """What the label file says of one image, in pixels of the image as shown (after EXIF rotation).
+    """The objects of one image, as its label file says.
 
-    boxes (n, 4) float32 xyxy · classes (n,) int64 · polygons: n lists of parts · crowd (n,) bool: a
-    region of uncounted objects, ignored in training and in COCO's evaluation · area (n,) float32
-    square pixels, for COCO's size classes.
+    Attributes:
+        boxes: (n, 4) float32 xyxy pixels of the image as shown (after EXIF rotation).
+        classes: (n,) int64.
+        polygons: n lists of parts.
+        crowd: (n,) bool: a region of uncounted objects, ignored in training and in COCO's
+            evaluation.
+        area: (n,) float32 square pixels, for COCO's size classes.
+        height: of the image in pixels.
+        width: of the image in pixels.
     """
 
     boxes: np.ndarray
@@ -43,15 +49,27 @@ class Labels:
 
     def keep(self, mask: np.ndarray) -> Labels:
         """The objects where the (n,) boolean mask is true."""
-        polygons = [p for p, kept in zip(self.polygons, mask, strict=True) if kept]
-        columns = (self.boxes, self.classes, self.crowd, self.area)
-        boxes, classes, crowd, area = (column[mask] for column in columns)
-        return Labels(boxes, classes, polygons, crowd, area, self.height, self.width)
+        return replace(
+            self,
+            boxes=self.boxes[mask],
+            classes=self.classes[mask],
+            polygons=[parts for parts, kept in zip(self.polygons, mask, strict=True) if kept],
+            crowd=self.crowd[mask],
+            area=self.area[mask],
+        )
 
 
 class LetterboxInfo(NamedTuple):
-    """How an image came from its file: x = x_file * gain_x + pad_x, y likewise. height, width: of
-    the file's image."""
+    """How an image was made of its file: x = x_file * gain_x + pad_x, y likewise.
+
+    Attributes:
+        height: of the file's image in pixels.
+        width: of the file's image in pixels.
+        gain_x: pixels of the image per pixel of the file.
+        gain_y: likewise.
+        pad_x: pixels of the image to the left.
+        pad_y: pixels of the image above.
+    """
 
     height: int
     width: int
@@ -61,7 +79,7 @@ class LetterboxInfo(NamedTuple):
     pad_y: float = 0.0
 
     def moved(self, gain_x: float, gain_y: float, x: float, y: float) -> LetterboxInfo:
-        """With the image scaled, then shifted."""
+        """The same for the image scaled by the gains, then shifted by (x, y)."""
         return LetterboxInfo(
             self.height,
             self.width,
@@ -74,7 +92,9 @@ class LetterboxInfo(NamedTuple):
     def to_file(self, xyxy: np.ndarray) -> np.ndarray:
         """(n, 4) xyxy pixels of the network's input -> (n, 4) pixels of the file's image, clipped
         to it."""
-        boxes = (xyxy - (self.pad_x, self.pad_y) * 2) / ((self.gain_x, self.gain_y) * 2)
+        pad = np.array((self.pad_x, self.pad_y, self.pad_x, self.pad_y))
+        gain = np.array((self.gain_x, self.gain_y, self.gain_x, self.gain_y))
+        boxes = (xyxy - pad) / gain
         return clip_xyxy(boxes, self.width, self.height).astype(xyxy.dtype)
 
 
@@ -89,8 +109,8 @@ class Sample:
         classes: (n,) int64.
         polygons: n lists of parts in pixels of this image, or an empty list if no object has any.
         letterbox: the way back to the file; None once images are mixed, mirrored or warped.
-        index: of the image in its data set.
-        truth: validation only: what the metrics compare with, in pixels of the file's image.
+        index: of the image in its dataset.
+        truth: in validation, the labels for the metrics, in pixels of the file's image.
     """
 
     image: Any
@@ -102,12 +122,14 @@ class Sample:
     truth: Labels | None = None
 
     def replace(self, **changes: Any) -> Self:
-        """A sample with these fields changed and all others kept, those of a subclass too."""
+        """A copy with these fields changed; a subclass keeps its own fields."""
         return replace(self, **changes)
 
     def parts(self) -> Polygons:
-        """The polygons as n lists, also where there is none."""
-        return self.polygons or [[] for _ in range(len(self.boxes))]
+        """The polygons as n lists, also if no object has any."""
+        if self.polygons:
+            return self.polygons
+        return [[] for _ in self.boxes]
 
     @property
     def size(self) -> tuple[int, int]:
@@ -116,21 +138,37 @@ class Sample:
         return height, width
 
     def moved(self, image: Any, gain: tuple[float, float], shift: tuple[float, float]) -> Self:
-        """With another image, to which coordinates (x, y) go by x * gain + shift."""
-        scale, offset = np.array(gain * 2, np.float32), np.array(shift * 2, np.float32)
+        """A copy with another image and the objects moved to it.
+
+        Args:
+            image: the other image.
+            gain: of x and y.
+            shift: a point (x, y) goes to (x, y) * gain + shift.
+        """
+        scale = np.array(gain, np.float32)
+        offset = np.array(shift, np.float32)
+        polygons = []
+        for parts in self.polygons:
+            polygons.append([part * scale + offset for part in parts])
         return self.replace(
             image=image,
-            boxes=self.boxes * scale + offset,
-            polygons=[[part * scale[:2] + offset[:2] for part in parts] for parts in self.polygons],
+            boxes=self.boxes * np.tile(scale, 2) + np.tile(offset, 2),
+            polygons=polygons,
             letterbox=self.letterbox.moved(*gain, *shift) if self.letterbox else None,
         )
 
 
-class Picture(NamedTuple):
-    """Something that was predicted on. name: what its files are called, without suffix · path: of
-    the image or video file, or the stream's address · frame: number in the video, from 0 · pixels
-    (H, W, 3) uint8 RGB, None: read them from the file · fps: of the video that is written,
-    frames/s · frames: how many it is to have; 0: unknown."""
+class SourceImage(NamedTuple):
+    """An image that was predicted on: a file, or a frame of a video or stream.
+
+    Attributes:
+        name: of its output files, without suffix.
+        path: of the image or video file, or the stream's address.
+        frame: number in the video, from 0.
+        pixels: (H, W, 3) uint8 RGB; None: in the file.
+        fps: frames/s of the output video.
+        frames: how many frames the output video will have; 0: unknown.
+    """
 
     name: str
     path: str
@@ -141,13 +179,20 @@ class Picture(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """images (B, 3, H, W) uint8 RGB, float in 0..1 after the device hook; targets (N, 6) float32:
-    image number in the batch, class, cx, cy, w, h as fractions of W, H; then an entry an image:
-    index in the data set, LetterboxInfo, Labels (validation only).
+    """Images of one size with their objects.
 
-    windows (B, 4) int64: all B images show one image, each the part x1, y1, x2, y2 of the file's
-    pixels (inputs/evaluation_input.py); they stay uint8, and there is one index and one truth.
-    pictures: the frames of a video, which no file holds to be read again."""
+    Attributes:
+        images: (B, 3, H, W) uint8 RGB; float in 0..1 after the device hook.
+        targets: (N, 6) float32: image number in the batch, class, cx, cy, w, h as fractions of W
+            and H.
+        indices: of each image in the dataset.
+        letterboxes: of each image.
+        truths: of each image, in validation.
+        windows: (B, 4) int64: all B images are windows x1, y1, x2, y2 of one image, in pixels of
+            its file (inputs/evaluation_input.py). They stay uint8, and there is one index and one
+            truth.
+        sources: of each image, in prediction.
+    """
 
     images: Tensor
     targets: Tensor
@@ -155,35 +200,38 @@ class Batch(NamedTuple):
     letterboxes: list[LetterboxInfo | None]
     truths: list[Labels | None]
     windows: np.ndarray | None = None
-    pictures: list[Picture] | None = None
+    sources: list[SourceImage] | None = None
 
 
 def collate(samples: list[Sample]) -> Batch:
     """Samples of one size -> Batch. Boxes are clipped to the image just inside its right and lower
-    edge (1e-3 px), so that their centres lie in a grid cell."""
+    edge (1e-3 px), so that their centres are in a grid cell."""
     height, width = samples[0].size
     images = np.empty((len(samples), 3, height, width), np.uint8)
-    for planes, s in zip(images, samples, strict=True):
-        assert s.image.shape == (height, width, 3), "a batch has one size"
-        # writes where they belong; numpy's transpose takes six times as long
-        cv2.split(s.image, list(planes))
-    boxes = clip_xyxy(np.concatenate([s.boxes for s in samples]), width - 1e-3, height - 1e-3)
-    numbers = np.repeat(np.arange(len(samples)), [len(s.boxes) for s in samples])
-    classes = np.concatenate([s.classes for s in samples])
-    rows = np.column_stack((numbers, classes, xyxy_to_cxcywhn(boxes, width, height)))
-    targets = torch.from_numpy(rows.astype(np.float32))
+    for planes, sample in zip(images, samples, strict=True):
+        assert sample.image.shape == (height, width, 3), "a batch has one size"
+        # writes straight into the batch; numpy's transpose takes six times as long
+        cv2.split(sample.image, list(planes))
+    counts = [len(sample.boxes) for sample in samples]
+    numbers = np.repeat(np.arange(len(samples)), counts)
+    classes = np.concatenate([sample.classes for sample in samples])
+    boxes = np.concatenate([sample.boxes for sample in samples])
+    boxes = clip_xyxy(boxes, width - 1e-3, height - 1e-3)
+    targets = np.column_stack((numbers, classes, xyxy_to_cxcywhn(boxes, width, height)))
     return Batch(
-        torch.from_numpy(images),
-        targets,
-        [s.index for s in samples],
-        [s.letterbox for s in samples],
-        [s.truth for s in samples],
+        images=torch.from_numpy(images),
+        targets=torch.from_numpy(targets.astype(np.float32)),
+        indices=[sample.index for sample in samples],
+        letterboxes=[sample.letterbox for sample in samples],
+        truths=[sample.truth for sample in samples],
     )
 
 
 def finish_on_device(batch: Batch) -> Batch:
-    """Images uint8 -> float in 0..1. Tiles stay uint8: as floats they would not all find room."""
-    return batch if batch.windows is not None else batch._replace(images=to_floats(batch.images))
+    """Images uint8 -> float in 0..1. Windows stay uint8: as floats they might not fit in memory."""
+    if batch.windows is not None:
+        return batch
+    return batch._replace(images=to_floats(batch.images))
 
 
 def to_floats(images: Tensor) -> Tensor:
@@ -192,10 +240,20 @@ def to_floats(images: Tensor) -> Tensor:
 
 
 def rescaled(images: Tensor, size: int, stride: int, seed: int, iteration: int) -> Tensor:
-    """(B, 3, H, W) resized so that the longer side is 50 to 150 % of `size` pixels, by seed and
-    iteration alone; sides are multiples of `stride`."""
+    """Multi-scale training: resize a batch at random, depending on seed and iteration only.
+
+    Args:
+        images: (B, 3, H, W) float.
+        size: the new longer side is 50 to 150 % of this many pixels.
+        stride: the new sides are multiples of this.
+        seed: of the run.
+        iteration: of the training.
+    """
     rng = np.random.default_rng((seed, 2, iteration))
-    size = max(int(rng.integers(size // 2, size * 3 // 2 + stride)) // stride, 1) * stride
-    longest = max(images.shape[2:])
-    sides = [math.ceil(s * size / longest / stride) * stride for s in images.shape[2:]]
+    longest = int(rng.integers(size // 2, size * 3 // 2 + stride))
+    longest = max(longest // stride, 1) * stride
+    height, width = images.shape[2:]
+    sides = []
+    for side in (height, width):
+        sides.append(math.ceil(side * longest / max(height, width) / stride) * stride)
     return interpolate(images, sides, mode="bilinear", align_corners=False)

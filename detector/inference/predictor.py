@@ -17,7 +17,7 @@ from torch import Tensor
 from boltbox.detector.data.class_names import same_names
 from boltbox.detector.data.images import find_images
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, collate_items
-from boltbox.detector.data.inputs.sources import Image, Pictures
+from boltbox.detector.data.inputs.sources import Image, PredictionSamples
 from boltbox.detector.data.sample import Batch, finish_on_device
 from boltbox.detector.data.transforms.letterbox import round_up
 from boltbox.detector.inference.detections import (
@@ -330,9 +330,9 @@ class Predictor:
             if not items:
                 raise InputError(f"{images}: no image file there")
         inputs = self.inputs(image_size, tile_size, tile_overlap)
-        pictures = Pictures(items, inputs, batch_size, lenient=is_folder and len(items) > 1)
+        samples = PredictionSamples(items, inputs, batch_size, lenient=is_folder and len(items) > 1)
         detections: dict[int, Detections] = {}
-        for batch, rows in self.predict_batches(_read(pictures), batch_size, thresholds):
+        for batch, rows in self.predict_batches(_read(samples), batch_size, thresholds):
             for index, of_image in zip(batch.indices, rows, strict=True):
                 path = str(items[index]) if isinstance(items[index], str | Path) else None
                 detections[index] = Detections.of(of_image, self.names, path)
@@ -345,10 +345,10 @@ class Predictor:
     __call__ = predict
 
 
-def _read(pictures: Pictures) -> Iterator[Batch]:
+def _read(samples: PredictionSamples) -> Iterator[Batch]:
     """Batches of the images that can be read."""
-    for numbers in pictures.batches:
-        batch = collate_items([pictures[i] for i in numbers])
+    for numbers in samples.batches:
+        batch = collate_items([samples[i] for i in numbers])
         if batch.indices:
             yield batch
 

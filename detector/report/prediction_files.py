@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from boltbox.detector.data.images import read_image
-from boltbox.detector.data.sample import Picture
+from boltbox.detector.data.sample import SourceImage
 from boltbox.detector.model.boxes import xyxy_to_cxcywhn
 from boltbox.detector.report.drawing import draw_boxes, encode_jpeg
 from boltbox.detector.report.video_file import VideoFile
@@ -70,7 +70,7 @@ class PredictionFiles:
         with open(path, mode, newline="", encoding="utf-8", errors="backslashreplace") as file:
             csv.writer(file).writerows(rows)
 
-    def add(self, picture: Picture, rows: np.ndarray, width: int, height: int) -> None:
+    def add(self, picture: SourceImage, rows: np.ndarray, width: int, height: int) -> None:
         """Write the files of an image or of a frame of a video.
 
         Args:
@@ -104,7 +104,7 @@ class PredictionFiles:
             folder = self.folder / "crops" / folder_name(self.names[int(row[5])])
             self._write(folder / f"{name}_{number:03d}.jpg", encode_jpeg(crop_of(pixels, row[:4])))
 
-    def _add_drawn(self, picture: Picture, name: str, pixels: np.ndarray, rows: np.ndarray) -> None:
+    def _add_drawn(self, picture: SourceImage, name: str, pixels: np.ndarray, rows: np.ndarray) -> None:
         """The image or the video frame with its boxes."""
         drawn = draw_boxes(pixels, rows, self.names, *self.style)
         if picture.frame is None:
@@ -141,7 +141,7 @@ class PredictionFiles:
                 }
             )
 
-    def _add_table_rows(self, picture: Picture, rows: np.ndarray) -> None:
+    def _add_table_rows(self, picture: SourceImage, rows: np.ndarray) -> None:
         frame = "" if picture.frame is None else picture.frame
         table = []
         for *box, score, number in rows.tolist():

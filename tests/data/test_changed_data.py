@@ -98,7 +98,7 @@ def test_epochs_are_whole(
     folder = shutil.copytree(killed, tmp_path / "copy")
     change(folder)
     total = resume(folder)
-    told = next(x for x in capsys.readouterr().out.splitlines() if "data set has changed" in x)
+    told = next(x for x in capsys.readouterr().out.splitlines() if "has changed since" in x)
     assert all(words in told for words in said), told
     assert total == sum(batches)
 
@@ -110,7 +110,7 @@ def test_another_batch_size(
     batches of 8."""
     folder = shutil.copytree(killed, tmp_path / "copy")
     assert resume(folder, "--data.batch_size", "8") == 6 + 2 + 2 + 3
-    assert "data set has changed" not in capsys.readouterr().out
+    assert "has changed since" not in capsys.readouterr().out
 
 
 def test_between_epochs(tmp_path: Path) -> None:

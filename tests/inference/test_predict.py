@@ -383,7 +383,7 @@ ERRORS = {
     "nothing": "source nothing: no image or video file there",
     "note.mp4": "source note.mp4: not a video",
     "empty.avi": "source empty.avi: not a video",
-    "list.txt": "source: list.txt, line 2: no such file: nowhere.jpg",
+    "list.txt": "source: no such file: nowhere.jpg (list.txt, line 2",
     "rtsp://127.0.0.1:9/none": "source rtsp://127.0.0.1:9/none: not a video",
     "97": "source 97: not a video, stream or camera",
 }

@@ -1,5 +1,4 @@
-"""What is predicted on: images of any kind, and what `source` means: image files, video files, a
-stream, a camera."""
+"""What to predict on: images of any kind, and the files, stream or camera that `source` names."""
 
 import os
 import re
@@ -32,7 +31,7 @@ from boltbox.detector.data.inputs.evaluation_input import (
 )
 from boltbox.detector.data.inputs.video import frame_batches, without_password
 from boltbox.detector.data.loader import make_loader
-from boltbox.detector.data.sample import Batch, Picture, Sample
+from boltbox.detector.data.sample import Batch, Sample, SourceImage
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.file_names import common_folder, inside
 from boltbox.detector.system.rank_zero import rank_zero_print
@@ -55,18 +54,19 @@ VIDEOS = {
 _STREAM = re.compile(r"(rtsps?|rtmps?|https?|udp|tcp|srt)://", re.IGNORECASE)
 
 
-class Pictures:
-    """Images as the network's input; item i is the i-th, read when its turn comes: a Sample, or the
-    Batch of its tiles.
+class PredictionSamples:
+    """Images as the network's input, each read when it is indexed: a Sample, or the Batch of its
+    windows.
 
     Args:
         images: see `Predictor.predict`; no folders.
-        batch_size: most images a batch.
-        lenient: name a file that cannot be read and leave it out (its item is None); else it is an
+        inputs: how they become the network's input.
+        batch_size: maximum images per batch.
+        lenient: print the name of a file that cannot be read, and give None for it; else it is an
             error.
 
     Attributes:
-        batches: of image numbers, of like aspect ratio.
+        batches: of image numbers, of similar aspect ratio.
 
     Raises:
         InputError: something that is no image.
@@ -79,23 +79,28 @@ class Pictures:
         batch_size: int,
         lenient: bool = False,
     ) -> None:
-        self.images, self.inputs, self.lenient = [*map(_path_or_pixels, images)], inputs, lenient
+        self.images = [_path_or_pixels(image) for image in images]
+        self.inputs = inputs
+        self.lenient = lenient
         self.shapes = np.zeros((len(images), 2), int)
-        files = [image for image in self.images if isinstance(image, str | Path)]
-        of_files = iter(image_sizes(files))
-        sizes = [i.shape[:2] if isinstance(i, np.ndarray) else next(of_files) for i in self.images]
+        file_sizes = iter(image_sizes([i for i in self.images if not isinstance(i, np.ndarray)]))
         usable = []
-        for i, size in enumerate(sizes):
+        sizes = []
+        for number, image in enumerate(self.images):
+            size = image.shape[:2] if isinstance(image, np.ndarray) else next(file_sizes)
             if isinstance(size, str):
-                self._leave_out(f"{self.images[i]}: {size}")
+                self._leave_out(f"{image}: {size}")
             else:
-                usable.append(i)
-        known = np.array([sizes[i] for i in usable]).reshape(-1, 2)
-        batches, self.shapes[usable] = inputs.batches(known, batch_size)
-        self.batches = [[usable[i] for i in batch] for batch in batches]
+                usable.append(number)
+                sizes.append(size)
+        batches, self.shapes[usable] = inputs.batches(np.array(sizes).reshape(-1, 2), batch_size)
+        self.batches = []
+        for batch in batches:
+            self.batches.append([usable[i] for i in batch])
 
     def __getitem__(self, index: int) -> Sample | Batch | None:
-        image, (height, width) = self.images[index], self.shapes[index].tolist()
+        image = self.images[index]
+        height, width = self.shapes[index].tolist()
         try:
             pixels = image if isinstance(image, np.ndarray) else read_image(image)
         except InputError as e:
@@ -103,43 +108,52 @@ class Pictures:
             return None
         return self.inputs.sample(unlabelled(pixels, index), (height, width))
 
-    def _leave_out(self, why: str) -> None:
+    def _leave_out(self, reason: str) -> None:
         if not self.lenient:
-            raise InputError(why)
-        rank_zero_print(f"left out: {why}")
+            raise InputError(reason)
+        rank_zero_print(f"left out: {reason}")
 
 
 def _path_or_pixels(image: object) -> str | Path | np.ndarray:
-    """A file, or pixels (H, W, 3) uint8 RGB."""
+    """A path as it is; of all else the pixels, (H, W, 3) uint8 RGB."""
     if isinstance(image, str | Path):
         return image
     try:
-        file = open_image(BytesIO(image)) if isinstance(image, bytes) else image
-        if isinstance(file, PIL.Image):
-            return rgb(file)
+        if isinstance(image, bytes):
+            return rgb(open_image(BytesIO(image)))
+        if isinstance(image, PIL.Image):
+            return rgb(image)
     except UNREADABLE:
-        raise InputError("predict was given bytes of an image that cannot be decoded") from None
+        raise InputError("predict: these bytes of an image cannot be decoded") from None
     pixels = image
-    if isinstance(image, Tensor) and image.ndim == 3:
-        if image.is_floating_point() and ((image >= 0) & (image <= 1)).all():
-            image = (image * 255).round().byte()
-        if image.dtype == torch.uint8:
-            pixels = image.permute(1, 2, 0).cpu().numpy()
+    if isinstance(pixels, Tensor) and pixels.ndim == 3:
+        if pixels.is_floating_point() and ((pixels >= 0) & (pixels <= 1)).all():
+            pixels = (pixels * 255).round().byte()
+        if pixels.dtype == torch.uint8:
+            pixels = pixels.permute(1, 2, 0).cpu().numpy()
     if isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8 and pixels.size:
-        pixels = pixels[..., None] if pixels.ndim == 2 else pixels
+        if pixels.ndim == 2:
+            pixels = pixels[..., None]
         if pixels.ndim == 3 and pixels.shape[2] in (1, 3):
-            return np.repeat(pixels, 3 // pixels.shape[2], 2)  # in one piece, as OpenCV wants it
+            return np.repeat(pixels, 3 // pixels.shape[2], 2)  # contiguous, for OpenCV
+    shape = list(getattr(image, "shape", []))
     raise InputError(
         "predict takes paths, bytes of image files, PIL images, RGB arrays (H, W, 3) of uint8 and"
         " RGB tensors (3, H, W) of uint8 or floats in 0..1, not"
-        f" {type(image).__name__} {[*getattr(image, 'shape', [])]} {getattr(image, 'dtype', '')}"
+        f" {type(image).__name__} {shape} {getattr(image, 'dtype', '')}"
     )
 
 
 @dataclass
 class Sources:
-    """images, videos: files, in order; or one stream, which is an address or the number of a
-    camera, in place of a video · folder: that was given, if one was."""
+    """The inputs of one prediction.
+
+    Attributes:
+        images: files, in order.
+        videos: files, in order; or one stream: its address or the number of a camera.
+        is_stream: whether `videos` is a stream.
+        folder: `source`, if it is a folder.
+    """
 
     images: list[str]
     videos: list[str]
@@ -148,41 +162,47 @@ class Sources:
 
     @classmethod
     def find(cls, source: str) -> "Sources":
-        """
+        """Find the files.
+
         Args:
             source: an image or a video, a folder (with its subfolders), a glob pattern, a list file
-                (.txt, a path a line, from here or from the list's folder), an address (rtsp, http,
-                ...), the number of a camera, or `-`: paths from the standard input, one a line.
+                (.txt, one path per line, relative to here or to the list's folder), an address
+                (rtsp, http, ...), the number of a camera, or `-`: paths from the standard input,
+                one per line.
 
         Raises:
-            InputError: nothing is there.
+            InputError: there is no image or video.
         """
         if _STREAM.match(source) or (source.isdecimal() and not exists(source)):
             return cls([], [source], is_stream=True)
         if source == "-":
             lines = [line.strip() for line in sys.stdin if line.strip()]
-            found = _listed(lines, Path(), "the standard input")
+            files = _listed(lines, Path(), "the standard input")
         elif Path(source).suffix.lower() == ".txt" and exists(source):
-            found = _listed(read_lines(Path(source)), Path(source).parent, source)
+            files = _listed(read_lines(Path(source)), Path(source).parent, source)
         else:
-            found = find_images(source, SUFFIXES | VIDEOS)
-        if not found:
+            files = find_images(source, SUFFIXES | VIDEOS)
+        if not files:
             raise InputError(f"source {source}: no image or video file there")
-        videos = [str(path) for path in found if path.suffix.lower() in VIDEOS]
-        images = [str(path) for path in found if path.suffix.lower() not in VIDEOS]
-        return cls(images, videos, folder=source if isdir(source) else "")
+        sources = cls([], [], folder=source if isdir(source) else "")
+        for file in files:
+            is_video = file.suffix.lower() in VIDEOS
+            (sources.videos if is_video else sources.images).append(str(file))
+        return sources
 
     def any_below(self, folder: Path) -> bool:
-        """Whether one of the files lies in the folder or below."""
-        parents = {Path(file).parent.resolve() for file in (*self.images, *self.videos)}
-        return any(folder.resolve() in (parent, *parent.parents) for parent in parents)
+        """Whether one of the files is in the folder or below it."""
+        parents = {Path(file).parent for file in self.images + self.videos}
+        return any(parent.resolve().is_relative_to(folder.resolve()) for parent in parents)
 
     def names(self) -> list[str]:
-        """What the output of each image, then of each video, is called; see `output_names`."""
+        """The names of the outputs of the images, then of the videos; see `output_names`."""
         if not self.is_stream:
-            return output_names([*self.images, *self.videos], self.folder)
+            return output_names(self.images + self.videos, self.folder)
         (stream,) = self.videos
-        address = without_password(stream).partition("://")[2] or f"camera{stream}"
+        address = f"camera{stream}"
+        if not stream.isdecimal():
+            address = without_password(stream).partition("://")[2]
         return [re.sub(r"\W+", "_", address).strip("_") or "stream"]
 
     def batches(
@@ -192,59 +212,62 @@ class Sources:
         workers: int,
         frame_step: int = 1,
     ) -> Iterator[Batch]:
-        """The image files in batches, then the frames of the videos or of the stream; each batch
-        with its pictures. What cannot be used is named and left out.
+        """The image files in batches, then the frames of the videos or of the stream, with their
+        `sources`. The names of unusable files are printed.
 
         Args:
-            workers: processes that read images, at most.
-            frame_step: every N frames of a video; a stream gives its newest ones.
+            inputs: how they become the network's input.
+            batch_size: maximum images per batch.
+            workers: maximum processes that read images.
+            frame_step: every N-th frame of a video; a stream gives its newest ones.
 
         Raises:
             InputError: the only file cannot be used.
         """
-        names, several = self.names(), len(self.images) + len(self.videos) > 1
-        pictures = Pictures(self.images, inputs, batch_size, lenient=several)
-        workers = workers if len(pictures.batches) > 1 else 0
-        loader = make_loader(pictures, pictures.batches, collate_items, workers, seed=0)
-        for batch in loader if pictures.batches else ():
-            if batch.indices:
-                yield batch._replace(
-                    pictures=[Picture(names[i], self.images[i]) for i in batch.indices]
-                )
+        names = self.names()
+        several = len(names) > 1
+        samples = PredictionSamples(self.images, inputs, batch_size, lenient=several)
+        if samples.batches:
+            if len(samples.batches) == 1:
+                workers = 0
+            for batch in make_loader(samples, samples.batches, collate_items, workers, seed=0):
+                if batch.indices:
+                    images = [SourceImage(names[i], self.images[i]) for i in batch.indices]
+                    yield batch._replace(sources=images)
         for path, name in zip(self.videos, names[len(self.images) :], strict=True):
             try:
-                yield from frame_batches(
-                    path, name, pictures.inputs, batch_size, frame_step, self.is_stream
-                )
+                yield from frame_batches(path, name, inputs, batch_size, frame_step, self.is_stream)
             except InputError as e:
                 if not several:
                     raise
                 rank_zero_print(f"left out: {e}")
 
 
-def _listed(lines: Sequence[str], beside: Path, where: str) -> list[Path]:
-    """Files that a list names; what is not found from here is looked for from the list's folder."""
-    found = []
+def _listed(lines: Sequence[str], folder: Path, where: str) -> list[Path]:
+    """The files of a list: relative to the working folder, or else to `folder`."""
+    files = []
     for number, line in enumerate(lines, 1):
-        path = next((p for p in (Path(line), beside / line) if isfile(p)), None)
-        if path is None:
-            raise InputError(f"source: {where}, line {number}: no such file: {line}")
-        found.append(path)
-    return found
+        path = Path(line) if isfile(line) else folder / line
+        if not isfile(path):
+            raise InputError(f"source: no such file: {line} ({where}, line {number})")
+        files.append(path)
+    return files
 
 
 def output_names(files: Sequence[str], folder: str = "") -> list[str]:
-    """Of each file its path below the folder, or below the common folder of all, without suffix;
-    those of one name get numbers.
+    """Of each file the path without suffix, relative to the folder, or else to the common folder of
+    all. Equal names get numbers.
 
     >>> output_names(["a/x.jpg", "a/b/x.jpg", "a/x.png", "a/x.jpg"])
     ['x', 'b/x', 'x_2', 'x_3']
     """
     paths = [os.path.abspath(file) for file in files]
-    folder, names = os.path.abspath(folder) if folder else common_folder(paths), dict[str, None]()
+    folder = os.path.abspath(folder) if folder else common_folder(paths)
+    names: dict[str, None] = {}  # in order
     for path in paths:
-        name, number = str(Path(inside(path, folder)).with_suffix("")), 1
+        name = str(Path(inside(path, folder)).with_suffix(""))
         unique = name
+        number = 1
         while unique in names:
             number += 1
             unique = f"{name}_{number}"

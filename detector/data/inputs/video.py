@@ -1,5 +1,6 @@
-"""Frames of a video file, a stream or a camera, through OpenCV and the FFmpeg within it."""
+"""Frames of a video file, a stream or a camera, via OpenCV and its FFmpeg."""
 
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -12,20 +13,20 @@ import cv2
 import numpy as np
 
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, unlabelled
-from boltbox.detector.data.sample import Batch, Picture
+from boltbox.detector.data.sample import Batch, SourceImage
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 
-USUAL_FPS = 30.0  # where a stream does not say
+DEFAULT_FPS = 30.0  # if a stream does not say
 
-# FFmpeg and OpenCV print a warning for every irregularity of a file; errors are raised here. -8 is
-# FFmpeg's level for silence.
+# FFmpeg and OpenCV would print a warning for every irregularity of a file; -8 is FFmpeg's level for
+# silence. Errors are raised here.
 os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
 cv2.utils.logging.setLogLevel(0)
 
 
 def without_password(address: str) -> str:
-    """An address as it may be shown and written.
+    """An address to print and to write.
 
     >>> without_password("rtsp://me:secret@camera.local:554/live")
     'rtsp://camera.local:554/live'
@@ -36,33 +37,36 @@ def without_password(address: str) -> str:
 
 
 class Video:
-    """A video or stream that has been opened.
+    """An open video or stream.
 
     Args:
         source: file, address, or number of a camera.
-        step: every step-th frame is given, from the first on.
-        newest: of a live stream: the newest frame each time, those in between are left out.
+        step: yield every step-th frame, from the first on.
+        newest: of a live stream: yield the newest frame each time, and skip those in between.
 
     Attributes:
-        fps: frames/s, those left out by `step` not counted. frames: how many its header promises;
-            0: it does not say.
+        fps: frames/s, skipped ones by `step` not counted.
+        frames: number of frames by the header; 0: unknown.
 
     Raises:
         InputError: it cannot be opened.
     """
 
     def __init__(self, source: str, step: int = 1, newest: bool = False) -> None:
-        self.source, self.step = without_password(source), step
+        self.source = without_password(source)
+        self.step = step
         self._capture = cv2.VideoCapture(int(source) if source.isdecimal() else source)
         if not self._capture.isOpened():
             raise InputError(
                 f"source {self.source}: not a video, stream or camera that can be opened (empty,"
                 " damaged, cut short, in use, out of reach, or a codec is missing)"
             )
-        fps = self._capture.get(cv2.CAP_PROP_FPS)
         self.frames = max(int(self._capture.get(cv2.CAP_PROP_FRAME_COUNT)), 0)
-        self.newest = newest and not self.frames  # an address may be that of a file, which can wait
-        self.fps = (fps if 0 < fps <= 1000 else USUAL_FPS) / (1 if self.newest else step)
+        self.newest = newest and self.frames == 0  # an address of a file has a count, and can wait
+        fps = self._capture.get(cv2.CAP_PROP_FPS)
+        if not 0 < fps <= 1000:
+            fps = DEFAULT_FPS
+        self.fps = fps if self.newest else fps / step
 
     def __iter__(self) -> Iterator[tuple[int, np.ndarray]]:
         """(number from 0, (H, W, 3) uint8 RGB) of each frame; the file is closed afterwards.
@@ -70,9 +74,10 @@ class Video:
         Raises:
             InputError: there is no frame at all.
         """
+        frames = _newest(self._capture) if self.newest else self._all()
         number = -1
         try:
-            for number, frame in _newest(self._capture) if self.newest else self._all():
+            for number, frame in frames:
                 yield number, cv2.cvtColor(frame, cv2.COLOR_BGR2RGB)
         finally:
             self._capture.release()
@@ -84,7 +89,7 @@ class Video:
         if self.frames > number + self.step + 2:
             rank_zero_print(
                 f"warning: {self.source} ends after {number + 1} frames, but its header promises"
-                f" {self.frames}: it is cut short or damaged; what came before is kept"
+                f" {self.frames}: it is cut short or damaged; the decoded frames are kept"
             )
 
     def _all(self) -> Iterator[tuple[int, np.ndarray]]:
@@ -98,44 +103,52 @@ class Video:
 
 
 def _newest(capture: cv2.VideoCapture) -> Iterator[tuple[int, np.ndarray]]:
-    """A thread takes every frame as it comes; who asks gets the last one."""
-    latest, left = Queue[tuple[int, np.ndarray] | None](1), Event()
+    """A thread reads every frame when it arrives; the caller gets the newest one."""
+    latest: Queue[tuple[int, np.ndarray] | None] = Queue(1)  # None: the end
+    stopped = Event()
 
-    def take() -> None:
+    def read() -> None:
         for number in count():
             decoded, frame = capture.read()
-            if decoded:  # instead of one that nobody has asked for
+            if decoded:  # replace a frame that the caller did not take
                 with suppress(Empty):
                     latest.get_nowait()
             latest.put((number, frame) if decoded else None)
-            if left.is_set() or not decoded:
+            if stopped.is_set() or not decoded:
                 return
 
-    thread = Thread(target=take, daemon=True)
+    thread = Thread(target=read, daemon=True)
     thread.start()
     try:
         yield from iter(latest.get, None)
     finally:
-        left.set()
+        stopped.set()
         with suppress(Empty):
             latest.get_nowait()
         thread.join(timeout=5)
 
 
 def frame_batches(
-    source: str, name: str, inputs: EvaluationInput, most: int, step: int, live: bool
+    source: str, name: str, inputs: EvaluationInput, batch_size: int, step: int, live: bool
 ) -> Iterator[Batch]:
-    """The frames of a video or stream in batches, each with its pictures.
+    """The frames of a video or stream in batches with their `sources`.
 
     Args:
-        name: what its output is called.
-        most: frames a batch; tiles of a frame are one.
-        step: every N frames. live: the newest frame each time, one a batch.
+        source: file, address, or number of a camera.
+        name: of its output.
+        inputs: how frames become the network's input.
+        batch_size: maximum frames per batch; the windows of a frame are one batch.
+        step: every N-th frame.
+        live: one frame per batch, the newest each time.
     """
     video = Video(source, step, live)
+    expected = math.ceil(video.frames / step)
+    if live or inputs.tile:
+        batch_size = 1
     for _, frames in groupby(video, lambda frame: frame[1].shape):
-        while chunk := list(islice(frames, 1 if live or inputs.tile else most)):
-            batch = inputs.batch([unlabelled(pixels, i) for i, (_, pixels) in enumerate(chunk)])
-            about = video.fps, -(-video.frames // step)
-            pictures = [Picture(name, video.source, *frame, *about) for frame in chunk]
-            yield batch._replace(pictures=pictures)
+        while chunk := list(islice(frames, batch_size)):
+            samples = [unlabelled(pixels, i) for i, (_, pixels) in enumerate(chunk)]
+            images = []
+            for number, pixels in chunk:
+                images.append(SourceImage(name, video.source, number, pixels, video.fps, expected))
+            yield inputs.batch(samples)._replace(sources=images)
