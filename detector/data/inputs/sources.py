@@ -186,8 +186,10 @@ class Sources:
             raise InputError(f"source {source}: no image or video file there")
         sources = cls([], [], folder=source if isdir(source) else "")
         for file in files:
-            is_video = file.suffix.lower() in VIDEOS
-            (sources.videos if is_video else sources.images).append(str(file))
+            if file.suffix.lower() in VIDEOS:
+                sources.videos.append(str(file))
+            else:
+                sources.images.append(str(file))
         return sources
 
     def any_below(self, folder: Path) -> bool:
