@@ -27,7 +27,7 @@ COCO_UNUSED = {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}  # of COCO's category ids
 
 @dataclass
 class PredictionFiles:
-    """The files of a run, written picture by picture.
+    """The files of a run, written source by source.
 
     Attributes:
         folder: The run folder.
@@ -70,31 +70,31 @@ class PredictionFiles:
         with open(path, mode, newline="", encoding="utf-8", errors="backslashreplace") as file:
             csv.writer(file).writerows(rows)
 
-    def add(self, picture: SourceImage, rows: np.ndarray, width: int, height: int) -> None:
+    def add(self, source: SourceImage, rows: np.ndarray, width: int, height: int) -> None:
         """Write the files of an image or of a frame of a video.
 
         Args:
-            picture: Its name, pixels and place in a video.
-            rows: (n, 6) detections, best first: x1, y1, x2, y2 in pixels of the picture,
+            source: Its name, pixels and place in a video.
+            rows: (n, 6) detections, best first: x1, y1, x2, y2 in pixels of the source,
                 confidence, class.
-            width: Of the picture in pixels.
-            height: Of the picture in pixels.
+            width: Of the source in pixels.
+            height: Of the source in pixels.
         """
-        name = picture.name
-        if picture.frame is not None:
-            name += f"_{picture.frame:06d}"
+        name = source.name
+        if source.frame is not None:
+            name += f"_{source.frame:06d}"
         if self.images or (self.crops and len(rows)):
-            pixels = read_image(picture.path) if picture.pixels is None else picture.pixels
+            pixels = read_image(source.path) if source.pixels is None else source.pixels
             if self.crops:
                 self._add_crops(name, pixels, rows)
             if self.images:
-                self._add_drawn(picture, name, pixels, rows)
+                self._add_drawn(source, name, pixels, rows)
         if self.labels:
             self._add_labels(self.labels / f"{name}.txt", rows, width, height)
         if self.json:
             self._add_results(name, rows)
         if self.csv:
-            self._add_table_rows(picture, rows)
+            self._add_table_rows(source, rows)
         self.pictures += 1
         self.empty += len(rows) == 0
         self.counts.update(rows[:, 5].astype(int).tolist())
@@ -104,17 +104,19 @@ class PredictionFiles:
             folder = self.folder / "crops" / folder_name(self.names[int(row[5])])
             self._write(folder / f"{name}_{number:03d}.jpg", encode_jpeg(crop_of(pixels, row[:4])))
 
-    def _add_drawn(self, picture: SourceImage, name: str, pixels: np.ndarray, rows: np.ndarray) -> None:
+    def _add_drawn(
+        self, source: SourceImage, name: str, pixels: np.ndarray, rows: np.ndarray
+    ) -> None:
         """The image or the video frame with its boxes."""
         drawn = draw_boxes(pixels, rows, self.names, *self.style)
-        if picture.frame is None:
+        if source.frame is None:
             self._write(self.folder / f"images/{name}.jpg", encode_jpeg(drawn))
             return
-        path = self.folder / f"videos/{picture.name}.mp4"
+        path = self.folder / f"videos/{source.name}.mp4"
         if self._video is None or self._video.path != path:
             self.close_video()
             height, width, _ = drawn.shape
-            self._video = VideoFile(path, picture.fps, (height, width))
+            self._video = VideoFile(path, source.fps, (height, width))
         self._video.write(drawn)
 
     def _add_labels(self, path: Path, rows: np.ndarray, width: int, height: int) -> None:
@@ -141,11 +143,11 @@ class PredictionFiles:
                 }
             )
 
-    def _add_table_rows(self, picture: SourceImage, rows: np.ndarray) -> None:
-        frame = "" if picture.frame is None else picture.frame
+    def _add_table_rows(self, source: SourceImage, rows: np.ndarray) -> None:
+        frame = "" if source.frame is None else source.frame
         table = []
         for *box, score, number in rows.tolist():
-            row = [picture.path, frame, int(number), self.names[int(number)], f"{score:.5f}"]
+            row = [source.path, frame, int(number), self.names[int(number)], f"{score:.5f}"]
             table.append(row + [f"{v:.2f}" for v in box])
         self._add_to_table(table)
 
