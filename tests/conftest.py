@@ -18,6 +18,7 @@ from forked import forks
 from hypothesis import HealthCheck, settings
 
 from boltbox.detector.data.demo import make_demo
+from boltbox.detector.system.operating_system import available_cores
 
 pytest.register_assert_rewrite(
     "agreement", "made_samples", "made_datasets", "made_cache", "made_page", "label_verdict"
@@ -86,7 +87,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_xdist_auto_num_workers() -> int:
     """One more than cores: some tests wait. Each takes memory and seconds to start."""
-    return min(len(os.sched_getaffinity(0)) + 1, 5)
+    return min(available_cores() + 1, 5)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -87,13 +87,13 @@ def test_no_circle() -> None:
     names = {place.removesuffix(".__init__"): path for path, place in places.items()}
     graph = {}
     for name, path in names.items():
-        froms = [
+        from_imports = [
             node
             for node in ast.walk(ast.parse(path.read_text()))
             if isinstance(node, ast.ImportFrom)
         ]
         found = imports(path) | {
-            f"{node.module}.{alias.name}" for node in froms for alias in node.names
+            f"{node.module}.{alias.name}" for node in from_imports for alias in node.names
         }
         graph[name] = (found & names.keys()) - {name}
     order = list(TopologicalSorter(graph).static_order())  # CycleError names the circle
