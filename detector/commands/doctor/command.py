@@ -26,8 +26,8 @@ def run_doctor(
     strict: bool = False,
     fix: Path | None = None,
 ) -> None:
-    """What is wrong with a data set: labels, images, folders, classes, sizes. Nothing is trained,
-    and the data is never changed.
+    """Find faults in a dataset: labels, images, folders, classes, sizes. Trains and changes
+    nothing.
 
     Leaves with exit code 1 if there are faults: objects or images that are lost or wrong in
     training.
@@ -37,8 +37,9 @@ def run_doctor(
         strict: Exit code 1 also if there are warnings.
         fix: Write a repaired copy of the dataset into this folder, with a list of the repairs.
     """
-    # as it lies there, also without a val split
-    file = DatasetFile.read(*(datamodule.options[name] for name in ("dataset", "split", "format")))
+    options = datamodule.options
+    # without the val split that training would make
+    file = DatasetFile.read(options["dataset"], options["split"], options["format"])
     run = Path(trainer.default_root_dir)
     with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
         file.prepare()
@@ -60,8 +61,8 @@ def run_doctor(
         print_fact("report", f"{run / 'doctor.html'}, doctor.json")
         if fix:
             repairs = repair(file, datasets, diagnosis, fix)
-            listed = f"{len(repairs)} repairs, listed in {fix / 'repairs.txt'}"
-            print_fact("copy", f"{fix}, {listed}")
+            print_fact("copy", fix)
+            print_fact("repairs", f"{len(repairs)}, listed in {fix / 'repairs.txt'}")
     if json:
         print(content)
     if diagnosis.count("fault") or (strict and diagnosis.count("warning")):

@@ -1,9 +1,9 @@
-"""The whole examination of a data set, and its short form before a training."""
+"""The examination of a dataset, and its short form before a training run."""
 
 from collections.abc import Iterator
 
 import numpy as np
-from scipy.sparse import csr_array, vstack
+from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from boltbox.detector.commands.doctor.finding import Diagnosis, Finding, by_kind
@@ -18,21 +18,27 @@ from boltbox.detector.model.boxes import pairwise_iou_xyxy
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import program
 
-KINDS = 5  # that `brief` names
-ALIKE = 0.8  # IoU of the boxes that two people draw around an object
-BLOCK = 200  # boxes
+MAX_KINDS = 5  # that `brief` names
+SAME_OBJECT = 0.8  # IoU of the boxes that two people draw around an object
 
 
 def open_splits(
     file: DatasetFile, single_class: bool = False
 ) -> tuple[dict[str, DetectionDataset], list[Finding]]:
-    """The splits that can be opened, train first, and a finding for each of the others. Objects of
-    classes without a name are left out, and reported, unless every object is of a single class.
+    """Open the splits of a dataset; objects of classes without a name are dropped and reported.
+
+    Args:
+        file: the dataset.
+        single_class: all objects are of one class.
+
+    Returns:
+        The splits that can be opened, train first, and a finding for each of the others.
 
     Raises:
-        InputError: none of the splits can be opened.
+        InputError: no split can be opened.
     """
-    datasets, unusable = {}, []
+    datasets = {}
+    unusable = []
     for split in file.splits:
         try:
             datasets[split] = file.open(split, strict=False, single_class=single_class)
@@ -46,92 +52,104 @@ def open_splits(
 def diagnose(
     file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: int
 ) -> Diagnosis:
-    """Everything that is to be reported of the splits that could be opened; every image that
-    training uses is decoded.
+    """Examine everything; every image of the splits is decoded.
 
     Args:
+        file: the dataset.
+        datasets: its splits that could be opened.
         image_size: longer side of the network's input in pixels.
+
+    Returns:
+        The diagnosis.
     """
     images = {split: dataset.files for split, dataset in datasets.items()}
-    findings = list(_with_labels_compared(datasets, list(examine_images(images))))
+    places = {}
+    for dataset in datasets.values():
+        for i, image in enumerate(dataset.files):
+            places[image] = (dataset.labels, i)
+    findings: list[Finding] = []
+    for finding in examine_images(images):
+        if finding.kind.startswith("duplicate"):
+            table, i = places[finding.image]
+            other_table, k = places[finding.other]
+            findings += _with_labels_compared(finding, table[i], other_table[k])
+        else:
+            findings.append(finding)
     for split, dataset in datasets.items():
         findings += left_out(split, dataset)
     values, more = _without_images(file, datasets, image_size)
-    return Diagnosis(file.source, [*findings, *more], values)
+    return Diagnosis(file.source, findings + more, values)
 
 
 def brief(file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: int) -> list[str]:
-    """What is worth reporting before a training, in a few lines; nothing if all is well. No image
-    is opened, and what training itself reports as left out is not repeated.
+    """Examine a dataset before training; no image is opened.
 
     Args:
-        datasets: the splits in use, opened for training. image_size: see `diagnose`.
+        file: the dataset.
+        datasets: the splits in use, opened for training, which reports what it drops.
+        image_size: longer side of the network's input in pixels.
+
+    Returns:
+        A few lines for the terminal; none if all is well.
     """
     _, findings = _without_images(file, datasets, image_size)
     groups = by_kind(f for f in findings if f.severity != "note")
     if not groups:
         return []
     lines = []
-    for group in groups[:KINDS]:
+    for group in groups[:MAX_KINDS]:
         more = f" (and {len(group) - 1} more)" if len(group) > 1 else ""
         lines.append(f"doctor: {group[0].severity}: {group[0]}{more}")
-    others = f"and {len(groups) - KINDS} more kinds; " if len(groups) > KINDS else ""
+    others = f"and {len(groups) - MAX_KINDS} more kinds; " if len(groups) > MAX_KINDS else ""
     command = f"{program()} doctor --data.dataset {file.source}"
-    return [*lines, f"doctor: {others}all of it, and a look at the images: {command}"]
+    lines.append(f"doctor: {others}all of it, and a look at the images: {command}")
+    return lines
 
 
 def _without_images(
-    file: DatasetFile,
-    datasets: dict[str, DetectionDataset],
-    image_size: int,
+    file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: int
 ) -> tuple[dict, list[Finding]]:
-    """Statistics, and what labels, folders and statistics give rise to."""
+    """Statistics, and the findings in labels, folders and statistics."""
     usable = {split: dataset for split, dataset in datasets.items() if len(dataset)}
     values, of_values = statistics(usable, image_size)
     findings = list(examine_folders(file, datasets))
     for split, dataset in datasets.items():
         findings += examine_labels(file, split, dataset)
-    return values, [*findings, *of_values]
+    return values, findings + of_values
 
 
-def _with_labels_compared(
-    datasets: dict[str, DetectionDataset], findings: list[Finding]
-) -> Iterator[Finding]:
-    """The findings. Of an image that is there twice, with other objects than its double, a fault
-    takes the place of the finding; a note comes after it if the boxes differ by little."""
-    places = {image: (d, i) for d in datasets.values() for i, image in enumerate(d.files)}
-    for f in findings:
-        if not f.kind.startswith("duplicate") or not {f.image, f.other} <= places.keys():
-            yield f
-            continue
-        here, there = (dataset.labels[i] for dataset, i in (places[f.image], places[f.other]))
-        if not same_objects(here, there):
-            numbers = f"({len(here.boxes)} here, {len(there.boxes)} there)"
-            problem = f"{f.problem}; with other boxes {numbers}, of which some are wrong"
-            yield f._replace(severity="fault", kind="different_labels", problem=problem)
-            continue
-        yield f
-        if _rows(here) != _rows(there):
-            problem = f"{f.problem}; its boxes differ a little (IoU of at least {ALIKE})"
-            yield f._replace(severity="note", kind="similar_labels", problem=problem)
+def _with_labels_compared(finding: Finding, here: Labels, there: Labels) -> Iterator[Finding]:
+    """The finding on a copy of an image. If the copy has other objects, a fault replaces it; if its
+    boxes differ a little, a note follows."""
+    if not same_objects(here, there):
+        numbers = f"({len(here.boxes)} here, {len(there.boxes)} there)"
+        problem = f"{finding.problem}; with other boxes {numbers}, of which some are wrong"
+        yield finding._replace(severity="fault", kind="different_labels", problem=problem)
+        return
+    yield finding
+    if _rounded(here) != _rounded(there):
+        problem = f"{finding.problem}; its boxes differ a little (IoU of at least {SAME_OBJECT})"
+        yield finding._replace(severity="note", kind="similar_labels", problem=problem)
 
 
-def _rows(labels: Labels) -> list[list[float]]:
-    """Class and xyxy in whole pixels of each object, sorted."""
+def _rounded(labels: Labels) -> list[list[float]]:
+    """Class and xyxy in integer pixels of each object, sorted."""
     return sorted(np.column_stack((labels.classes, labels.boxes)).round().tolist())
 
 
 def same_objects(a: Labels, b: Labels) -> bool:
-    """Whether the objects of two images can be paired so that the two of each pair are of one class
-    and their boxes overlap by an IoU of at least ALIKE."""
+    """Whether the objects of two images can be paired, each with one of its class at an IoU of at
+    least SAME_OBJECT.
+
+    Args:
+        a: of one image.
+        b: of the other, in the same pixels.
+    """
     if sorted(a.classes.tolist()) != sorted(b.classes.tolist()):
         return False
-    near = []  # in blocks, as an image may have thousands of boxes
-    for start in range(0, len(a.boxes), BLOCK):
-        block = slice(start, start + BLOCK)
-        overlaps = pairwise_iou_xyxy(a.boxes[block].astype(float), b.boxes.astype(float))
-        same_class = a.classes[block, None] == b.classes
-        near.append(csr_array((overlaps >= ALIKE) & same_class))
-    if not near:
+    if not len(a.boxes):
         return True
-    return bool((maximum_bipartite_matching(csr_array(vstack(near))) >= 0).all())
+    overlaps = pairwise_iou_xyxy(a.boxes.astype(float), b.boxes.astype(float))
+    same_class = a.classes[:, None] == b.classes
+    pairs = csr_array((overlaps >= SAME_OBJECT) & same_class)
+    return bool((maximum_bipartite_matching(pairs) >= 0).all())

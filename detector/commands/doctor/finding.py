@@ -1,4 +1,4 @@
-"""What the doctor reports: one finding, and the whole diagnosis."""
+"""What the doctor reports: one finding, and the diagnosis of a dataset."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ from typing import Any, NamedTuple
 
 # lost or wrong in training; probably not intended; good to know
 SEVERITIES = ("fault", "warning", "note")
+EXAMPLES = 3  # of a kind in the terminal
 
 
 class Finding(NamedTuple):
-    """One thing found in a data set.
+    """One thing found in a dataset.
 
-    severity: fault, warning or note · kind: a slug that scripts can filter by ("zero_size_box") ·
-    split: train, val, test, "" where it concerns several · file: path, or "" · where: the place in
-    it ("line 3", "object 2 (cat)"), or "" · problem: a sentence · image: path of the image that it
-    concerns, or "" · box: xyxy in pixels of that image, or None · other: path of the image that it
-    is compared with, or "".
+    Attributes:
+        severity: fault, warning or note.
+        kind: name that scripts can filter by, like zero_size_box.
+        problem: a sentence.
+        file: path, or "".
+        split: train, val, test, or "" if it concerns several.
+        where: the place in the file, like "line 3" or "object 2 (cat)", or "".
+        image: path of the image that it concerns, or "".
+        box: xyxy in pixels of that image, or None.
+        other: path of the image that it is compared with, or "".
     """
 
     severity: str
@@ -31,55 +37,76 @@ class Finding(NamedTuple):
     box: Sequence[float] | None = None
     other: str = ""
 
+    def place(self, file: str) -> str:
+        """The file, by this name, and the place in it; else the split."""
+        if not file:
+            return self.split
+        return f"{file}, {self.where}" if self.where else file
+
     def __str__(self) -> str:
-        place = ", ".join(filter(None, (self.file, self.where))) or self.split or "data set"
-        line = f"{place}: {self.problem}"
+        line = f"{self.place(self.file) or 'dataset'}: {self.problem}"
         return line.encode(errors="backslashreplace").decode()  # file names need not be UTF-8
 
 
 @dataclass
 class Diagnosis:
-    """All findings of a data set, and its counts (`statistics.py`), which are plain JSON types."""
+    """All findings of a dataset.
+
+    Attributes:
+        source: the dataset's file or folder.
+        findings: in any order.
+        statistics: counts (`statistics.py`), in plain JSON types.
+    """
 
     source: str
     findings: list[Finding]
     statistics: dict[str, Any]
 
     def count(self, severity: str) -> int:
-        return sum(f.severity == severity for f in self.findings)
+        """Number of findings of a severity."""
+        return sum(finding.severity == severity for finding in self.findings)
 
     def content(self) -> dict[str, Any]:
         """What `doctor --json` prints."""
-        counts = {f"{severity}s": self.count(severity) for severity in SEVERITIES}
-        findings = [f._asdict() for group in by_kind(self.findings) for f in group]
-        return {"dataset": self.source, **counts, "findings": findings, **self.statistics}
-
-    def totals(self) -> str:
-        """How many there are in all."""
-        numbers = [(self.count(severity), severity) for severity in SEVERITIES]
-        counts = ", ".join(f"{number} {noun}{'s' * (number != 1)}" for number, noun in numbers)
-        return counts if self.findings else "nothing found"
+        content: dict[str, Any] = {"dataset": self.source}
+        for severity in SEVERITIES:
+            content[f"{severity}s"] = self.count(severity)
+        content["findings"] = []
+        for group in by_kind(self.findings):
+            content["findings"] += [finding._asdict() for finding in group]
+        return content | self.statistics
 
     def verdict(self) -> str:
-        """In a line whether there are faults, and the totals."""
-        word = "FAULTS" if self.count("fault") else "OK"
-        return f"{word}: {self.totals()} ({self.source})"
+        """One line: whether there are faults, and the number of findings."""
+        counts = []
+        for severity in SEVERITIES:
+            number = self.count(severity)
+            counts.append(f"{number} {severity}{'' if number == 1 else 's'}")
+        verdict = "FAULTS" if self.count("fault") else "OK"
+        total = ", ".join(counts) if self.findings else "nothing found"
+        return f"{verdict}: {total} ({self.source})"
 
     def summary(self) -> list[str]:
         """Lines for the terminal: each kind with a few examples."""
         lines = []
         for group in by_kind(self.findings):
             lines.append(f"{group[0].severity}: {group[0].kind} ({len(group)})")
-            lines += [f"  {finding}" for finding in group[:3]]
-            if len(group) > 3:
-                lines.append(f"  ... and {len(group) - 3} more")
+            lines += [f"  {finding}" for finding in group[:EXAMPLES]]
+            if len(group) > EXAMPLES:
+                lines.append(f"  ... and {len(group) - EXAMPLES} more")
         return lines
 
 
 def by_kind(findings: Iterable[Finding]) -> list[list[Finding]]:
-    """Findings of a kind together: the most severe kind first, then the most frequent."""
+    """Group findings by kind: the most severe kind first, then the most frequent.
+
+    Args:
+        findings: in any order.
+
+    Returns:
+        The findings of each kind.
+    """
     groups: dict[tuple[str, str], list[Finding]] = defaultdict(list)
     for finding in findings:
         groups[finding.severity, finding.kind].append(finding)
-
     return sorted(groups.values(), key=lambda g: (SEVERITIES.index(g[0].severity), -len(g)))

@@ -1,9 +1,8 @@
-"""What is wrong in the folders of a data set: files that nothing refers to, or that several things
-do; and in its data.yaml."""
+"""What is wrong in the folders of a dataset and in its class names."""
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from boltbox.detector.commands.doctor.finding import Finding
@@ -19,8 +18,15 @@ _NO_LABELS = {"classes.txt"}  # labelImg writes it beside the labels
 def examine_folders(
     file: DatasetFile, datasets: Mapping[str, DetectionDataset]
 ) -> Iterator[Finding]:
-    """Orphans and clashes in the folders of the splits that could be opened, and names that are
-    nearly the same."""
+    """Report class names that are nearly the same, and files that nothing or too much refers to.
+
+    Args:
+        file: the dataset.
+        datasets: its splits that could be opened.
+
+    Yields:
+        The findings.
+    """
     alike = defaultdict(list)
     for name in file.names:
         alike[" ".join(name.lower().split())].append(repr(name))
@@ -28,49 +34,64 @@ def examine_folders(
         if len(names) > 1:
             problem = f"the names {', '.join(names)} differ in capitals and spaces only"
             yield Finding("warning", "similar_names", problem, file.source)
-    images = {image for dataset in datasets.values() for image in dataset.files}
-    images |= {f.image for dataset in datasets.values() for f in dataset.faults if not f.where}
+    images: set[str] = set()
+    for dataset in datasets.values():
+        images.update(dataset.files)
+        images.update(fault.image for fault in dataset.faults if not fault.where)
     yield from _image_files(images)
-    yield from _label_files(file, datasets.values(), images)
+    format_of_labels = format_class(file.format)
+    if issubclass(format_of_labels, PerImageFormat):
+        yield from _shared_label_files(datasets)
+        yield from _orphans(file, format_of_labels, images)
 
 
 def _image_files(images: set[str]) -> Iterator[Finding]:
-    """Files of the images' folders that are no images of any split."""
+    """Images that no split has, and files that boltbox does not read."""
     used = {Path(os.path.abspath(image)) for image in images}
     for folder in sorted({path.parent for path in used if path.parent.is_dir()}):
-        files = sorted(folder.iterdir())
-        for path in files:
-            if path.suffix.lower() in _UNREAD:
+        unused = []
+        for path in sorted(folder.iterdir()):
+            suffix = path.suffix.lower()
+            if suffix in _UNREAD:
                 problem = f"images of the kind {path.suffix} are not read; convert it"
                 yield Finding("warning", "unread_image", problem, str(path))
-        unused = [path for path in files if path.suffix.lower() in SUFFIXES and path not in used]
+            elif suffix in SUFFIXES and path not in used:
+                unused.append(path)
         if unused:
             problem = f"{len(unused)} images here are in no split, for example {unused[0].name}"
             yield Finding("note", "unlisted_images", problem, str(folder))
 
 
-def _label_files(
-    file: DatasetFile, datasets: Iterable[DetectionDataset], images: set[str]
-) -> Iterator[Finding]:
-    """Label files of several images, and of none."""
-    form = format_class(file.format)
-    if not issubclass(form, PerImageFormat):
-        return
-    of_label = defaultdict(set)
-    for dataset in datasets:
+def _shared_label_files(datasets: Mapping[str, DetectionDataset]) -> Iterator[Finding]:
+    """Label files of several images."""
+    images_of = defaultdict(set)
+    for dataset in datasets.values():
         for image, source in zip(dataset.files, dataset.sources, strict=True):
-            of_label[source.file].add(image)
-    for label, rivals in of_label.items():
-        if label and len(rivals) > 1:
-            problem = f"is used for {len(rivals)} images: {', '.join(sorted(rivals))}"
+            images_of[source.file].add(image)
+    for label, images in images_of.items():
+        if label and len(images) > 1:
+            problem = f"is used for {len(images)} images: {', '.join(sorted(images))}"
             yield Finding("warning", "stem_clash", problem, label)
-    folders = defaultdict(set)
-    for folder, image in {os.path.dirname(image): image for image in images}.items():
-        folders[Path(form.label_path(image)).parent].add(Path(folder))
-    lists = {path for paths in file.splits.values() for path in paths}
-    for labels, of_images in sorted(folders.items()):
-        stems = {path.stem for folder in of_images for path in folder.glob("*")}
-        for path in sorted(labels.glob(f"*{form.suffix}")) if labels not in of_images else ():
-            if path.name not in _NO_LABELS and path not in lists and path.stem not in stems:
-                problem = f"no image of this name in {', '.join(map(str, sorted(of_images)))}"
+
+
+def _orphans(
+    file: DatasetFile, format_of_labels: type[PerImageFormat], images: set[str]
+) -> Iterator[Finding]:
+    """Label files without an image."""
+    image_folders = defaultdict(set)
+    for image in images:
+        labels = Path(format_of_labels.label_path(image)).parent
+        image_folders[labels].add(Path(image).parent)
+    lists = set()
+    for paths in file.splits.values():
+        lists.update(paths)
+    for labels, folders in sorted(image_folders.items()):
+        if labels in folders:
+            continue
+        stems = set()
+        for folder in folders:
+            stems.update(path.stem for path in folder.glob("*"))
+        for path in sorted(labels.glob(f"*{format_of_labels.suffix}")):
+            if path.stem not in stems and path not in lists and path.name not in _NO_LABELS:
+                problem = f"no image of this name in {', '.join(map(str, sorted(folders)))}"
                 yield Finding("warning", "orphan_label_file", problem, str(path))

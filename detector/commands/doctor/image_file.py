@@ -1,4 +1,4 @@
-"""One image file, decoded: is it whole, and what is special about it."""
+"""One image file, decoded: whether it is damaged, and its hash."""
 
 import contextlib
 import os
@@ -15,112 +15,118 @@ from PIL import ExifTags, Image
 from boltbox.detector.data.images import UNREADABLE, open_image, read_image
 from boltbox.detector.system.errors import InputError
 
-LARGE = 25_000_000  # pixels; above what a photo camera gives
-NARROW = 3  # longer side over shorter; a photo has 1.5, a film frame 2.4
-DAMAGED = "damaged_image"  # the kind of fault for which a repair leaves an image out
 # What libjpeg and libpng write to the standard error, and nowhere else, when pixels are lost.
 _PIXELS_LOST = ("Corrupt JPEG data", "Premature end of JPEG", "libpng error")
 _HASH_SIDE = 16  # pixels
-# A JPEG decoded so takes half the time, and all of its data is read.
-_REDUCED = {8: cv2.IMREAD_REDUCED_GRAYSCALE_8, 4: cv2.IMREAD_REDUCED_GRAYSCALE_4}
-
-Remark = tuple[str, str, str]  # severity, kind, problem
 
 
 class ImageFile(NamedTuple):
-    """What is known of one image file.
+    """What the doctor knows of an image file.
 
-    remarks: each thing worth reporting · digest: SHA-256 of the file, "" if it cannot be decoded ·
-    bits: its difference hash, 64 bytes; empty if it cannot be decoded or is of one colour.
+    Attributes:
+        damage: what the decoder says of a damaged file, else "".
+        orientation: EXIF orientation; 1 is upright.
+        digest: SHA-256 of the file, "" if it is damaged.
+        bits: difference hash, 64 bytes; empty if the file is damaged or of one colour.
     """
 
-    remarks: list[Remark]
+    damage: str = ""
+    orientation: int = 1
     digest: str = ""
     bits: bytes = b""
 
 
-def look_at(path: str) -> ImageFile:
-    """Read and decode an image file."""
-    remarks: list[Remark] = []
-    said = ""
-    with standard_error() as written:
+def examine_image(path: str) -> ImageFile:
+    """Read and decode an image file.
+
+    Args:
+        path: of the file.
+
+    Returns:
+        What is known of it.
+    """
+    with captured_stderr() as captured:
         try:
             with open_image(path) as file:
                 side = min(file.size)
-                remarks += _header_remarks(file)
+                orientation = _orientation(file)
             data = Path(path).read_bytes()
             bits = difference_hash(_decode(path, data, side))
+            damage = ""
         except (InputError, *UNREADABLE) as e:
-            said = str(e).removeprefix(f"{path}: ") or "not enough memory"
-        said = next((line for line in written() if line.startswith(_PIXELS_LOST)), said)
-    if said:
-        return ImageFile([*remarks, ("fault", DAMAGED, f"damaged: the decoder says '{said}'")])
-    return ImageFile(remarks, sha256(data).hexdigest(), bits)
+            damage = str(e).removeprefix(f"{path}: ") or "not enough memory"
+        for line in captured():
+            if line.startswith(_PIXELS_LOST):
+                damage = line
+    if damage:
+        return ImageFile(damage)
+    return ImageFile("", orientation, sha256(data).hexdigest(), bits)
+
+
+def _orientation(file: Image.Image) -> int:
+    with contextlib.suppress(*UNREADABLE):  # damaged EXIF data is ignored
+        orientation = file.getexif().get(ExifTags.Base.Orientation)
+        if orientation in range(2, 9):
+            return int(orientation)
+    return 1
 
 
 def _decode(path: str, data: bytes, side: int) -> np.ndarray:
-    """(H, W) grey pixels as training sees them; of a large JPEG, with this shorter side, 1/4 or 1/8
-    of them."""
-    if data.startswith(b"\xff\xd8"):  # with an end: a JPEG that lacks only that is no damage
-        content = np.frombuffer(data + b"\xff\xd9", np.uint8)
-        with contextlib.suppress(cv2.error):  # more pixels than it wants to read
-            modes = (mode for scale, mode in _REDUCED.items() if side >= 4 * scale * _HASH_SIDE)
-            grey = cv2.imdecode(content, next(modes, cv2.IMREAD_GRAYSCALE))
+    """(H, W) grey pixels. A JPEG with a large shorter side is decoded at 1/4 or 1/8 of its size,
+    which reads all of its data in half the time."""
+    if data.startswith(b"\xff\xd8"):  # JPEG
+        mode = cv2.IMREAD_GRAYSCALE
+        if side >= 8 * _HASH_SIDE:
+            mode = cv2.IMREAD_REDUCED_GRAYSCALE_8
+        elif side >= 4 * _HASH_SIDE:
+            mode = cv2.IMREAD_REDUCED_GRAYSCALE_4
+        content = np.frombuffer(data + b"\xff\xd9", np.uint8)  # a missing end mark is no damage
+        with contextlib.suppress(cv2.error):  # above OpenCV's limit of pixels
+            grey = cv2.imdecode(content, mode)
             if grey is not None:
                 return grey
     with Image.open(path) as file:
-        file.load()  # refuses what is cut off, which OpenCV fills up
+        file.load()  # fails for a truncated file, which OpenCV fills up
     with Image.open(path) as file:
         file.verify()  # checksums of a PNG
     return cv2.cvtColor(read_image(path), cv2.COLOR_RGB2GRAY)
 
 
 def difference_hash(grey: np.ndarray) -> bytes:
-    """Whether each of 16 x 16 pixels is brighter than its left and its upper neighbour: 480 bits,
-    in 64 bytes; empty for an image of one colour, which is like all others of one colour."""
+    """Whether each of 16 x 16 pixels is brighter than its left and its upper neighbour.
+
+    Args:
+        grey: (H, W) pixels.
+
+    Returns:
+        480 bits in 64 bytes; empty for an image of one colour, which resembles all others of one.
+    """
     small = cv2.resize(grey, (_HASH_SIDE, _HASH_SIDE), interpolation=cv2.INTER_AREA).astype(int)
-    bits = np.concatenate([(np.diff(small, axis=axis) > 0).ravel() for axis in (0, 1)])
-    return np.packbits(bits).tobytes().ljust(64, b"\0") if bits.mean() > 0.05 else b""
+    down = np.diff(small, axis=0) > 0
+    right = np.diff(small, axis=1) > 0
+    bits = np.concatenate((down.ravel(), right.ravel()))
+    if bits.mean() <= 0.05:
+        return b""
+    return np.packbits(bits).tobytes().ljust(64, b"\0")
 
 
 @contextlib.contextmanager
-def standard_error() -> Iterator[Callable[[], list[str]]]:
-    """Gives a function that returns the lines that C libraries have written to the standard error,
-    which shows nothing of them. Of the whole process: for one with a single thread."""
+def captured_stderr() -> Iterator[Callable[[], list[str]]]:
+    """Capture what C libraries write to the standard error of this process.
+
+    Yields:
+        A function that returns the lines so far.
+    """
     before = os.dup(2)
     with tempfile.TemporaryFile() as file:
 
-        def written() -> list[str]:
+        def lines() -> list[str]:
             file.seek(0)
             return file.read().decode(errors="replace").splitlines()
 
         os.dup2(file.fileno(), 2)
         try:
-            yield written
+            yield lines
         finally:
             os.dup2(before, 2)
             os.close(before)
-
-
-def _header_remarks(file: Image.Image) -> Iterator[Remark]:
-    """On orientation, colours and size."""
-    bands, (width, height), orientation = file.getbands(), file.size, 1
-    with contextlib.suppress(*UNREADABLE):  # damaged EXIF data is not followed
-        orientation = file.getexif().get(ExifTags.Base.Orientation, 1)
-    notes = {
-        f"exif_rotation: EXIF turns it (orientation {orientation}); boxes are those of the turned"
-        " picture": orientation in range(2, 9),
-        "grey_image: grey: it is read as three equal colours": bands[0][0] in "1LIF",
-        "alpha_channel: it has transparency, which is dropped: what lies under it shows": (
-            bands[-1] in ("A", "a") or "transparency" in file.info
-        ),
-        f"large_image: very large ({width}x{height} px): smaller copies would train faster, tiles"
-        " see more": height * width > LARGE,
-        f"narrow_image: very narrow ({width}x{height} px): most of a square input is padding": (
-            max(height, width) > NARROW * min(height, width)
-        ),
-    }
-    for note, applies in notes.items():
-        if applies:
-            kind, problem = note.split(": ", 1)
-            yield "note", kind, problem

@@ -1,5 +1,4 @@
-"""What is wrong with the images of a data set: each file is decoded, and compared with all
-others."""
+"""Examines the images of a dataset: decodes each file, and compares it with all others."""
 
 import multiprocessing
 import signal
@@ -11,7 +10,7 @@ import numpy as np
 from tqdm import tqdm
 
 from boltbox.detector.commands.doctor.finding import Finding
-from boltbox.detector.commands.doctor.image_file import ImageFile, look_at
+from boltbox.detector.commands.doctor.image_file import ImageFile, examine_image
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.operating_system import (
     available_cores,
@@ -19,50 +18,78 @@ from boltbox.detector.system.operating_system import (
     start_method,
 )
 
-ALIKE = 0.16  # share of the bits of two hashes that differ; of different photos it is above 0.28
+DAMAGED = "damaged_image"  # the kind of fault for which a repair leaves an image out
+# share of the bits of two hashes that differ; above 0.28 for different photos
+MAX_DIFFERENCE = 0.16
 FEW = 16  # images; fewer are decoded without worker processes
 
 
 def examine_images(splits: Mapping[str, Collection[str]]) -> Iterator[Finding]:
-    """Decode every image on all processors, and report what is remarkable about it, also its like
-    among the earlier ones.
+    """Decode every image on all processors and report damage, EXIF rotation and copies.
 
     Args:
         splits: image paths by split, the training split first.
 
+    Yields:
+        The findings.
+
     Raises:
-        InputError: a decoder crashed; it names an image at or shortly before the one.
+        InputError: a decoder crashed; the error names this image or one shortly before it.
     """
-    files = [(split, path) for split, paths in splits.items() for path in dict.fromkeys(paths)]
-    looks = list[ImageFile]()
+    paths: list[str] = []
+    split_of: list[str] = []
+    for split, files in splits.items():
+        unique = list(dict.fromkeys(files))
+        paths += unique
+        split_of += [split] * len(unique)
+    images: list[ImageFile] = []
     try:
-        decoded = _decoded([path for _, path in files])
-        looks.extend(tqdm(decoded, "images", len(files), mininterval=1))
+        images.extend(tqdm(_decoded(paths), "images", len(paths), mininterval=1))
     except BrokenProcessPool as e:
         raise InputError(
-            f"{files[len(looks)][1]}: a decoder crashed on this image or on one of the next, or"
+            f"{paths[len(images)]}: a decoder crashed on this image or on one of the next, or"
             f" memory ran out ({e}); remove the image"
         ) from None
-    for (split, path), look in zip(files, looks, strict=True):
-        for severity, kind, problem in look.remarks:
-            yield Finding(severity, kind, problem, path, split, image=path)
-    seen = [i for i, look in enumerate(looks) if look.bits]
-    hashes = np.frombuffer(b"".join(looks[i].bits for i in seen), np.uint64).reshape(-1, 8)
-    groups = np.array([files[i][0] for i in seen])
+    for split, path, image in zip(split_of, paths, images, strict=True):
+        if image.damage:
+            problem = f"damaged: the decoder says '{image.damage}'"
+            yield Finding("fault", DAMAGED, problem, path, split, image=path)
+        elif image.orientation > 1:
+            problem = (
+                f"EXIF turns it (orientation {image.orientation}); boxes are those of the turned"
+                " picture"
+            )
+            yield Finding("note", "exif_rotation", problem, path, split, image=path)
+    hashed = [i for i, image in enumerate(images) if image.bits]
+    hashes = np.frombuffer(b"".join(images[i].bits for i in hashed), np.uint64).reshape(-1, 8)
+    groups = np.array([split_of[i] for i in hashed])
     for a, b in near_duplicates(hashes, groups):
-        i, j = seen[a], seen[b]
-        yield _alike(*files[i], *files[j], looks[i].digest == looks[j].digest)
+        i = hashed[a]
+        k = hashed[b]
+        is_same = images[i].digest == images[k].digest
+        problem = f"{'the same image as' if is_same else 'looks like'} {paths[k]}"
+        if split_of[i] != split_of[k]:
+            doubt = "" if is_same else "if it is a copy or the next frame, "
+            problem += f" of {split_of[k]}: {doubt}metrics measured on it are too high"
+            kind = "duplicate_across_splits" if is_same else "similar_across_splits"
+        elif is_same:
+            kind = "duplicate_image"
+        else:
+            continue
+        yield Finding(
+            "warning", kind, problem, paths[i], split_of[i], image=paths[i], other=paths[k]
+        )
 
 
 def _decoded(paths: list[str]) -> Iterator[ImageFile]:
     """In the order of the paths."""
     workers = min(available_cores(), len(paths) // FEW)
     if not workers:
-        yield from map(look_at, paths)
+        yield from map(examine_image, paths)
         return
     context = multiprocessing.get_context(start_method())
     with ProcessPoolExecutor(workers, context, _prepare_worker) as pool:
-        yield from pool.map(look_at, paths)
+        yield from pool.map(examine_image, paths)
 
 
 def _prepare_worker() -> None:
@@ -71,31 +98,22 @@ def _prepare_worker() -> None:
     die_with_this_parent()
 
 
-def _alike(split: str, path: str, earlier: str, other: str, same: bool) -> Finding:
-    """An image that looks like one of an earlier split or of its own: the same file, a resized one,
-    or the next frame of a video. same: byte for byte."""
-    severity, kind = ("warning", "duplicate") if same else ("note", "similar")
-    problem = f"{'the same image as' if same else 'looks like'} {other}"
-    if split == earlier:
-        return Finding(severity, f"{kind}_image", problem, path, split, image=path, other=other)
-    doubt = "" if same else "if it is a copy or the next frame, "
-    problem += f" of {earlier}: {doubt}metrics measured on it are too high"
-    kind = f"{kind}_across_splits"
-    return Finding("warning", kind, problem, path, split, image=path, other=other)
-
-
 def near_duplicates(hashes: np.ndarray, groups: np.ndarray) -> Iterator[tuple[int, int]]:
-    """For each hash that is like an earlier one: its number and that of the earlier one which it is
-    most like, first of those in another group.
-
-    Args:
-        hashes: (n, 8) uint64 of `difference_hash`. groups: (n,) split of each.
+    """Find hashes that resemble an earlier one.
 
     Each is compared with each: 10,000 take seconds, 100,000 a minute or two.
+
+    Args:
+        hashes: (n, 8) uint64 of `difference_hash`.
+        groups: (n,) split of each.
+
+    Yields:
+        The index of the hash, and of the earlier one that it resembles most; one of another group
+        comes first.
     """
     for i in range(1, len(hashes)):
         differences = np.bitwise_count(hashes[:i] ^ hashes[i]).sum(1, dtype=int)  # of 480 bits
-        near = np.flatnonzero(differences <= ALIKE * 480)
+        near = np.flatnonzero(differences <= MAX_DIFFERENCE * 480)
         if len(near):
             order = np.lexsort((near, differences[near], groups[near] == groups[i]))
             yield i, int(near[order[0]])

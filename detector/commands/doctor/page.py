@@ -1,12 +1,13 @@
-"""The diagnosis as one HTML file that needs nothing else."""
+"""The diagnosis as one self-contained HTML file."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from boltbox.detector.commands.doctor.finding import Diagnosis, Finding, by_kind
-from boltbox.detector.commands.doctor.image_file import standard_error
+from boltbox.detector.commands.doctor.image_file import captured_stderr
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.report.charts import draw_labels
 from boltbox.detector.report.drawing import crop_around
@@ -16,68 +17,77 @@ from boltbox.detector.system.file_names import common_folder, inside
 
 LISTED = 500  # findings of a kind; all are in doctor.json
 PICTURES = 6  # of a kind
-ROOM = (-3, -3, 3, 3)  # pixels; around the boxes that findings are about, which may have no size
-SPLIT_COLUMNS = ("images", "background", "boxes")
+MARGIN = (-3, -3, 3, 3)  # pixels around the boxes of findings, which may have no size
 
 
 def write_diagnosis(
     path: Path, diagnosis: Diagnosis, datasets: Mapping[str, DetectionDataset]
 ) -> None:
-    """Write the page: counts, a picture of the labels, findings by kind with cut-outs of the images
-    that have most of them.
+    """Write the page: counts, a picture of the labels, and findings by kind with cut-outs.
 
     Args:
-        path: of the HTML file; beside it comes plots/labels.png.
-        diagnosis: of the data set.
-        datasets: by split, for the picture of the labels and the boxes in the cut-outs.
+        path: of the HTML file; plots/labels.png is written beside it.
+        diagnosis: of the dataset.
+        datasets: by split, for the labels in the pictures.
     """
-    labels = {
-        image: dataset.labels[i].boxes
-        for dataset in datasets.values()
-        for i, image in enumerate(dataset.files)
-    }
     folder = common_folder([f.file for f in diagnosis.findings if f.file])
-    text = [diagnosis.verdict(), *([f"Files are in {folder}"] if folder else [])]
-    sections, values = [Section("Findings", text)], diagnosis.statistics
-    if splits := values.get("splits"):
+    text = [diagnosis.verdict()]
+    if folder:
+        text.append(f"Files are in {folder}")
+    sections = [Section("Findings", text)]
+    values = diagnosis.statistics
+    if values.get("splits"):
         picture = path.parent / "plots/labels.png"
         remove(picture)  # of an earlier examination
         draw_labels(datasets, values["image_size"], picture)
-        rows = [(split, *(counts[c] for c in SPLIT_COLUMNS)) for split, counts in splits.items()]
-        text, table = ["Background: images without objects."], [("split", *SPLIT_COLUMNS), *rows]
-        sections.append(Section("Labels", text, table, [picture] if picture.exists() else []))
-        counts = [of_split["class_counts"] for of_split in splits.values()]
-        table = [("class", *splits), *zip(values["names"], *counts, strict=True)]
-        sections.append(Section("Classes", table=table))
-    sections += [_findings(group, labels, folder) for group in by_kind(diagnosis.findings)]
+        sections.append(_counts(values["splits"], picture))
+        classes = [("class", *values["splits"])]
+        counts = [of_split["class_counts"] for of_split in values["splits"].values()]
+        classes += zip(values["names"], *counts, strict=True)
+        sections.append(Section("Classes", table=classes))
+    labels = {}
+    for dataset in datasets.values():
+        for i, image in enumerate(dataset.files):
+            labels[image] = dataset.labels[i].boxes
+    for group in by_kind(diagnosis.findings):
+        sections.append(_findings(group, labels, folder))
     write_page(path, f"Doctor: {diagnosis.source}", sections)
+
+
+def _counts(splits: Mapping[str, Mapping[str, int]], picture: Path) -> Section:
+    rows: list[tuple] = [("split", "images", "background", "boxes")]
+    for split, counts in splits.items():
+        rows.append((split, counts["images"], counts["background"], counts["boxes"]))
+    pictures = [picture] if picture.exists() else []
+    return Section("Labels", ["Background: images without objects."], rows, pictures)
 
 
 def _findings(
     findings: Sequence[Finding], labels: Mapping[str, np.ndarray], folder: str
 ) -> Section:
-    """The findings of one kind. labels: boxes (n, 4) by image. folder: files are named from there
-    on."""
+    """The findings of one kind; labels: boxes (n, 4) by image, folder: of the files."""
     rows = [("file", "problem")]
-    about: dict[str, list[tuple[Finding, str]]] = {}
-    for f in findings:
-        file = inside(f.file, folder) if f.file else f.split
-        rows.append((", ".join(filter(None, (file, f.where))), f.problem))
-        if f.image:
-            about.setdefault(f.image, []).append((f, rows[-1][0]))
+    of_image: dict[str, list[Finding]] = defaultdict(list)
+    for finding in findings:
+        rows.append((_place(finding, folder), finding.problem))
+        if finding.image:
+            of_image[finding.image].append(finding)
     crops = []
-    for image in sorted(about, key=lambda image: -len(about[image]))[:PICTURES]:
-        finding, place = about[image][0]
-        for path in filter(None, (image, finding.other)):
-            boxes = (
-                np.array([f.box for f, _ in about.get(path, ()) if f.box], float).reshape(-1, 4)
-                + ROOM
-            )
-            around = boxes[0] if len(boxes) else None
-            with standard_error():  # what decoders write of damaged files
-                picture = crop_around(path, around, boxes, labels.get(path, np.zeros((0, 4))))
-            crops.append(Crop(picture, place, inside(path, folder)))
+    for image in sorted(of_image, key=lambda image: -len(of_image[image]))[:PICTURES]:
+        first = of_image[image][0]
+        for path in filter(None, (image, first.other)):
+            boxes = [finding.box for finding in of_image.get(path, []) if finding.box]
+            marked = np.array(boxes, float).reshape(-1, 4) + MARGIN
+            around = marked[0] if boxes else None
+            with captured_stderr():  # decoders report damaged files there
+                picture = crop_around(path, around, marked, labels.get(path, np.zeros((0, 4))))
+            crops.append(Crop(picture, _place(first, folder), inside(path, folder)))
+    text = []
+    if len(findings) > LISTED:
+        text.append(f"{len(findings) - LISTED} further ones are in doctor.json")
     title = f"{findings[0].severity}: {findings[0].kind} ({len(findings)})"
-    more = len(findings) - LISTED
-    text = [f"{more} further ones are in doctor.json"] if more > 0 else []
     return Section(title, text, rows[: LISTED + 1], crops=crops)
+
+
+def _place(finding: Finding, folder: str) -> str:
+    return finding.place(inside(finding.file, folder) if finding.file else "")

@@ -1,4 +1,4 @@
-"""Counts of a data set as the network will see it, and what is remarkable about them."""
+"""Counts of a dataset at the network's input size, and findings about them."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -12,51 +12,52 @@ from boltbox.detector.data.datasets import DetectionDataset
 
 # pixels; the augmentation keeps only boxes with both sides above
 TINY = 2.0
-# pixels; of the finest level of most networks: a smaller object is less than one cell of its grid
+# pixels of a grid cell in the finest level of most networks
 STRIDE = 8
-# Boxes of the commonest class for one of the rarest; the literature calls 100 a high imbalance.
-UNEVEN, VERY_UNEVEN = 10, 100
+# boxes of the most frequent class per box of the rarest; the literature calls 100 a high imbalance
+UNEVEN = 10
+VERY_UNEVEN = 100
 LISTED = 10  # class names in a sentence
 
 
 def statistics(
     datasets: Mapping[str, DetectionDataset], image_size: int
 ) -> tuple[dict[str, Any], list[Finding]]:
-    """Counts and sizes by split, and findings about them. Crowd regions, which are not trained on,
-    are left out.
+    """Count objects and classes by split. Crowd regions, which training ignores, are left out.
 
     Args:
-        datasets: by split; the first is the one that is trained on.
-        image_size: longer side of the network's input in pixels; all sizes are those of images
-            scaled to it.
+        datasets: by split; the first is the training split.
+        image_size: longer side of the network's input in pixels, to which all sizes are scaled.
 
     Returns:
         Plain JSON types: `image_size`; `names`; `splits`, for each: `images`, `boxes`, `background`
             (images without objects), `class_counts` in the order of the names. Then the findings.
     """
     names = next(iter(datasets.values())).names if datasets else []
-    values: dict[str, Any] = {"image_size": image_size, "names": list(names), "splits": {}}
+    splits: dict[str, Any] = {}
     findings: list[Finding] = []
     for split, dataset in datasets.items():
-        sizes, counted = dataset.object_sizes(image_size), ~dataset.labels.crowd
-        counts = dataset.class_counts()[: len(names)].tolist()  # the rest is a finding of its own
+        sizes = dataset.object_sizes(image_size)
+        counted = ~dataset.labels.crowd
+        counts = dataset.class_counts()[: len(names)].tolist()  # unknown classes are in `left_out`
         images = dataset.labels.image_of[counted]
-        values["splits"][split] = {
+        is_first = not splits
+        splits[split] = {
             "images": len(dataset),
             "boxes": int(counted.sum()),
             "background": len(dataset) - len(np.unique(images)),
             "class_counts": counts,
         }
-        trained = split == next(iter(datasets)) and any(counts)
-        findings += _classes(split, counts, names, trained)
+        findings += _missing_classes(split, counts, names)
+        if is_first and any(counts):
+            findings += _imbalance(split, counts, names)
         findings += _tiny_boxes(split, dataset, sizes, image_size)
-        if trained:
+        if is_first and any(counts):
             findings += _small_objects(split, sizes[counted], image_size)
-    return values, findings
+    return {"image_size": image_size, "names": list(names), "splits": splits}, findings
 
 
-def _classes(split: str, counts: list[int], names: list[str], trained: bool) -> Iterator[Finding]:
-    """Classes without objects, and, of the split that is trained on, with few."""
+def _missing_classes(split: str, counts: list[int], names: list[str]) -> Iterator[Finding]:
     missing = [name for count, name in zip(counts, names, strict=True) if not count]
     if missing:
         more = f" and {len(missing) - LISTED} more" if len(missing) > LISTED else ""
@@ -65,10 +66,12 @@ def _classes(split: str, counts: list[int], names: list[str], trained: bool) -> 
             f" {', '.join(missing[:LISTED])}{more}"
         )
         yield Finding("warning", "class_without_examples", problem, split=split)
-    if not trained:
-        return
-    pairs = sorted((count, name) for count, name in zip(counts, names, strict=True) if count)
-    (least, rare), (most, common) = pairs[0], pairs[-1]
+
+
+def _imbalance(split: str, counts: list[int], names: list[str]) -> Iterator[Finding]:
+    present = sorted((count, name) for count, name in zip(counts, names, strict=True) if count)
+    least, rare = present[0]
+    most, common = present[-1]
     if most >= UNEVEN * least:
         severity = "warning" if most >= VERY_UNEVEN * least else "note"
         problem = (
