@@ -1,6 +1,5 @@
 """What is wrong in the folders of a dataset and in its class names."""
 
-import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,7 +8,6 @@ from boltbox.detector.commands.doctor.finding import Finding
 from boltbox.detector.data.dataset_file import DatasetFile, format_class
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.formats.format import PerImageFormat
-from boltbox.detector.data.images import SUFFIXES
 
 _UNREAD = {".avif", ".gif", ".heic", ".heif", ".jfif", ".jp2", ".pgm", ".pnm", ".ppm"}
 _NO_LABELS = {"classes.txt"}  # labelImg writes it beside the labels
@@ -38,28 +36,22 @@ def examine_folders(
     for dataset in datasets.values():
         images.update(dataset.files)
         images.update(fault.image for fault in dataset.faults if not fault.where)
-    yield from _image_files(images)
+    yield from _unread_images(images)
     format_of_labels = format_class(file.format)
     if issubclass(format_of_labels, PerImageFormat):
         yield from _shared_label_files(datasets)
         yield from _orphans(file, format_of_labels, images)
 
 
-def _image_files(images: set[str]) -> Iterator[Finding]:
-    """Images that no split has, and files that boltbox does not read."""
-    used = {Path(os.path.abspath(image)) for image in images}
-    for folder in sorted({path.parent for path in used if path.parent.is_dir()}):
-        unused = []
+def _unread_images(images: set[str]) -> Iterator[Finding]:
+    """Files beside the images that boltbox does not read."""
+    for folder in sorted({Path(image).absolute().parent for image in images}):
+        if not folder.is_dir():
+            continue
         for path in sorted(folder.iterdir()):
-            suffix = path.suffix.lower()
-            if suffix in _UNREAD:
+            if path.suffix.lower() in _UNREAD:
                 problem = f"images of the kind {path.suffix} are not read; convert it"
                 yield Finding("warning", "unread_image", problem, str(path))
-            elif suffix in SUFFIXES and path not in used:
-                unused.append(path)
-        if unused:
-            problem = f"{len(unused)} images here are in no split, for example {unused[0].name}"
-            yield Finding("note", "unlisted_images", problem, str(folder))
 
 
 def _shared_label_files(datasets: Mapping[str, DetectionDataset]) -> Iterator[Finding]:
@@ -88,7 +80,7 @@ def _orphans(
     for labels, folders in sorted(image_folders.items()):
         if labels in folders:
             continue
-        stems = set()
+        stems: set[str] = set()
         for folder in folders:
             stems.update(path.stem for path in folder.glob("*"))
         for path in sorted(labels.glob(f"*{format_of_labels.suffix}")):

@@ -66,8 +66,8 @@ def examine_image(path: str) -> ImageFile:
 def _orientation(file: Image.Image) -> int:
     with contextlib.suppress(*UNREADABLE):  # damaged EXIF data is ignored
         orientation = file.getexif().get(ExifTags.Base.Orientation)
-        if orientation in range(2, 9):
-            return int(orientation)
+        if isinstance(orientation, int) and 2 <= orientation <= 8:
+            return orientation
     return 1
 
 

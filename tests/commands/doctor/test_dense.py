@@ -251,7 +251,7 @@ def test_copies_in_a_crowd() -> None:
 
 
 def test_names_are_left_out_where_nobody_could_read_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drawing, "LEGIBLE", 3)
+    monkeypatch.setattr(drawing, "MAX_NAMED", 3)
     rows = np.column_stack(
         (crowd(4, 4, 0.3, 0.4)[:, [0, 1, 0, 1]] * 60, np.full(4, 0.5), np.zeros(4))
     )

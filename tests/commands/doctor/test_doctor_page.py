@@ -13,7 +13,7 @@ from boltbox.detector.commands.doctor.finding import Diagnosis
 from boltbox.detector.commands.doctor.labels import examine_labels, left_out
 from boltbox.detector.commands.doctor.page import LISTED, PICTURES, write_diagnosis
 from boltbox.detector.data.dataset_file import DatasetFile
-from boltbox.detector.report.drawing import FOUND, LABEL
+from boltbox.detector.report.drawing import DETECTION, LABEL
 
 EVIL = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
 
@@ -145,11 +145,11 @@ def test_the_box_is_marked_and_in_the_middle(tmp_path: Path) -> None:
     finding = fault("odd", path, "line 2", image=path, box=boxes[1][1:])
     (image,) = jpegs(page(tmp_path, [finding], {"train": load(tmp_path)}))
     # 200 x 200 pixels from (190, 100) on, drawn as 240 x 240
-    for colour in (FOUND, LABEL):
+    for colour in (DETECTION, LABEL):
         rows, columns = (np.flatnonzero(near(image, colour).any(k)) for k in (1, 0))
         assert (columns.min(), columns.max()) == (approx(60), approx(180))
         assert (rows.min(), rows.max()) == (approx(72), approx(168))
-    assert not near(image[90:150, 80:160], FOUND).any()
+    assert not near(image[90:150, 80:160], DETECTION).any()
 
 
 def approx(pixels: int) -> object:
@@ -167,7 +167,7 @@ def test_what_is_found_is_marked(tmp_path: Path) -> None:
     marked = {}
     for finding in findings:
         (image,) = jpegs(page(tmp_path, [finding], {"train": dataset}))
-        marked[finding.where] = near(image, FOUND).sum()
+        marked[finding.where] = near(image, DETECTION).sum()
     assert marked["line 3"] == 0
     assert min(marked["line 2"], marked["line 4"]) > 20
 
