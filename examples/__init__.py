@@ -1,1 +1,1 @@
-"""Parts of one's own, chosen by `class_path` as a user's are (docs/parts.md)."""
+"""Custom parts to copy or to choose by `class_path` (docs/parts.md)."""

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Photographs without labels: a trained detector labels them, and a training learns from both.
+# Label photos with a trained detector, then train on both.
 #
 #     sh examples/label_photos.sh large.ckpt my/data.yaml photos --model.network.size n
 #
-# photos/images holds the images; my/data.yaml names them as well: train: [images/train, /path/to/photos/images]
+# photos/images holds the images; my/data.yaml lists them too: train: [images/train, /path/to/photos/images]
 set -e
 teacher=$1 data=$2 photos=$3
 shift 3

@@ -1,5 +1,7 @@
-"""YOLOX's head: decoupled, without anchors (Ge et al. 2021, arXiv 2107.08430). Child names are
-those of its published weights, from which boxes and objectness are taken over."""
+"""The YOLOX head: decoupled, anchor-free (Ge et al. 2021, arXiv 2107.08430).
+
+Modules have the names of the published weights, so boxes and objectness load from them.
+"""
 
 import math
 from collections.abc import Sequence
@@ -12,8 +14,7 @@ from boltbox.detector.model.layers import Conv, Convolution, DepthwiseConv
 
 
 class YOLOXBoxCoder(BoxCoder):
-    """The centre as an offset from the corner of the cell, the sides as logarithms, in grid
-    units."""
+    """Centre: offset from the corner of the cell. Sides: logarithms. Unit: one cell."""
 
     def decode(self, numbers: Tensor, anchors: Tensor | None) -> Tensor:
         """See BoxCoder."""
@@ -25,8 +26,10 @@ class YOLOXHead(Head):
     one for box and objectness.
 
     Args:
-        channels, strides, num_classes: see Head.
-        depthwise: the towers' convolutions are depthwise, as YOLOX-Nano's.
+        channels: See Head.
+        strides: See Head.
+        num_classes: See Head.
+        depthwise: Use depthwise convolutions in the towers, as in YOLOX-Nano.
     """
 
     def __init__(
@@ -47,14 +50,16 @@ class YOLOXHead(Head):
             return nn.ModuleList(nn.Conv2d(c, count, 1) for _ in channels)
 
         self.stems = nn.ModuleList(Conv(wide, c) for wide in channels)
-        self.cls_convs, self.reg_convs = towers(), towers()
-        self.cls_preds, self.reg_preds = predictions(num_classes), predictions(4)
+        self.cls_convs = towers()
+        self.reg_convs = towers()
+        self.cls_preds = predictions(num_classes)
+        self.reg_preds = predictions(4)
         self.obj_preds = predictions(1)
         for level in (*self.cls_preds, *self.obj_preds):
-            nn.init.constant_(level.bias, -math.log(99))  # a hundredth of all cells has an object
+            nn.init.constant_(level.bias, -math.log(99))  # 1 % of all cells have an object
 
     def forward(self, maps: list[Tensor]) -> list[Tensor]:
-        """(B, channels, H, W) a level -> (B, 1, H, W, 5 + C): box, objectness, classes."""
+        """Per level (B, channels, H, W) -> (B, 1, H, W, 5 + C): box, objectness, classes."""
         outputs = []
         for level, x in enumerate(maps):
             x = self.stems[level](x)
