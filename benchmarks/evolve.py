@@ -20,7 +20,8 @@ GENES = tuple(YOLOV5_GENES[name] for name in EVOLVED)
 # within 0..1 of the bounds
 OPTIMUM = np.array([0.15, 0.78, 0.44, 0.3, 0.2, 0.55, 0.35, 0.25, 0.82, 0.6, 0.85, 0.12, 0.7])
 WIDTH = np.array([0.5, 0.3, 0.4, 0.25, 0.6, 0.35, 0.5, 0.3, 0.45, 0.6, 0.25, 0.4, 0.55])
-SHARPNESS, INTERACTION = 2.0, 0.6
+SHARPNESS = 2.0
+INTERACTION = 0.6
 
 
 def fitness(values: dict[str, float]) -> float:

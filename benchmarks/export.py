@@ -38,7 +38,9 @@ def make_video(images: list[Path], path: Path) -> None:
 
 @torch.no_grad()
 def frames_a_second(look: Callable[[Tensor], Tensor], video: Path, shape: tuple[int, int]) -> float:
-    capture, frames, begin = cv2.VideoCapture(str(video)), 0, time.perf_counter()
+    capture = cv2.VideoCapture(str(video))
+    frames = 0
+    begin = time.perf_counter()
     while True:
         more, frame = capture.read()
         if not more:
@@ -80,7 +82,9 @@ def main() -> None:
                 ratios = [
                     mine / torchs for mine, torchs in zip(all_rates, rates["PyTorch"], strict=True)
                 ]
-                low, middle, high = min(ratios), statistics.median(ratios), max(ratios)
+                low = min(ratios)
+                middle = statistics.median(ratios)
+                high = max(ratios)
                 print(
                     f"{name:<28}{statistics.median(all_rates):7.1f} /s   x{middle:.2f}  ({low:.2f}"
                     f" to {high:.2f})"

@@ -28,7 +28,8 @@ from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.host import described, host
 
 ROOT = Path(__file__).parents[1]
-FIGURES, NEAR = ("mAP50", "mAP50-95"), 0.02  # mixed precision is to come so near to float32
+FIGURES = ("mAP50", "mAP50-95")
+NEAR = 0.02  # mixed precision is to come so near to float32
 
 
 def train(options: list[str], run: Path, deadline: float) -> dict[str, Any]:
@@ -141,7 +142,8 @@ def main(arguments: list[str] | None = None) -> None:
         )
     results = content["runs"]
     typed = sys.argv[1:] if arguments is None else arguments
-    command, machine = shlex.join(["python", "-m", "benchmarks.gpu", *typed]), described(host())
+    command = shlex.join(["python", "-m", "benchmarks.gpu", *typed])
+    machine = described(host())
     # seed by seed: an early end leaves whole comparisons
     for seed, precision in product(given.seeds, given.precisions):
         name = f"{precision}, {seed}"

@@ -75,7 +75,8 @@ def yardstick(
     any loader."""
     torch.manual_seed(0)
     model = YARDSTICKS[name](weights=None, weights_backbone=None, num_classes=4).to(device).train()
-    optimizer, scaler = torch.optim.SGD(model.parameters(), 1e-5), torch.amp.GradScaler(device.type)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-5)
+    scaler = torch.amp.GradScaler(device.type)
     images = list(torch.rand(batch_size, 3, size, size, device=device))
     boxes = torch.tensor([[0.1, 0.1, 0.4, 0.5], [0.5, 0.4, 0.9, 0.8]], device=device) * size
     targets = [{"boxes": boxes, "labels": torch.tensor([1, 2], device=device)}] * batch_size
@@ -97,7 +98,8 @@ def yardstick(
 
     for _ in range(3):
         step()
-    steps, began = 0, wait()
+    steps = 0
+    began = wait()
     while wait() - began < seconds:
         step()
         steps += 1

@@ -6,19 +6,14 @@
 Both load the training split of a data set (anything that --data.dataset takes) in this process or
 in workers, turn about, and make batches of the default recipe: mosaic, random scale and
 translation, colour, left-right flip. The figure of each is the median of the rounds; without
-workers a second is one of processor time, so that other work on the machine does not count. "Colour
-on the device" leaves hue, saturation and value to the GPU, and is the loader's share only. Peak
-memory is that of a process that runs nothing else.
+workers a second is one of processor time, so that other work on the machine does not count.
 """
 
 import argparse
 import contextlib
-import multiprocessing
 import statistics
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import cv2
@@ -30,7 +25,8 @@ from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.sample import Batch, Sample, collate
 from boltbox.detector.data.sampler import Key
 
-BATCH, ROUNDS = 16, 5
+BATCH = 16
+ROUNDS = 5
 STRAIGHTFORWARD = "straightforward"
 MODES = {  # name: literal
     "twice": True,
@@ -65,20 +61,21 @@ class Straightforward:
         return image, boxes * r
 
     def __getitem__(self, key: Key) -> Sample:
-        size, rng = self.size, np.random.default_rng((key.epoch, key.index))
+        size = self.size
+        rng = np.random.default_rng((key.epoch, key.index))
         canvas = np.full((2 * size, 2 * size, 3), 114, np.uint8)
         yc, xc = (int(rng.uniform(size / 2, 3 * size / 2)) for _ in range(2))
-        boxes, classes = [], []
+        boxes = []
+        classes = []
         for k, i in enumerate([key.index, *rng.integers(len(self.files), size=3).tolist()]):
             image, own = self.cache.get(i) or self._read(i)
             h, w = image.shape[:2]
-            x1, y1 = (xc - w if k % 2 == 0 else xc), (yc - h if k < 2 else yc)
-            left, top, right, bottom = (
-                max(x1, 0),
-                max(y1, 0),
-                min(x1 + w, 2 * size),
-                min(y1 + h, 2 * size),
-            )
+            x1 = xc - w if k % 2 == 0 else xc
+            y1 = yc - h if k < 2 else yc
+            left = max(x1, 0)
+            top = max(y1, 0)
+            right = min(x1 + w, 2 * size)
+            bottom = min(y1 + h, 2 * size)
             canvas[top:bottom, left:right] = image[top - y1 : bottom - y1, left - x1 : right - x1]
             boxes.append(own + np.array((x1, y1, x1, y1)))
             classes.append(self.labels[i][1])
@@ -89,7 +86,8 @@ class Straightforward:
         )
         moved = np.clip(np.concatenate(boxes).clip(0, 2 * size) * scale + (tx, ty, tx, ty), 0, size)
         keep = ((moved[:, 2:] - moved[:, :2]) > 2).all(1)
-        gains, levels = 1 + rng.uniform(-1, 1, 3) * (0.015, 0.7, 0.4), np.arange(256)
+        gains = 1 + rng.uniform(-1, 1, 3) * (0.015, 0.7, 0.4)
+        levels = np.arange(256)
         tables = (
             levels * gains[0] % 180,
             (levels * gains[1]).clip(0, 255),
@@ -130,11 +128,8 @@ def prepared(dataset: str, size: int, cache: str, literal: bool) -> DetectionDat
     return data
 
 
-def passes(
-    dataset: str, size: int, workers: int, cache: str, only: str = ""
-) -> dict[str, Callable[[], float]]:
-    """For each pipeline, or `only` one, a function that loads one epoch and gives images a
-    second."""
+def passes(dataset: str, size: int, workers: int, cache: str) -> dict[str, Callable[[], float]]:
+    """For each pipeline, a function that loads one epoch and gives images per second."""
 
     def one(samples: Any, batches: Sequence[list[Key]], together: Callable) -> Callable[[], float]:
         loader = DataLoader(
@@ -157,74 +152,14 @@ def passes(
 
         return run
 
-    made = {}
-    for name, literal in {STRAIGHTFORWARD: False, **MODES}.items():
-        if only in ("", name):
-            data = prepared(dataset, size, "none" if name == STRAIGHTFORWARD else cache, literal)
-            batches = list(data.train_dataloader().batch_sampler.batches(0))  # type: ignore[union-attr]
-            if name == STRAIGHTFORWARD:
-                made[name] = one(Straightforward(data, cache != "none"), batches, transposed)
-            else:
-                made[name] = one(data.train_samples, batches, collate)
-    return made
-
-
-def stages(dataset: str, size: int, cache: str) -> Iterator[tuple[str, dict[str, float]]]:
-    """For each of our modes: milliseconds an image by stage, in one process, slowed a little by the
-    clock."""
+    plain = prepared(dataset, size, "none", literal=False)
+    batches = list(plain.train_dataloader().batch_sampler.batches(0))  # type: ignore[union-attr]
+    made = {STRAIGHTFORWARD: one(Straightforward(plain, cache != "none"), batches, transposed)}
     for name, literal in MODES.items():
         data = prepared(dataset, size, cache, literal)
         batches = list(data.train_dataloader().batch_sampler.batches(0))  # type: ignore[union-attr]
-        spent: dict[str, float] = defaultdict(float)
-        inner: list[float] = []
-
-        def timed(
-            stage: str, function: Callable, spent: dict = spent, inner: list = inner
-        ) -> Callable:
-            def call(*args: Any, **kwargs: Any) -> Any:
-                inner.append(0.0)
-                start = time.perf_counter()
-                result = function(*args, **kwargs)
-                took = time.perf_counter() - start
-                spent[stage] += took - inner.pop()
-                if inner:
-                    inner[-1] += took
-                return result
-
-            return call
-
-        samples = data.train_samples
-        samples.images.read = timed("read", samples.images.read)  # type: ignore[method-assign]
-        samples.steps = [timed(type(step).__name__, step) for step in samples.steps]
-        whole, reader = cv2.resize, cv2.imread
-        cv2.resize, cv2.imread = timed("resample", whole), timed("decode", reader)
-        try:
-            for batch in batches:
-                timed("collate", collate)(timed("labels, rest", samples.__getitems__)(batch))
-        finally:
-            cv2.resize, cv2.imread = whole, reader
-        count = sum(map(len, batches))
-        yield (
-            name,
-            {stage: 1000 * t / count for stage, t in sorted(spent.items(), key=lambda kv: -kv[1])},
-        )
-
-
-def peak(arguments: tuple[str, int, int, str], name: str) -> float:
-    """MiB that a fresh process has at most while it loads two epochs."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(_peak, (arguments, name))
-
-
-def _peak(arguments: tuple[str, int, int, str], name: str) -> float:
-    run = passes(*arguments, only=name)[name]
-    run(), run()
-    (line,) = [
-        line
-        for line in Path("/proc/self/status").read_text().splitlines()
-        if line.startswith("VmHWM")
-    ]
-    return int(line.split()[1]) / 1024  # ru_maxrss would hold the starting process's
+        made[name] = one(data.train_samples, batches, collate)
+    return made
 
 
 def main() -> None:
@@ -247,23 +182,11 @@ def main() -> None:
             if turn:  # the first warms up
                 rates[name].append(rate)
     print(f"\n{given.image_size} px, {given.workers} workers, cache {given.cache}\n")
-    print("| pipeline | images/s | ratio | peak memory, MiB |\n|---|---|---|---|")
+    print("| pipeline | images/s | ratio |\n|---|---|---|")
     for name, values in rates.items():
-        ratio = statistics.median(
-            a / b for a, b in zip(values, rates[STRAIGHTFORWARD], strict=True)
-        )
-        print(
-            f"| {name} | {statistics.median(values):.0f} | {ratio:.2f} |"
-            f" {peak(arguments, name):.0f} |",
-            flush=True,
-        )
-    if not given.workers:
-        print("\nms an image, one process:\n")
-        for name, spent in stages(given.dataset, given.image_size, given.cache):
-            print(
-                f"- {name}: " + ", ".join(f"{stage} {t:.2f}" for stage, t in spent.items()),
-                flush=True,
-            )
+        pairs = zip(values, rates[STRAIGHTFORWARD], strict=True)
+        ratio = statistics.median(ours / base for ours, base in pairs)
+        print(f"| {name} | {statistics.median(values):.0f} | {ratio:.2f} |")
 
 
 if __name__ == "__main__":

@@ -103,7 +103,8 @@ class Training:
         return code, number
 
     def _train(self, cut: int, rng: random.Random, sending: int) -> NoReturn:
-        saved, save = [0], writer._save
+        saved = [0]
+        save = writer._save
 
         def leave(code: int, number: int) -> NoReturn:
             os.write(sending, str(number).encode())
@@ -168,7 +169,8 @@ def trial(folder: Path, line: list[str], operations: int, seed: str, reference: 
         seed: decides all.
         reference: run folder of the undisturbed run, which was trained at the same path.
     """
-    rng, outcome = random.Random(seed), Outcome()
+    rng = random.Random(seed)
+    outcome = Outcome()
     (folder / "disk").mkdir()
     cuts = [rng.randrange(operations + 1) for _ in range(rng.choice((1, 1, 2)))]
     for cut in [*cuts, -1]:
@@ -193,7 +195,8 @@ def trial(folder: Path, line: list[str], operations: int, seed: str, reference: 
 
 def difference(run: Path, reference: Path) -> str:
     """What differs between two finished runs, or an empty string."""
-    ours, theirs = names(run), names(reference)
+    ours = names(run)
+    theirs = names(reference)
     if ours != theirs:
         return f"files {sorted(ours ^ theirs)}"
     for name in ("last.ckpt", "best.ckpt"):

@@ -64,7 +64,9 @@ class RecordedDisk:
     """
 
     def __init__(self, root: Path, cut: Callable[[int, str], object] = lambda *_: None) -> None:
-        self.root, self.cut, self.operations = os.path.realpath(root), cut, 0
+        self.root = os.path.realpath(root)
+        self.cut = cut
+        self.operations = 0
         self._lock, self._process = threading.RLock(), os.getpid()
         self._folder = self._scan(self.root)
 
@@ -158,7 +160,8 @@ class RecordedDisk:
             inode.last = _content(os.open(path, os.O_RDONLY, dir_fd=dir_fd))
 
     def _rename(self, whole: Any, source: Any, target: Any, **options: Any) -> None:
-        old, new = self._file(source), self._place(target)
+        old = self._file(source)
+        new = self._place(target)
         if not old or not new:
             assert not old, f"{source} leaves the folder"
             assert not new or not os.path.exists(source), f"{source} comes into the folder"
@@ -171,7 +174,8 @@ class RecordedDisk:
             self._change(*old, None, moved)
 
     def _link(self, whole: Any, source: Any, target: Any, **options: Any) -> None:
-        old, new = self._file(source), self._place(target)
+        old = self._file(source)
+        new = self._place(target)
         if not old or not new:
             whole(source, target, **options)
             return
@@ -215,7 +219,8 @@ class RecordedDisk:
                         change.is_durable = True
                     inode.changes = []
                 else:
-                    inode.flushed, inode.changed = _content(descriptor, close=False), False
+                    inode.flushed = _content(descriptor, close=False)
+                    inode.changed = False
 
     def _open(self, whole: Any, file: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
         place = self._place(file) if set(mode) & set("wax+") else None
@@ -280,7 +285,8 @@ def _write(inode: Inode, path: str, contents: dict[Inode, bytes], rng: Random | 
         content = inode.flushed
         if inode.changed and rng:
             live = contents.get(inode, inode.last)
-            zeros, part = bytes(len(live)), live[: rng.randrange(len(live) + 1)]
+            zeros = bytes(len(live))
+            part = live[: rng.randrange(len(live) + 1)]
             content = rng.choice([inode.flushed, b"", zeros, part])
         Path(path).write_bytes(content)
         return

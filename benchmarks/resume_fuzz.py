@@ -32,7 +32,9 @@ from boltbox.detector.data.demo import make_demo
 
 ROOT = Path(__file__).parents[1]
 WHERE = ("batch", "validation", "writing", "moving")
-EPOCHS, BATCHES, SAVES = 3, 6, 9  # of the run below: 24 images in batches of 4; saves at least
+EPOCHS = 3
+BATCHES = 6
+SAVES = 9  # of the run below: 24 images in batches of 4; saves at least
 
 
 class Kill(L.Callback):
@@ -44,7 +46,8 @@ class Kill(L.Callback):
     def __init__(self) -> None:
         kill = os.environ.get("BOLTBOX_KILL", "").split(":")
         self.where, at, name, whom = (*kill, "", "", "")[:4]
-        self.left, self.signal = int(at or 0), signal.Signals[name or "SIGKILL"]
+        self.left = int(at or 0)
+        self.signal = signal.Signals[name or "SIGKILL"]
         self.whom = whom
         if int(os.environ.get("LOCAL_RANK", 0)):
             self.where = ""
@@ -96,7 +99,8 @@ class Kill(L.Callback):
 
 def kill_group(number: int) -> None:
     """Send a signal to all processes of this one's group, from a process that is not in it."""
-    group, sender = os.getpgrp(), os.fork()
+    group = os.getpgrp()
+    sender = os.fork()
     if sender == 0:
         os.setsid()
         os.killpg(group, number)
@@ -209,7 +213,8 @@ def trial(
 ) -> tuple[int, str]:
     """A run that is killed at each of these instants in turn and resumed; how many kills hit, and
     what differs in the end."""
-    line, hits = command(data, folder, workers, ranks, more=more), 0
+    line = command(data, folder, workers, ranks, more=more)
+    hits = 0
     for kill in [*kills, ""]:
         resume = ["--ckpt_path", "auto"] if hits else []
         code = start([*line, *resume], kill)
@@ -262,7 +267,9 @@ def main() -> None:
                     reference,
                     options.more,
                 )
-                hits, runs, same = hits + hit, runs + 1, same + (not wrong)
+                hits = hits + hit
+                runs = runs + 1
+                same = same + (not wrong)
                 if wrong:
                     print(f"{kills}: differs in {wrong}", file=sys.stderr)
             print(f"| {workers} | {ranks} | {runs} | {hits} | {same} |", flush=True)

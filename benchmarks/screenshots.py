@@ -53,11 +53,15 @@ SHOWN = {  # by picture: the page, and how the titles of its sections begin
 KINDS = ("damaged_image", "zero_size_box", "unknown_class", "box_past_frame", "duplicate_box")
 
 # The terminal
-ROWS, COLUMNS = 26, 80
+ROWS = 26
+COLUMNS = 80
 FRAMES = 80  # of a recorded command
 SECONDS = 12  # that they are shown
-LINE, CHARACTER = 18, 8.4  # px
-PAPER, INK, PROMPT = "#0d1117", "#e6edf3", "#fb923c"
+LINE = 18
+CHARACTER = 8.4  # px
+PAPER = "#0d1117"
+INK = "#e6edf3"
+PROMPT = "#fb923c"
 
 
 def boltbox(words: str, folder: Path) -> int:
@@ -237,7 +241,8 @@ def read(terminal: int) -> bytes:
 
 def film(frames: Sequence[tuple[str, ...]], title: str) -> str:
     """An SVG that shows frames one after the other; the last one where nothing is animated."""
-    width, height = CHARACTER * COLUMNS + 24, LINE * ROWS + 24
+    width = CHARACTER * COLUMNS + 24
+    height = LINE * ROWS + 24
     rows = dict.fromkeys(row for frame in frames for row in frame if row)
     names = {row: f"r{number}" for number, row in enumerate(rows)}
     defined = "".join(

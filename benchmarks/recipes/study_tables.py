@@ -15,7 +15,8 @@ def scores(study: Study) -> list[list[str]]:
     sets = list(next(iter(study.values())))
     rows = [["recipe", *sets, "mean", "parameters"]]
     for recipe, runs in study.items():
-        cells, means = [], []
+        cells = []
+        means = []
         for name in sets:
             values = [100 * run.score for run in runs.get(name, {}).values()]
             means += [sum(values) / len(values)] if values else []

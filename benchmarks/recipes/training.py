@@ -136,7 +136,8 @@ class Training:
 
     def _curve(self) -> Curve:
         rows = RunFiles.read(self.folder).epochs
-        scores, times = points(rows, f"val/{METRIC}"), points(rows, "seconds")
+        scores = points(rows, f"val/{METRIC}")
+        times = points(rows, "seconds")
         passed = accumulate(spent for _, spent in times)
         until = {epoch: seconds for (epoch, _), seconds in zip(times, passed, strict=True)}
         return tuple((int(epoch), until[epoch], score) for epoch, score in scores)

@@ -68,7 +68,8 @@ def interval(gaps: Sequence[np.ndarray], seed: int = 0) -> tuple[float, float]:
     An Introduction to the Bootstrap, chapter 8)."""
     rng = np.random.default_rng(seed)
     shape = SAMPLES, len(gaps)
-    drawn, means = rng.integers(len(gaps), size=shape), np.empty(shape)
+    drawn = rng.integers(len(gaps), size=shape)
+    means = np.empty(shape)
     for i, gap in enumerate(gaps):
         chosen = drawn == i
         means[chosen] = gap[rng.integers(len(gap), size=(int(chosen.sum()), len(gap)))].mean(1)
@@ -79,7 +80,8 @@ def interval(gaps: Sequence[np.ndarray], seed: int = 0) -> tuple[float, float]:
 def first_pass(base: Sequence[Figures], other: Sequence[Figures]) -> tuple[float, float] | None:
     """When the mean curve of `other` first reaches the last value of the mean curve of `base`, as
     shares of the epochs and the seconds that `base` took; None: never."""
-    ours, theirs = mean_curve(other), mean_curve(base)
+    ours = mean_curve(other)
+    theirs = mean_curve(base)
     reached = np.flatnonzero(ours[:, 2] >= theirs[-1, 2])
     if not len(reached):
         return None

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from shared_memory import RANKS, REPORT, WORKERS
 from small_fit import small_fit
 
 import cli
-from benchmarks.cache_memory import RANKS, REPORT, WORKERS
 
 
 @pytest.mark.usefixtures("quick_starts")
@@ -20,7 +20,7 @@ def test_one_copy_for_all(
     """By the kernel's count: a page that k processes have mapped is 1 / k page in each."""
     root, report = Path(cli.__file__).parent, tmp_path / "report.json"
     monkeypatch.setenv("BOLTBOX_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("PYTHONPATH", str(root))
+    monkeypatch.setenv("PYTHONPATH", f"{root}:{root}/tests/helpers")
     monkeypatch.setenv(REPORT, str(report))
     # the loaders' limit, on a machine with fewer cores
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(RANKS * WORKERS)))
@@ -40,7 +40,7 @@ def test_one_copy_for_all(
         "--trainer.max_epochs",
         "2",
         "--trainer.callbacks",
-        "benchmarks.cache_memory.Measure",
+        "shared_memory.Measure",
     ]
     line = [
         sys.executable,
