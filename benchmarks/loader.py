@@ -11,6 +11,7 @@ workers a second is one of processor time, so that other work on the machine doe
 
 import argparse
 import contextlib
+import io
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -117,7 +118,7 @@ def transposed(samples: list[Sample]) -> Batch:
 
 
 def prepared(dataset: str, size: int, cache: str, literal: bool) -> DetectionData:
-    with contextlib.redirect_stdout(None):
+    with contextlib.redirect_stdout(io.StringIO()):
         data = DetectionData(dataset, image_size=size, batch_size=BATCH, workers=0, cache=cache)
         data.literal = literal
         data.prepare_data()
