@@ -58,7 +58,7 @@ class Unstable(L.Callback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, loss: torch.Tensor
     ) -> None:
         batch = trainer.fit_loop.batch_idx
-        if trainer.current_epoch == 1 and batch == 1 and pl_module.lr_scale == 1:
+        if trainer.current_epoch == 1 and batch == 1 and pl_module._lr_scale == 1:
             loss.data.fill_(torch.nan)
 
 

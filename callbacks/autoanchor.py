@@ -16,7 +16,7 @@ from boltbox.detector.system.atomic_file import write_json
 from boltbox.detector.system.ranges import ClosedUnitInterval
 from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
 from boltbox.detector.training.module import Detector
-from boltbox.detector.training.recipe import data_of
+from boltbox.detector.training.trainer_data import data_of
 
 FRESH, TRAINED = 0.98, 0.8  # limits of BPR: YOLOv5's, and for anchors that boxes were trained with
 
@@ -72,8 +72,8 @@ class AutoAnchor(L.Callback):
         choose; nothing is changed. With the choice the content of anchors.json."""
         network, head = detector.network, detector.network.anchor_head()
         assert head is not None
-        anchor_t = detector.hparams["loss"]["anchor_t"]
-        asked = detector.hparams["network"]["anchors"]
+        anchor_t = detector.options.loss.anchor_t
+        asked = detector.options.network.anchors
         dataset = data.datasets["train"]
         sizes = dataset.object_sizes(data.image_size)[~dataset.labels.crowd]
         before = head.anchors_px.cpu().numpy().astype(float)

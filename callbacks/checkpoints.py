@@ -122,7 +122,7 @@ class Checkpoints(ModelCheckpoint):
         epoch."""
         trainer.val_check_batch = self._val_check_batch
         names = self._names(trainer.current_epoch)
-        fitness = pl_module.fitness
+        fitness = pl_module.evaluation.fitness
         if fitness is not None and fitness > best_fitness(trainer):
             names.insert(0, "best.ckpt")
             self.best_model_path = str(_folder(trainer) / "best.ckpt")

@@ -20,7 +20,7 @@ from boltbox.callbacks.report import Report
 from boltbox.callbacks.warmup import Warmup
 from boltbox.callbacks.watchdog import Watchdog
 from boltbox.detector.training.module import Detector
-from boltbox.detector.training.recipe import data_of
+from boltbox.detector.training.trainer_data import data_of
 
 # Groups of options of the command line, in the order of their hooks: pictures and report last.
 CALLBACKS: dict[str, type[L.Callback]] = {

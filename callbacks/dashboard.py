@@ -9,6 +9,7 @@ import lightning as L
 from lightning.pytorch.loggers import Logger, WandbLogger
 
 from boltbox.callbacks.pictures import Pictures
+from boltbox.callbacks.warmup import Warmup
 from boltbox.detector.data.images import read_image
 from boltbox.detector.loggers.media import (
     Time,
@@ -21,6 +22,7 @@ from boltbox.detector.report.drawing import BatchImage
 from boltbox.detector.report.folder import best_epoch
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.text_file import load_yaml
+from boltbox.detector.training.gradient_window import ends_in_step
 from boltbox.detector.training.module import Detector
 
 IMAGES = 8  # of the first validation batch, shown with their boxes
@@ -55,10 +57,12 @@ class Dashboard(L.Callback):
 
         self._show(start)
 
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: Detector, *_: Any) -> None:
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: Detector, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         """Learning rates, momentum and accumulation."""
         every = trainer.log_every_n_steps  # type: ignore[attr-defined]
-        is_step = pl_module.window.batches == 0
+        is_step = ends_in_step(trainer, batch_idx)
         if not self._loggers or not every or not is_step or trainer.global_step % every:
             return
         groups = trainer.optimizers[0].param_groups
@@ -67,12 +71,14 @@ class Dashboard(L.Callback):
             settings["momentum"] = float(groups[0]["momentum"])
         elif "betas" in groups[0]:
             settings["momentum"] = float(groups[0]["betas"][0])
-        settings["accumulate"] = float(pl_module.window.length)
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, Warmup):
+                settings["accumulate"] = float(callback.accumulate)
         step = trainer.global_step - 1
         self._show(lambda logger: logger.log_metrics(settings, step))
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
-        result = pl_module.result
+        result = pl_module.evaluation.result
         names = pl_module.names
         epoch = trainer.current_epoch
         if trainer.state.fn != "fit" or trainer.sanity_checking or not self._loggers:

@@ -4,7 +4,7 @@ import lightning as L
 
 from boltbox.detector.commands.doctor.examine import brief
 from boltbox.detector.system.rank_zero import rank_zero_print
-from boltbox.detector.training.recipe import data_of
+from boltbox.detector.training.trainer_data import data_of
 
 
 class DoctorCheck(L.Callback):

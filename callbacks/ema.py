@@ -1,6 +1,5 @@
 """Exponential moving average of the weights."""
 
-import copy
 from typing import Any
 
 import lightning as L
@@ -43,18 +42,18 @@ class EMA(L.Callback):
     def setup(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
         """Before a checkpoint is restored, so that its average finds its place. Without a training
         the checkpoint alone says whether there is one (Detector.on_load_checkpoint)."""
-        if self.enabled and stage == "fit" and pl_module.ema is None:
-            pl_module.ema = copy.deepcopy(pl_module.network).requires_grad_(False)
+        if self.enabled and stage == "fit":
+            pl_module.start_average()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         if not self.enabled:
-            pl_module.ema = None
+            pl_module.drop_average()
         if pl_module.ema is None:
             return
         # the network may have changed since setup: better anchors, a class prior
         if self.updates == 0:
             pl_module.ema.load_state_dict(pl_module.network.state_dict())
-        if pl_module.hparams["network"]["bn_momentum"] is None:
+        if pl_module.options.network.bn_momentum is None:
             set_momentum(pl_module.network, 1.0)
         average, current = pl_module.ema.state_dict(), pl_module.network.state_dict()
         floating = [name for name, tensor in average.items() if tensor.is_floating_point()]

@@ -107,7 +107,7 @@ class EpochTable(L.Callback):
         seconds = time.perf_counter() - self._epoch_started
         row: dict[str, Any] = {"epoch": trainer.current_epoch, "step": trainer.global_step}
         for name, value in metrics.items():
-            if pl_module.fitness is not None or not name.startswith("val/"):
+            if pl_module.evaluation.fitness is not None or not name.startswith("val/"):
                 row[name] = f"{float(value):.6g}"
         for group in trainer.optimizers[0].param_groups:
             row[f"lr/{group['name']}"] = f"{group['lr']:.6g}"
@@ -115,7 +115,7 @@ class EpochTable(L.Callback):
         self.rows.append(row)
         if trainer.is_global_zero:
             write_table(Path(trainer.default_root_dir) / "metrics.csv", self.rows)
-        losses = mean_losses(pl_module.epoch_losses)
+        losses = mean_losses(pl_module.epoch_losses())
         cells = self._cells(losses, seconds, trainer.max_epochs or 1)
         if self._lines % HEADING_EVERY == 0:
             rank_zero_print(_line({name: name for name in cells}))
@@ -174,10 +174,10 @@ def _line(cells: dict[str, str]) -> str:
 
 def _model(detector: Detector) -> str:
     """`YOLOv5n from scratch, 5 classes, 640 px, batch 16`."""
-    options = detector.hparams["network"]
-    name = f"{options['backbone']} {options['size']}"
-    if options["backbone"] == "yolov5":
-        name = f"YOLOv5{options['size']}"
+    options = detector.options.network
+    name = f"{options.backbone} {options.size}"
+    if options.backbone == "yolov5":
+        name = f"YOLOv5{options.size}"
     start = " and ".join(origin.source for origin in detector.network.origins)
     classes = f"{len(detector.names)} classes" if len(detector.names) > 1 else "1 class"
     size = f"{detector.image_size} px, batch {detector.batch_size}"

@@ -16,7 +16,7 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.gradient_window import ends_in_step, not_finite, not_finite_names
 from boltbox.detector.training.module import Detector
-from boltbox.detector.training.recipe import data_of
+from boltbox.detector.training.trainer_data import data_of
 
 Policy = Literal["stop", "roll_back", "off"]
 ROLL_BACKS = 3  # in a run; then it stops
@@ -79,7 +79,7 @@ class Guard(L.Callback):
             self.load_state_dict(_read(record) or self.state_dict())
         if self.lr0 != lr0:
             self.roll_backs, self.lr0 = 0, lr0
-        pl_module.lr_scale = 0.5**self.roll_backs
+        pl_module.scale_lr(0.5**self.roll_backs)
 
     def on_train_batch_start(
         self,

@@ -14,7 +14,7 @@ from boltbox.detector.report.table import class_table, number
 from boltbox.detector.system.atomic_file import not_fatal, write_json
 from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
 from boltbox.detector.training.module import Detector
-from boltbox.detector.training.recipe import data_of
+from boltbox.detector.training.trainer_data import data_of
 
 
 class MetricsFiles(L.Callback):
@@ -28,9 +28,10 @@ class MetricsFiles(L.Callback):
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """As for test; only the first process has a result."""
-        if pl_module.result is None or trainer.state.fn == "fit":
+        result = pl_module.evaluation.result
+        if result is None or trainer.state.fn == "fit":
             return
-        self._write(trainer, pl_module, pl_module.result)
+        self._write(trainer, pl_module, result)
         rank_zero_print(f"\n{class_table(self._content)}\n")
         print_fact("origin", describe_origins(pl_module.network.origins))
         print_fact("metrics", _json_path(trainer))
@@ -39,8 +40,8 @@ class MetricsFiles(L.Callback):
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """By the same rule as Checkpoints, which Lightning calls later, writes best.ckpt."""
-        result = pl_module.result
-        fitness = pl_module.fitness
+        result = pl_module.evaluation.result
+        fitness = pl_module.evaluation.fitness
         if result is None or fitness is None or fitness <= best_fitness(trainer):
             return
         self._fitness = fitness

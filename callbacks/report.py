@@ -7,7 +7,7 @@ import lightning as L
 from boltbox.detector.report.charts import draw_labels
 from boltbox.detector.report.page import write_report
 from boltbox.detector.system.rank_zero import print_fact, program, rank_zero_print
-from boltbox.detector.training.recipe import data_of
+from boltbox.detector.training.trainer_data import data_of
 
 
 class Report(L.Callback):

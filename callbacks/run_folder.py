@@ -21,7 +21,7 @@ from boltbox.detector.system.host import versions
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.text_file import load_yaml
 from boltbox.detector.training.module import Detector
-from boltbox.detector.training.recipe import data_of
+from boltbox.detector.training.trainer_data import data_of
 
 # options that may differ between machines: where the data are, and what does not change results
 OF_A_MACHINE = (

@@ -11,6 +11,7 @@ from torch import Tensor
 from boltbox.detector.distributed.process_group import gather
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.training.gradient_window import gradients, restore_gradients
 from boltbox.detector.training.module import ADVICE, Detector
 from boltbox.detector.weights.torch_file import as_input_error
 
@@ -30,8 +31,8 @@ class RunState(L.Callback):
         self, trainer: L.Trainer, pl_module: Detector, checkpoint: dict[str, Any]
     ) -> None:
         own = {
-            "gradients": pl_module.window.gradients(),
-            "epoch_losses": {n: total.cpu() for n, total in pl_module.epoch_losses.items()},
+            "gradients": gradients(pl_module.network),
+            "epoch_losses": {n: total.cpu() for n, total in pl_module.epoch_losses().items()},
             "random": _random_states(),
         }
         checkpoint["processes"] = gather(own)
@@ -49,19 +50,19 @@ class RunState(L.Callback):
         # DDP takes the mean over processes, so each gets the mean; FSDP2 has taken it already.
         sources = own if pl_module.device_mesh is None else everyone
         self._gradients = _means([each["gradients"] for each in sources])
-        pl_module.epoch_losses = _means([each["epoch_losses"] for each in own])
+        pl_module.restore_epoch_losses(_means([each["epoch_losses"] for each in own]))
         if is_alike:
             _restore_random_states(own[0]["random"])
 
     def on_train_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
-        pl_module.window.restore(self._gradients)
+        restore_gradients(pl_module.network, self._gradients)
         self._gradients = {}
 
 
 def _check_resume(epochs: int | None, detector: Detector, checkpoint: dict[str, Any]) -> None:
     """Before a run touches its folder: raises InputError if the optimizer's state is of another
     one, or the training is past its last epoch."""
-    own = detector.optim.build(detector.network, detector.batch_size).state_dict()
+    own = detector.options.optim.build(detector.network, detector.batch_size).state_dict()
     with as_input_error("the checkpoint", "one that a training can continue from"):
         (saved,) = checkpoint["optimizer_states"]
         finished = checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
@@ -70,7 +71,7 @@ def _check_resume(epochs: int | None, detector: Detector, checkpoint: dict[str, 
         )
         kind = checkpoint["hyper_parameters"]["optim"]["optimizer"]
         is_past = epochs is not None and 0 <= epochs < finished
-    if groups != ours or kind != detector.optim.to_dict()["optimizer"]:
+    if groups != ours or kind != detector.options.optim.to_dict()["optimizer"]:
         raise InputError(f"the checkpoint's optimizer state is of another optimizer: {ADVICE}")
     if is_past:
         raise InputError(

@@ -1,21 +1,28 @@
-"""Warm-up of learning rate, momentum and accumulation."""
+"""Learning rates, momentum and accumulation of every batch."""
 
 import math
 from typing import Any
 
 import lightning as L
-import numpy as np
 
 from boltbox.detector.system.ranges import BelowOne, NonNegativeFloat
+from boltbox.detector.system.rank_zero import print_fact
+from boltbox.detector.training.gradient_window import GradientWindow
 from boltbox.detector.training.module import Detector
-from boltbox.detector.training.optimizer import set_rates
-from boltbox.detector.training.recipe import print_optimizer
-from boltbox.detector.training.schedule import accumulation, warmup_iterations
+from boltbox.detector.training.optimizer import OptimOptions
+from boltbox.detector.training.schedule import Schedule, accumulation, warmup_iterations
+
+REASONS = {"AdamW": " (auto: for pretrained weights)", "Muon": " (auto: from scratch)"}
+FEW_STEPS = 200  # a run with fewer gains by smaller batches (docs/recipe.md)
 
 
 class Warmup(L.Callback):
-    """Sets lr of each group, momentum and the accumulation window before every batch of the
-    warm-up, the window also after it.
+    """Sets learning rates, momentum and accumulation before every batch: those of the warm-up, then
+    those of the schedule. No one else sets them.
+
+    The warm-up takes at least 100 iterations (Muon: 0), as far as these are no more than a third of
+    the run. With model.literal the minimum holds for short runs and warmup_epochs 0 too, and
+    gradients of a window that is open at the end of an epoch are discarded.
 
     Put it before a LearningRateMonitor, which then logs the rates that are used.
 
@@ -25,9 +32,8 @@ class Warmup(L.Callback):
         warmup_bias_lr: Learning rate of the biases at the start; the others start from 0. Default:
             SGD 0.1, else 0.
 
-    The warm-up takes at least 100 iterations (Muon: 0), as far as these are no more than a third of
-    the run. With model.literal the minimum holds for short runs and warmup_epochs 0 too, and
-    gradients of a window that is open at the end of an epoch are discarded.
+    Attributes:
+        accumulate: Batches per optimizer step at the moment.
     """
 
     def __init__(
@@ -36,48 +42,90 @@ class Warmup(L.Callback):
         warmup_momentum: BelowOne = 0.8,
         warmup_bias_lr: NonNegativeFloat | None = None,
     ) -> None:
-        self.warmup_epochs, self.warmup_momentum, self.warmup_bias_lr = (
-            warmup_epochs,
-            warmup_momentum,
-            warmup_bias_lr,
-        )
-        self.nominal = 64  # images a step after warm-up, once a training has begun
+        self.warmup_epochs = warmup_epochs
+        self.warmup_momentum = warmup_momentum
+        self.warmup_bias_lr = warmup_bias_lr
+        self.accumulate = 1
+        self._window = GradientWindow()
+        self._schedule: Schedule | None = None
 
     def on_train_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
-        batches, epochs = int(trainer.num_training_batches), trainer.max_epochs or 1
-        self.nominal = pl_module.optim.effective_batch_size(pl_module.batch_size, batches * epochs)
-        window = accumulation(self.nominal, pl_module.batch_size)
+        optim = pl_module.options.optim
+        batch_size = pl_module.batch_size
+        batches = int(trainer.num_training_batches)
+        epochs = trainer.max_epochs or 1
+        step_images = optim.effective_batch_size(batch_size, batches * epochs)
+        self._schedule = self._make_schedule(pl_module, trainer.max_epochs, batches, step_images)
+        window = accumulation(step_images, batch_size)
         steps = math.ceil(batches / window) * epochs
-        images = pl_module.batch_size * window
-        print_optimizer(pl_module.optim, pl_module.auto_names, steps, images)
+        print_optimizer(optim, pl_module.is_auto("optimizer"), steps, batch_size * window)
+
+    def _make_schedule(
+        self, detector: Detector, epochs: int | None, batches: int, step_images: int
+    ) -> Schedule:
+        optim = detector.options.optim
+        literal = detector.options.literal
+        bias_lr = self.warmup_bias_lr
+        if bias_lr is None:
+            bias_lr = optim.defaults.warmup_bias_lr
+        minimum = optim.defaults.warmup_min_iterations
+        return Schedule(
+            epochs=epochs,
+            batches=batches,
+            lr0=detector.lr,
+            lrf=optim.lrf,
+            lr_schedule=optim.lr_schedule,
+            momentum=optim.momentum,
+            step_batches=step_images / detector.batch_size,
+            warmup=warmup_iterations(self.warmup_epochs, batches, epochs or 1, minimum, literal),
+            warmup_momentum=self.warmup_momentum,
+            warmup_bias_lr=bias_lr,
+            literal=literal,
+        )
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: Detector, batch: Any, batch_idx: int
     ) -> None:
-        batches = int(trainer.num_training_batches)
-        iteration = trainer.current_epoch * batches + batch_idx
-        rates, momentum = pl_module.optim.rates, pl_module.optim.momentum
-        least = rates.warmup_min_iterations
-        last = warmup_iterations(
-            self.warmup_epochs, batches, trainer.max_epochs or 1, least, pl_module.literal
+        assert self._schedule is not None
+        iteration = trainer.current_epoch * self._schedule.batches + batch_idx
+        rates = self._schedule.rates_at(iteration)
+        pl_module.set_rates(rates)
+        is_last = trainer.is_last_batch and not pl_module.options.literal
+        self._window.start_batch(trainer, rates.accumulate, is_last)
+        self.accumulate = rates.accumulate
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"window_batches": self._window.batches}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._window.batches = state_dict["window_batches"]
+
+
+def print_optimizer(optim: OptimOptions, is_auto: bool, steps: int, images: int) -> None:
+    """Print what a run trains with, why, and what may be wrong with it.
+
+    Args:
+        optim: The options, none of them left open.
+        is_auto: The optimizer was left open.
+        steps: Optimizer steps of the whole run.
+        images: Images per step.
+    """
+    name = optim.optimizer_name
+    assert optim.lr0 is not None
+    reason = REASONS.get(name, "") if is_auto else ""
+    text = f"{name}{reason}, lr0 {optim.lr0:g} ({optim.lr_schedule})"
+    if optim.backbone_lr is not None:
+        text += f", backbone {optim.backbone_lr:g}"
+    text += f", {steps} steps of {images} images"
+    if optim.nominal_batch_size == "auto" and images < 64:
+        text += " (auto: 64 in a longer run)"
+    print_fact("optimizer", text)
+    usual = optim.defaults.lr0
+    if optim.lr0 >= 10 * usual and name != "SGD":
+        print_fact("hint", f"lr0 {optim.lr0:g} suits SGD; the default of {name} is {usual:g}")
+    if steps < FEW_STEPS and images > 8:
+        print_fact(
+            "hint",
+            f"{steps} optimizer steps are few; for more, lower data.batch_size and"
+            " model.optim.nominal_batch_size, or train longer",
         )
-        accumulate = accumulation(self.nominal, pl_module.batch_size)
-        # in YOLOv5 its last rates stay to the end of the epoch
-        until = iteration - batch_idx if pl_module.literal else iteration
-        if until <= last and last > 0:
-
-            def line(start: float, end: float) -> float:
-                """From iteration 0 to the last, both included."""
-                return float(np.interp(iteration, (0, last), (start, end)))
-
-            lr = pl_module.lr_of_epoch(trainer.current_epoch)
-            bias_lr = rates.warmup_bias_lr if self.warmup_bias_lr is None else self.warmup_bias_lr
-            set_rates(
-                trainer.optimizers[0],
-                line(0.0, lr),
-                momentum and line(self.warmup_momentum, momentum),
-                line(bias_lr * pl_module.lr_scale, lr),
-            )
-            accumulate = max(1, round(line(1, self.nominal / pl_module.batch_size)))
-        is_last = trainer.is_last_batch and not pl_module.literal
-        pl_module.window.start_batch(trainer, accumulate, is_last)

@@ -267,7 +267,7 @@ class DetectorCLI(LightningCLI):
             return
         if file := found.exported:
             check_names(file.names, model.names, file.path)
-            model.exported, model.network.origins = file, file.metadata.origins
+            model.use_exported(file)
         elif found.trained and not found.checkpoint:
             found.trained.fill(model.network, model.names)
         elif found.trained and self.command in ("validate", "test"):

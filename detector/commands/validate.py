@@ -36,13 +36,13 @@ def validate(
         tta: Predict three times on each image, at several sizes and mirrored.
         ensemble: Further files like ckpt_path that predict too, with the same classes.
     """
-    model.predictor_options = {
-        "conf": conf,
-        "iou": iou,
-        "max_det": max_det,
-        "agnostic": agnostic,
-        "tta": tta,
-    }
-    model.ensemble = load_ensemble(ensemble or (), model.names)
+    model.evaluation.configure(
+        ensemble=load_ensemble(ensemble or (), model.names),
+        conf=conf,
+        iou=iou,
+        max_det=max_det,
+        agnostic=agnostic,
+        tta=tta,
+    )
     evaluate = trainer.test if command == "test" else trainer.validate
     evaluate(model, ckpt_path=ckpt_path, verbose=verbose, datamodule=datamodule)

@@ -156,8 +156,10 @@ class DetectionData(L.LightningDataModule):
 
     def setup(self, stage: str) -> None:
         module = self._module
-        self.stride = max(getattr(module, "max_stride", 32), 32)
-        self.literal = getattr(module, "literal", self.literal)
+        is_detector = hasattr(module, "shape_for")
+        if is_detector:
+            self.stride = max(module.max_stride(), 32)
+            self.literal = module.options.literal
         size = round_up(self.image_size, self.stride)
         if size != self.image_size:
             rank_zero_print(
@@ -165,7 +167,7 @@ class DetectionData(L.LightningDataModule):
                 " network's stride"
             )
             self.image_size = size
-        if hasattr(module, "shape_for"):
+        if is_detector:
             self.fixed_shape = module.shape_for(size)
         for split in SPLITS.get(stage, ()):
             if split not in self.datasets:
@@ -257,7 +259,8 @@ class DetectionData(L.LightningDataModule):
         resume."""
         _, batches_done = position(self.trainer)
         if batches_done == 0:
-            self.epoch_maps = list(getattr(self._module, "class_maps", self.epoch_maps))
+            if hasattr(self._module, "evaluation"):
+                self.epoch_maps = list(self._module.evaluation.class_maps)
         dataset = self.datasets["train"]
         weights = class_weights(dataset.class_counts()) * (1 - np.array(self.epoch_maps)) ** 2
         return image_weights(dataset.labels, weights)

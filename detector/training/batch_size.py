@@ -12,7 +12,7 @@ import torch
 from boltbox.detector.model.loss import Loss
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.rank_zero import print_fact
-from boltbox.detector.training.optimizer import OptimOptions, set_rates
+from boltbox.detector.training.optimizer import OptimOptions
 
 SHARE = 0.8  # of the free memory: the average of the weights and validations take some too
 OBJECTS = 32  # an image
@@ -65,7 +65,8 @@ def _largest_batch(
     precision.convert_module(network.to(device)).train()
     loss.to(device)
     optimizer = optim.build(network, 1)
-    set_rates(optimizer, 0.0, optim.momentum)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
 
     def fits(images: int) -> bool:
         targets = torch.tensor([[0, 0, 0.5, 0.5, 0.25, 0.25]]).repeat(images * OBJECTS, 1)

@@ -21,42 +21,42 @@ class GradientWindow:
     Gradients are cleared after a step (Detector.optimizer_step), so a checkpoint within a window
     holds them and the number of batches so far.
 
-    Args:
-        network: whose gradients these are.
+    Attributes:
+        batches: In the open window.
     """
 
-    def __init__(self, network: nn.Module) -> None:
-        self.network = network
-        self.length = 1.0  # batches a step
-        self.batches = 0  # in the open window
+    def __init__(self) -> None:
+        self.batches = 0
 
-    def start_batch(self, trainer: L.Trainer, length: float, is_last: bool) -> None:
+    def start_batch(self, trainer: L.Trainer, length: int, is_last: bool) -> None:
         """Decide, before each batch, whether it ends in a step.
 
         Args:
-            length: Batches a step.
+            trainer: Of the training.
+            length: Batches per step.
             is_last: The window ends with this batch whatever its length.
         """
-        self.length = length
         self.batches += 1
-        due = self.batches >= length or is_last
-        trainer.accumulate_grad_batches = 1 if due else COLLECT
-        if due:
+        trainer.accumulate_grad_batches = COLLECT
+        if self.batches >= length or is_last:
+            trainer.accumulate_grad_batches = 1
             self.batches = 0
 
-    def gradients(self) -> dict[str, Tensor]:
-        """By name of the parameter, whole and on the CPU; empty between two windows."""
-        return {
-            name: whole(parameter.grad).cpu()
-            for name, parameter in self.network.named_parameters()
-            if parameter.grad is not None
-        }
 
-    def restore(self, gradients: dict[str, Tensor]) -> None:
-        """Continue an open window with what `gradients` returned."""
-        for name, gradient in gradients.items():
-            parameter = self.network.get_parameter(name)
-            parameter.grad = distribute_like(parameter, gradient.clone())
+def gradients(network: nn.Module) -> dict[str, Tensor]:
+    """The gradients of an open window by name of the parameter, whole and on the CPU."""
+    return {
+        name: whole(parameter.grad).cpu()
+        for name, parameter in network.named_parameters()
+        if parameter.grad is not None
+    }
+
+
+def restore_gradients(network: nn.Module, gradients: dict[str, Tensor]) -> None:
+    """Continue an open window with what `gradients` returned."""
+    for name, gradient in gradients.items():
+        parameter = network.get_parameter(name)
+        parameter.grad = distribute_like(parameter, gradient.clone())
 
 
 def ends_in_step(trainer: L.Trainer, batch_idx: int) -> bool:
@@ -67,17 +67,23 @@ def ends_in_step(trainer: L.Trainer, batch_idx: int) -> bool:
 
 
 def not_finite(loss: Tensor, parameters: list[nn.Parameter], processes: int) -> tuple[bool, bool]:
-    """Whether the loss, and the accumulated gradients of the parameters, are NaN or infinite in any
-    process; all processes get the same answer. Waits for the device once.
+    """Whether the loss, and the accumulated gradients, are NaN or infinite in any process; all
+    processes get the same answer. Waits for the device once.
 
     Args:
         loss: () of this process.
-        parameters: whose gradients are checked; under FSDP2 each process looks at its own shards.
-        processes: of the training.
+        parameters: Whose gradients are checked; under FSDP2 each process checks its own shards.
+        processes: Of the training.
     """
-    grads = [local(p.grad) for p in parameters if p.grad is not None]
-    grads = [g for g in grads if g.numel()]  # of a sharded parameter a process may have nothing
-    largest = torch.stack(torch._foreach_norm(grads, math.inf)) if grads else torch.zeros_like(loss)
+    grads: list[Tensor] = []
+    for parameter in parameters:
+        if parameter.grad is not None:
+            grad = local(parameter.grad)
+            if grad.numel():  # a process may have no part of a sharded parameter
+                grads.append(grad)
+    largest = torch.zeros_like(loss)
+    if grads:
+        largest = torch.stack(torch._foreach_norm(grads, math.inf))
     flags = torch.stack((~loss.isfinite(), ~largest.isfinite().all())).float()
     if processes > 1:
         dist.all_reduce(flags)
@@ -85,11 +91,10 @@ def not_finite(loss: Tensor, parameters: list[nn.Parameter], processes: int) -> 
     return bad_loss > 0, bad_gradients > 0
 
 
-def not_finite_names(module: nn.Module, most: int = 10) -> list[str]:
+def not_finite_names(module: nn.Module, limit: int = 10) -> list[str]:
     """Names of the first parameters whose gradients are NaN or infinite in this process."""
-    bad = [
-        n
-        for n, p in module.named_parameters()
-        if p.grad is not None and not local(p.grad).isfinite().all()
-    ]
-    return bad[:most]
+    names: list[str] = []
+    for name, parameter in module.named_parameters():
+        if parameter.grad is not None and not local(parameter.grad).isfinite().all():
+            names.append(name)
+    return names[:limit]

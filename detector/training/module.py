@@ -1,55 +1,75 @@
-"""Detector: the network, its loss and its optimizer as a LightningModule."""
+"""Detector: the network, its loss, its optimizer and its evaluation as a LightningModule."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, Self, TypeVar
 
+import lightning as L
+import numpy as np
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.detection_batch import detection_batch
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, examples
+from boltbox.detector.data.inputs.sources import Image
 from boltbox.detector.data.sample import Batch, rescaled
+from boltbox.detector.data.transforms.letterbox import round_up
+from boltbox.detector.inference.detections import Detections
+from boltbox.detector.inference.exported import Exported, format_of, load_exported, shape_for
+from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.model.loss import LossOptions, add_losses, mean_losses
+from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.model.origin import origins_of, to_plain
-from boltbox.detector.model.sharding import shard
+from boltbox.detector.model.sharding import is_sharded, shard
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.rank_zero import print_fact, program
+from boltbox.detector.system.rank_zero import print_fact, program, rank_zero_print
 from boltbox.detector.training.batch_size import choose_batch_size
 from boltbox.detector.training.compilation import compiled, eager_unless
-from boltbox.detector.training.evaluation import EvaluationModule
-from boltbox.detector.training.gradient_window import GradientWindow, ends_in_step
-from boltbox.detector.training.known_objects import known_objects
-from boltbox.detector.training.optimizer import OptimOptions, set_rates
-from boltbox.detector.training.recipe import global_batch_size, print_missing
-from boltbox.detector.training.trainer_options import check_recipe
+from boltbox.detector.training.gradient_window import ends_in_step
+from boltbox.detector.training.optimizer import OptimOptions, StartingPoint, set_rates
+from boltbox.detector.training.pretrained_score import EXAMPLES, score_pretrained
+from boltbox.detector.training.schedule import Rates
+from boltbox.detector.training.trainer_data import global_batch_size
+from boltbox.detector.training.trainer_options import check_recipe, print_missing_callbacks
+from boltbox.detector.training.validation import Evaluation
 from boltbox.detector.weights.start import StartOptions
 from boltbox.detector.weights.torch_file import as_input_error, shapes
-from boltbox.detector.weights.trained import DETECTOR
+from boltbox.detector.weights.trained import DETECTOR, read_trained
 
 ADVICE = (
     "leave out the options that differ from its own, or start from its weights with"
     " --model.start.weights"
 )
-# images that are looked at before a training from weights; their objectness from which on AdamW
-# keeps what they know, their mAP50 from which on it does so at a lower rate, and that rate
-# (benchmarks/optimizers.md)
-EXAMPLES, SURE, KNOWN, GENTLE = 64, 0.1, 0.2, 0.0003
 T = TypeVar("T")
 
 
-def as_options(kind: type[T], given: T | Mapping[str, Any]) -> T:
+class Options(NamedTuple):
+    """The options of a Detector; see there."""
+
+    network: NetworkOptions
+    loss: LossOptions
+    optim: OptimOptions
+    start: StartOptions
+    literal: bool
+    multi_scale: bool
+    compile: bool
+
+
+def as_group(kind: type[T], options: T | Mapping[str, Any]) -> T:
     """A group of options, which a checkpoint holds as a map."""
-    return kind(**given) if isinstance(given, Mapping) else given
+    return kind(**options) if isinstance(options, Mapping) else options
 
 
-class Detector(EvaluationModule):
-    """A YOLOv5 detector in training; what it does besides is `EvaluationModule`'s.
+class Detector(L.LightningModule):
+    """A YOLOv5 detector: trains, validates and predicts.
 
     Gradients are sums over images, as in YOLOv5: they do not change with the number of devices, and
     accumulate as they are.
@@ -65,14 +85,26 @@ class Detector(EvaluationModule):
         compile: Train with compiled blocks (torch.compile), which takes minutes at the first start.
             The command `benchmark` measures whether it pays on a machine.
 
+    Attributes:
+        names: Class names.
+        network: The network that is trained.
+        ema: The moving average of the network, if boltbox.callbacks.EMA keeps one.
+        loss: The loss.
+        options: All options, with an optimizer and rates in place of those that were left open.
+        lr: options.optim.lr0, by the name under which Lightning's Tuner sets it.
+        loaded: What of the network is loaded from pretrained weights.
+        image_size: Longer side of the input in pixels.
+        batch_size: Images per batch, over all devices, once the data are known.
+        evaluation: Validation and test, with their last results.
+
     Raises:
-        InputError: an option that does not fit, or weights that do not.
+        InputError: An option that does not fit, or weights that do not.
     """
 
     def __init__(
         self,
         names: list[str],
-        network: NetworkOptions = NetworkOptions(),  # noqa: B008 (never changed)
+        network: NetworkOptions = NetworkOptions(),  # noqa: B008 (frozen)
         loss: LossOptions = LossOptions(),  # noqa: B008
         optim: OptimOptions = OptimOptions(),  # noqa: B008
         start: StartOptions = StartOptions(),  # noqa: B008
@@ -80,65 +112,161 @@ class Detector(EvaluationModule):
         multi_scale: bool = False,
         compile: bool = False,
     ) -> None:
-        super().__init__(len(names))
-        network, loss = as_options(NetworkOptions, network), as_options(LossOptions, loss)
-        optim, start = as_options(OptimOptions, optim), as_options(StartOptions, start)
-        # logger=False: boltbox.callbacks.Dashboard shows the whole configuration
+        super().__init__()
+        network = as_group(NetworkOptions, network)
+        loss = as_group(LossOptions, loss)
+        optim = as_group(OptimOptions, optim)
+        start = as_group(StartOptions, start)
+        # what checkpoints hold; logger=False: boltbox.callbacks.Dashboard shows the options
         self.save_hyperparameters(ignore=["network", "loss", "optim", "start"], logger=False)
-        plain = {"network": network.to_dict(), "loss": loss.to_dict(), "start": start.to_dict()}
-        self.hparams.update(plain)  # they go into checkpoints
-        self.auto_names = optim.auto_names()  # options of `optim` that were left to be chosen
-        self.optim = optim.resolve(start.weights, start.backbone_weights)
+        self.hparams["network"] = network.to_dict()
+        self.hparams["loss"] = loss.to_dict()
+        self.hparams["start"] = start.to_dict()
+        self.options = Options(network, loss, optim, start, literal, multi_scale, compile)
+        self._open_options = {name: getattr(optim, name) for name in optim.auto_names()}
+        self._starting_point = StartingPoint.of(start.weights, start.backbone_weights)
+        self._is_scored = False
+        self._resolve_optim()
         if not names:
             raise InputError(
                 "no class names: give --data.dataset FILE, or a checkpoint or weights that bring"
                 " them"
             )
-        self.literal = literal
         self.network = network.build(len(names)).to(memory_format=torch.channels_last)
+        self.ema: YOLOv5 | None = None
         self.loaded = start.load(self.network, names, keep_anchors=network.anchors is not None)
-        # AdamW or Muon, until the data are known; a rate that is given was meant for AdamW
-        self.undecided = self.loaded.has_head and {"optimizer", "lr0"} <= {*self.auto_names}
-        self.frozen = start.frozen(self.network)
+        self._frozen_layers = start.frozen(self.network)
         self.loss = loss.build(len(names), self.network.strides, literal)
-        self.batch_size, self.seed = 16, 0  # of the data, once they are known
+        self.evaluation = Evaluation(len(names))
+        self.batch_size = 16
+        self._seed = 0
+        self._knows_image_size = False
         self.set_image_size(640)
-        # of all learning rates; boltbox.callbacks.Guard lowers it after a roll-back
-        self.lr_scale = 1.0
-        self.window = GradientWindow(self.network)
-        self.compiled_shape: tuple[int, ...] = ()  # of the batches that go through compiled code
-        self.epoch_losses: dict[str, Tensor] = {}  # of the epoch so far
+        self._lr_scale = 1.0
+        self._compiled_shape: tuple[int, ...] = ()  # of the batches that go through compiled code
+        self._epoch_losses: dict[str, Tensor] = {}
+        self._predictor: Predictor | None = None  # of trainer.predict
+
+    @classmethod
+    def load(cls, path: str | Path, device: str | torch.device | None = None) -> Self:
+        """A trained detector in evaluation mode, ready for `predict`.
+
+        Args:
+            path: A checkpoint of ours (.ckpt; its moving average becomes the network), a run
+                folder, which means its best, a YOLOv5 file (.pt), or an exported file, which
+                predicts in the network's place. Nothing in it is executed.
+            device: Default: the first GPU, if there is one.
+
+        Raises:
+            InputError: There is no such file, or it is not a detector.
+        """
+        file = load_exported(path) if format_of(path) else read_trained(path)
+        with as_input_error(path, DETECTOR):
+            detector = cls(**file.arguments())
+            if isinstance(file, Exported):
+                detector.evaluation.exported = file
+            else:
+                file.fill(detector.network, detector.names)
+        detector.set_image_size(file.image_size)
+        detector.evaluation.thresholds = file.thresholds
+        if device is None:
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        return detector.to(device).eval()
 
     @property
-    def optim(self) -> OptimOptions:
-        """The optimizer and its rates, none of them left open."""
-        return self._optim
-
-    @optim.setter
-    def optim(self, optim: OptimOptions) -> None:
-        self._optim = optim
-        self.hparams["optim"] = optim.to_dict()
+    def names(self) -> list[str]:
+        return self.hparams["names"]
 
     @property
     def lr(self) -> float:
-        """lr0, by the name under which Lightning's Tuner.lr_find sets it."""
-        assert self.optim.lr0 is not None
-        return self.optim.lr0
+        assert self.options.optim.lr0 is not None
+        return self.options.optim.lr0
 
     @lr.setter
     def lr(self, lr0: float) -> None:
-        self.optim = replace(self.optim, lr0=lr0)
+        self._set_optim(replace(self.options.optim, lr0=lr0))
 
-    def lr_of_epoch(self, epoch: int) -> float:
-        """The learning rate of an epoch outside warm-up."""
-        return self.lr_scale * self.optim.lr(epoch, self.trainer.max_epochs)
+    def _set_optim(self, optim: OptimOptions) -> None:
+        self.options = self.options._replace(optim=optim)
+        self.hparams["optim"] = optim.to_dict()
+
+    def _resolve_optim(self, continued: Mapping[str, Any] | None = None) -> None:
+        optim = replace(self.options.optim, **self._open_options)
+        self._set_optim(optim.resolve(self._starting_point, continued))
+
+    def is_auto(self, name: str) -> bool:
+        """Whether this option of `optim` was left open."""
+        return name in self._open_options
+
+    def averaged_network(self) -> YOLOv5:
+        """The network that is evaluated: the moving average, if there is one."""
+        return self.network if self.ema is None else self.ema
+
+    def start_average(self) -> None:
+        """Add a moving average, equal to the network, if there is none."""
+        if self.ema is None:
+            self.ema = copy.deepcopy(self.network).requires_grad_(False)
+
+    def drop_average(self) -> None:
+        """From now on the network itself is evaluated."""
+        self.ema = None
+
+    def members(self) -> list[YOLOv5 | Exported]:
+        """What predicts: network or exported file, and the ensemble of a validation."""
+        return self.evaluation.members(self.averaged_network())
+
+    def max_stride(self) -> int:
+        """Sides of the input are multiples of it."""
+        return max(member.max_stride for member in self.members())
+
+    def shape_for(self, image_size: int) -> tuple[int, int] | None:
+        """See `boltbox.detector.inference.exported.shape_for`."""
+        return shape_for(self.members(), image_size)
+
+    def set_image_size(self, image_size: int) -> None:
+        """Set the longer side of the input in pixels; the gains of the loss depend on it."""
+        self.image_size = round_up(image_size, self.max_stride())
+        self.loss.set_image_size(self.image_size)
+
+    def use_exported(self, file: Exported) -> None:
+        """Evaluate an exported file in place of the network."""
+        self.evaluation.exported = file
+        self.network.origins = file.metadata.origins
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The decoded prediction, before suppression, in evaluation mode whatever the module's:
+        statistics do not change. `predict` and `Predictor` give detections.
+
+        Args:
+            images: (B, 3, H, W) float32 RGB in 0..1, sides multiples of `max_stride`.
+
+        Returns:
+            (B, R, 5 + C) float32, a row per box: cx, cy, w, h in pixels of `images`, objectness,
+            class scores, which are multiplied with it; of an exported file its own output.
+        """
+        if self.evaluation.exported is not None:
+            return self.evaluation.exported(images)
+        network = self.averaged_network()
+        training = [module for module in network.modules() if module.training]
+        network.eval()
+        try:
+            return network.decode(network(images))
+        finally:
+            for module in training:
+                module.training = True
+
+    @property  # type: ignore[misc]  # Lightning's can be set
+    def example_input_array(self) -> Tensor:
+        """(1, 3, H, W) of zeros, for Lightning's summary, graphs and `to_onnx`."""
+        return torch.zeros(1, 3, self.image_size, self.image_size)
 
     def setup(self, stage: str) -> None:
         """Take image size, batch size and seed from the data; of a data module of one's own its
-        `names` and `image_size`, if it has them.
+        `names` and `image_size`, if it has them. With the data at hand, a fit chooses its
+        optimizer.
 
         Raises:
-            InputError: the data are of other classes, or a training has weights of half precision.
+            InputError: The data are of other classes, or a training has weights of half precision.
         """
         if stage == "fit":
             check_recipe({"precision": self.trainer.precision})
@@ -148,86 +276,126 @@ class Detector(EvaluationModule):
                 f"the Detector knows the classes {self.names}, its data have {data.names}: give it"
                 " data.names"
             )
-        self.knows_size = hasattr(data, "image_size")
-        if self.knows_size:
+        self._knows_image_size = hasattr(data, "image_size")
+        if self._knows_image_size:
             self.set_image_size(data.image_size)
         if isinstance(data, DetectionData):
-            self.batch_size, self.seed = data.batch_size, data.seed
-
-    def choose_batch_size(self, image_size: int, images: int) -> int:
-        """See `boltbox.detector.training.batch_size`; data.batch_size auto asks for it."""
-        side = image_size * 3 // 2 if self.hparams["multi_scale"] else image_size
-        return choose_batch_size(self.trainer, self.network, self.loss, self.optim, side, images)
-
-    def configure_model(self) -> None:
-        """Under fsdp2 the parameters of network and average are shared out over the processes."""
-        if self.device_mesh is not None:
-            for network in (self.network, self.ema):
-                if network is not None:
-                    shard(network, self.device_mesh["data_parallel"])
-
-    def configure_optimizers(self) -> Optimizer:
-        data: Any = getattr(self.trainer, "datamodule", None)
-        if not isinstance(data, DetectionData):
-            self.batch_size = global_batch_size(self.trainer) or self.batch_size
-        elif self.undecided and not self.trainer.ckpt_path:
-            self._choose_by_examples(data)
-        return self.optim.build(self.network, self.batch_size)
+            self.batch_size = data.batch_size
+            self._seed = data.seed
+            if stage == "fit":
+                self._choose_by_examples(data)
 
     def _choose_by_examples(self, data: DetectionData) -> None:
-        """Muon if the weights see no objects, a lower rate if they know these classes."""
-        self.undecided = False
+        """Where optimizer and lr0 are left open, pretrained weights are scored on images of the
+        data, once, and the score decides."""
+        is_open = self.is_auto("optimizer") and self.is_auto("lr0")
+        if self._is_scored or not (is_open and self.loaded.has_head):
+            return
+        self._is_scored = True
         inputs = EvaluationInput(data.image_size, data.stride)
-        looked_at = examples(data.images["train"], inputs, EXAMPLES)
-        known = known_objects(self.network, looked_at, self.loaded.known_classes)
-        known = self.trainer.strategy.broadcast(known)
-        for_adamw = {"momentum", "weight_decay"} - {*self.auto_names}  # that are given
-        if known.objectness < SURE and not for_adamw:
-            left_open: dict[str, Any] = dict.fromkeys(self.auto_names) | {"optimizer": "auto"}
-            self.optim = replace(self.optim, **left_open).resolve(None, None)
-            self.loaded = self.loaded._replace(has_head=False)  # for AutoAnchor, which comes later
+        images = examples(data.images["train"], inputs, EXAMPLES)
+        self.network.to(self.trainer.strategy.root_device)
+        score = score_pretrained(self.network, images, self.loaded.known_classes)
+        score = self.trainer.strategy.broadcast(score)
+        # a momentum or weight decay that the user gives is meant for AdamW
+        may_restart = self.is_auto("momentum") and self.is_auto("weight_decay")
+        self._starting_point = score.starting_point(may_restart)
+        if self._starting_point is not StartingPoint.PRETRAINED:
+            self._resolve_optim()
+        if self._starting_point is StartingPoint.SCRATCH:
+            self.loaded = self.loaded._replace(has_head=False)  # for AutoAnchor
             print_fact(
                 "weights",
-                f"they do not recognise these objects (objectness {known.objectness:.3f}, below"
-                f" {SURE:g}): training as from scratch",
+                f"they do not recognise these objects (objectness {score.objectness:.3f}):"
+                " training as from scratch",
             )
-        elif known.map50 >= KNOWN:
-            self.optim = replace(self.optim, lr0=GENTLE)
+        elif self._starting_point is StartingPoint.FINETUNE:
             print_fact(
                 "weights",
-                f"they already recognise these objects (mAP50 {known.map50:.2f}): lower learning"
-                f" rate, lr0 {GENTLE:g}",
+                f"they already recognise these objects (mAP50 {score.map50:.2f}): lower learning"
+                f" rate, lr0 {self.lr:g}",
             )
+
+    def choose_batch_size(self, image_size: int, images: int) -> int:
+        """See `boltbox.detector.training.batch_size`; data.batch_size auto asks for it.
+
+        Args:
+            image_size: Longer side of the images in pixels.
+            images: Images of the data.
+
+        Returns:
+            Images per batch, over all devices.
+        """
+        side = image_size * 3 // 2 if self.options.multi_scale else image_size
+        return choose_batch_size(
+            self.trainer, self.network, self.loss, self.options.optim, side, images
+        )
+
+    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        """Data of one's own become a Batch; a tensor stays, as in trainer.predict."""
+        return batch if isinstance(batch, Batch | Tensor) else self._own_batch(batch)
+
+    def _own_batch(self, items: Any) -> Batch:
+        trainer = self.trainer
+        stride = max(self.max_stride(), 32)
+        batch = detection_batch(items, len(self.names), stride, not trainer.predicting)
+        if trainer.training and not self._knows_image_size:
+            size = trainer.strategy.broadcast(max(batch.images.shape[2:]))
+            rank_zero_print(f"image size: {size} px, the longer side of the first batch")
+            self.set_image_size(size)
+            self._knows_image_size = True
+        # numbers that no other image of the evaluation has, in any process
+        seen = self.evaluation.metrics.seen
+        numbers = [(seen + i) * trainer.world_size + trainer.global_rank for i in batch.indices]
+        return batch._replace(indices=numbers)
+
+    def configure_model(self) -> None:
+        """Under fsdp2 the parameters of network and average are sharded over the processes."""
+        if self.device_mesh is None:
+            return
+        for network in (self.network, self.ema):
+            if network is not None:
+                shard(network, self.device_mesh["data_parallel"])
+
+    def configure_optimizers(self) -> Optimizer:
+        if not isinstance(getattr(self.trainer, "datamodule", None), DetectionData):
+            self.batch_size = global_batch_size(self.trainer) or self.batch_size
+        return self.options.optim.build(self.network, self.batch_size)
 
     def on_fit_start(self) -> None:
-        print_missing(self.trainer)
+        print_missing_callbacks(self.trainer)
 
     def on_train_start(self) -> None:
-        """A run that is resumed within an epoch does not come by on_train_epoch_start."""
-        self.optim.take_over(self.trainer.optimizers[0], self.network, self.batch_size)
-        self._prepare_epoch()
-        if self.hparams["compile"] and not self.compiled_shape:
-            varied = self.hparams["multi_scale"] or getattr(self.trainer.datamodule, "rect", True)  # type: ignore[attr-defined]
+        """on_train_epoch_start is not called in a run that is resumed within an epoch."""
+        self.options.optim.apply_to(self.trainer.optimizers[0], self.network, self.batch_size)
+        self._start_epoch()
+        if self.options.compile and not self._compiled_shape:
+            datamodule: Any = self.trainer.datamodule  # type: ignore[attr-defined]
+            varied = self.options.multi_scale or getattr(datamodule, "rect", True)
             if compiled(self.network, varied):
                 images = self.batch_size // self.trainer.world_size
-                self.compiled_shape = images, 3, self.image_size, self.image_size
+                self._compiled_shape = (images, 3, self.image_size, self.image_size)
 
     def on_train_epoch_start(self) -> None:
-        self._prepare_epoch()
-        self.epoch_losses = {}
+        self._start_epoch()
+        self._epoch_losses = {}
 
-    def _prepare_epoch(self) -> None:
-        self.fitness = None
-        epoch = max(self.current_epoch - int(self.literal), 0)  # in YOLOv5 rates come an epoch late
-        is_search = bool(self.trainer.lr_scheduler_configs)  # Lightning's, for the learning rate
-        lr = None if is_search else self.lr_of_epoch(epoch)
-        set_rates(self.trainer.optimizers[0], lr, self.optim.momentum)
-        for layer in self.frozen:  # YOLOv5 lets their batch norm statistics move
-            layer.train(self.literal)
+    def _start_epoch(self) -> None:
+        self.evaluation.fitness = None
+        for layer in self._frozen_layers:  # YOLOv5 lets their batch norm statistics move
+            layer.train(self.options.literal)
+
+    def scale_lr(self, factor: float) -> None:
+        """Multiply all learning rates of the schedule by this factor from now on."""
+        self._lr_scale = factor
+
+    def set_rates(self, rates: Rates) -> None:
+        """Train the next batch with these rates."""
+        set_rates(self.trainer.optimizers[0], rates, self._lr_scale)
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
         images = self._images(batch, batch_idx)
-        with eager_unless(self.compiled_shape, images):
+        with eager_unless(self._compiled_shape, images):
             raw = self.network(images)
         total, parts = self.loss(raw, batch.targets, self.network.head)
         self._log_losses(parts)
@@ -235,19 +403,28 @@ class Detector(EvaluationModule):
         return {"loss": total * scale, "parts": parts}
 
     def _images(self, batch: Batch, batch_idx: int) -> Tensor:
-        if not self.hparams["multi_scale"]:
+        if not self.options.multi_scale:
             return batch.images
         iteration = self.current_epoch * int(self.trainer.num_training_batches) + batch_idx
-        stride = max(self.max_stride, 32)
-        return rescaled(batch.images, self.image_size, stride, self.seed, iteration)
+        stride = max(self.max_stride(), 32)
+        return rescaled(batch.images, self.image_size, stride, self._seed, iteration)
 
     def _log_losses(self, parts: Mapping[str, Tensor]) -> None:
-        """The epoch's means over batches, with its last batch: as YOLOv5 shows them, every batch
-        counts alike, whatever its size. Lightning's own means are not in its checkpoints."""
-        self.epoch_losses = add_losses(self.epoch_losses, parts)
+        """With its last batch, the epoch's means over batches: as in YOLOv5 every batch counts
+        alike, whatever its size. Lightning's own means are not in its checkpoints."""
+        self._epoch_losses = add_losses(self._epoch_losses, parts)
         if self.trainer.is_last_batch:
-            means = {f"train/{name}": mean for name, mean in mean_losses(self.epoch_losses).items()}
-            self.log_dict(means, on_step=False, on_epoch=True, sync_dist=True, batch_size=1)
+            means = mean_losses(self._epoch_losses)
+            named = {f"train/{name}": mean for name, mean in means.items()}
+            self.log_dict(named, on_step=False, on_epoch=True, sync_dist=True, batch_size=1)
+
+    def epoch_losses(self) -> dict[str, Tensor]:
+        """The sums of this epoch's losses, see `boltbox.detector.model.loss.mean_losses`."""
+        return self._epoch_losses
+
+    def restore_epoch_losses(self, losses: dict[str, Tensor]) -> None:
+        """Continue an epoch with what `epoch_losses` returned."""
+        self._epoch_losses = losses
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
         """Nothing: gradients are cleared after each step, not before a backward pass (see
@@ -267,22 +444,89 @@ class Detector(EvaluationModule):
             optimizer_closure()
         optimizer.zero_grad()
 
+    def make_predictor(self, **options: Any) -> Predictor:
+        """A Predictor of what is evaluated.
+
+        Args:
+            options: Of Predictor.
+        """
+        defaults = {
+            "image_size": self.image_size,
+            "rounded": self.options.literal,
+            "fuse": not is_sharded(self.averaged_network()),
+        }
+        return Predictor(self.members(), self.names, **(defaults | options))
+
+    def predict(
+        self, images: Image | Sequence[Image], **options: Any
+    ) -> Detections | list[Detections]:
+        """The objects in images, see `Predictor.predict`. Each call fuses a copy of the network:
+        for many calls, load a Predictor.
+
+        Args:
+            images: One, or several, in any form that `Predictor.predict` takes.
+            options: Of Predictor (conf, iou, ...) and of its method `predict` (tile_size, ...).
+        """
+        of_method = inspect.signature(Predictor.predict).parameters
+        arguments = {name: options.pop(name) for name in of_method if name in options}
+        return self.make_predictor(**options).predict(images, **arguments)
+
+    def on_validation_start(self) -> None:
+        self.evaluation.start()
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> dict[str, list[np.ndarray]]:
+        is_fit = self.trainer.state.fn == "fit"
+        return {
+            "detections": self.evaluation.step(batch, is_fit, self.make_predictor, self._losses)
+        }
+
+    def _losses(self, raw: list[Tensor], targets: Tensor) -> Mapping[str, Tensor]:
+        _, parts = self.loss(raw, targets, self.averaged_network().head)
+        return parts
+
+    def on_validation_epoch_end(self) -> None:
+        self.log_dict(self.evaluation.finish(self.trainer))
+
+    on_test_start = on_validation_start
+    test_step = validation_step
+    on_test_epoch_end = on_validation_epoch_end
+
+    def on_predict_start(self) -> None:
+        self._predictor = self.make_predictor(**self.evaluation.predictor_options)
+
+    def predict_step(self, batch: Any, batch_idx: int) -> list[Detections]:
+        """The objects in each image of data of one's own: (images, targets), or images alone."""
+        assert self._predictor is not None
+        if isinstance(batch, Tensor):
+            batch = self._own_batch(batch)
+            batch = batch._replace(images=batch.images.to(self.device))
+        detections, _ = self._predictor.detect(batch)
+        return [Detections.of(rows, self.names) for rows in detections]
+
+    def on_predict_end(self) -> None:
+        self._predictor = None
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["image_size"], checkpoint["class_maps"] = self.image_size, self.class_maps
-        checkpoint["thresholds"], checkpoint["fitness"] = self.thresholds, self.fitness
-        checkpoint["window_batches"] = self.window.batches
+        checkpoint["image_size"] = self.image_size
+        checkpoint["class_maps"] = self.evaluation.class_maps
+        checkpoint["thresholds"] = self.evaluation.thresholds
+        checkpoint["fitness"] = self.evaluation.fitness
         checkpoint["origins"] = to_plain(self.network.origins)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Raises InputError if its classes or tensors are others; `optim`'s options that were left
-        to be chosen are those of the training that is continued, whatever it started from."""
-        saved = checkpoint["state_dict"]
-        if self.ema is None and any(key.startswith("ema.") for key in saved):
-            self.ema = copy.deepcopy(self.network).requires_grad_(False)
+        """Options of `optim` that were left open are those of the training that is continued,
+        whatever it started from.
+
+        Raises:
+            InputError: The checkpoint has other classes or tensors.
+        """
+        tensors = checkpoint["state_dict"]
+        if any(name.startswith("ema.") for name in tensors):
+            self.start_average()
         with as_input_error("the checkpoint", DETECTOR):
             options = checkpoint["hyper_parameters"]
-            wrong = shapes(saved).items() ^ shapes(self.state_dict()).items()
             names = options["names"]
+            different = shapes(tensors).items() ^ shapes(self.state_dict()).items()
         if names != self.names:
             rename = ""
             if len(names) == len(self.names):
@@ -292,18 +536,15 @@ class Detector(EvaluationModule):
                 f"the checkpoint knows the classes {names}, but here they are {self.names}: to"
                 f" train on these, start from its weights with --model.start.weights{rename}"
             )
-        if wrong:
+        if different:
             raise InputError(
-                f"the checkpoint does not fit this network ({len(dict(wrong))} tensors, like"
-                f" {min(wrong)[0]}): {ADVICE}"
+                f"the checkpoint does not fit this network ({len(dict(different))} tensors, like"
+                f" {min(different)[0]}): {ADVICE}"
             )
-        known = options.get("optim", {})
-        chosen = {name: known[name] for name in self.auto_names if name in known}
-        self.optim = replace(self.optim, **chosen)
-        self.class_maps = checkpoint.get("class_maps", self.class_maps)
-        self.thresholds = checkpoint.get("thresholds")
-        if not self.knows_size and "image_size" in checkpoint:
+        self._resolve_optim(options.get("optim"))
+        self.evaluation.class_maps = checkpoint.get("class_maps", self.evaluation.class_maps)
+        self.evaluation.thresholds = checkpoint.get("thresholds")
+        if not self._knows_image_size and "image_size" in checkpoint:
             self.set_image_size(checkpoint["image_size"])
-            self.knows_size = True
-        self.window.batches = checkpoint.get("window_batches", 0)
+            self._knows_image_size = True
         self.network.origins = origins_of(checkpoint)

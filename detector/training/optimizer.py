@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -18,18 +19,40 @@ from boltbox.detector.system.ranges import NonNegativeFloat, OpenUnitInterval, P
 from boltbox.detector.training.muon import Muon
 from boltbox.detector.training.schedule import (
     LrSchedule,
+    Rates,
     effective_weight_decay,
     fitting_batch_size,
-    lr_factor,
 )
 
 OptimizerName = Literal["SGD", "Adam", "AdamW", "Muon"]
 
 
-class Rates(NamedTuple):
-    """What an optimizer is given where the user says nothing else. momentum: of SGD and Muon, or
-    Adam's beta1; None: the class's own. warmup_bias_lr: learning rate of the biases at the start of
-    the warm-up. warmup_min_iterations: of the warm-up."""
+class StartingPoint(Enum):
+    """What a training starts from. It decides the options of OptimOptions that are left open."""
+
+    SCRATCH = "random weights"
+    BACKBONE = "a trained backbone"
+    PRETRAINED = "the weights of a detector"
+    FINETUNE = "the weights of a detector that knows these classes"
+
+    @classmethod
+    def of(cls, weights: str | None, backbone_weights: str | None) -> StartingPoint:
+        """By the files that StartOptions names."""
+        if weights:
+            return cls.PRETRAINED
+        return cls.BACKBONE if backbone_weights else cls.SCRATCH
+
+
+class Defaults(NamedTuple):
+    """Options of an optimizer where the user gives none.
+
+    Attributes:
+        lr0: Initial learning rate.
+        momentum: Momentum of SGD and Muon, beta1 of Adam; None: the class's own.
+        weight_decay: See OptimOptions.
+        warmup_bias_lr: Learning rate of the biases at the start of the warm-up.
+        warmup_min_iterations: Minimum length of the warm-up.
+    """
 
     lr0: float
     momentum: float | None
@@ -38,20 +61,20 @@ class Rates(NamedTuple):
     warmup_min_iterations: int
 
 
-RATES: dict[str, Rates] = {  # SGD's are YOLOv5's, those of AdamW and Muon measured (docs/recipe.md)
-    "SGD": Rates(0.01, 0.937, 0.0005, 0.1, 100),
-    "Adam": Rates(0.001, 0.9, 0.0005, 0.0, 100),
-    "AdamW": Rates(0.001, 0.9, 0.05, 0.0, 100),
-    "Muon": Rates(0.008, 0.95, 0.05, 0.0, 0),
+DEFAULTS = {  # SGD: YOLOv5's; AdamW and Muon: measured (docs/recipe.md)
+    "SGD": Defaults(0.01, 0.937, 0.0005, 0.1, 100),
+    "Adam": Defaults(0.001, 0.9, 0.0005, 0.0, 100),
+    "AdamW": Defaults(0.001, 0.9, 0.05, 0.0, 100),
+    "Muon": Defaults(0.008, 0.95, 0.05, 0.0, 0),
 }
+FINETUNE_LR = 0.0003  # of AdamW on weights that know the classes (benchmarks/optimizers.md)
 OPTION = "model.optim.optimizer"
 NORMS = tuple(kind for name, kind in vars(nn).items() if isinstance(kind, type) and "Norm" in name)
-# options that what a training starts from may choose
-AUTO = "optimizer", "lr0", "momentum", "weight_decay", "backbone_lr"
-OF_A_GROUP = "betas", "weight_decay", "lr_share"  # beside rate and momentum: see set_rates
+AUTO = ("optimizer", "lr0", "momentum", "weight_decay", "backbone_lr")  # may be left open
+OF_A_GROUP = ("betas", "weight_decay", "lr_share")  # of a parameter group, beside lr and momentum
 
 
-@dataclass
+@dataclass(frozen=True)
 class OptimOptions:
     """How it is trained.
 
@@ -84,113 +107,124 @@ class OptimOptions:
     lr_schedule: LrSchedule = "linear"
 
     def to_dict(self) -> dict[str, Any]:
-        """By name, in plain types that a checkpoint holds."""
-        given = self.optimizer
-        plain = given if isinstance(given, str) else part_config(given, Optimizer, OPTION)
-        return vars(self) | {"optimizer": plain}
+        """The options by name, in plain types that a checkpoint holds."""
+        optimizer: Any = self.optimizer
+        if not isinstance(optimizer, str):
+            optimizer = part_config(optimizer, Optimizer, OPTION)
+        return vars(self) | {"optimizer": optimizer}
 
     def auto_names(self) -> list[str]:
-        """The options that are left to be chosen."""
+        """The options that are left open, for `resolve` to choose."""
         return [name for name in AUTO if getattr(self, name) in (None, "auto")]
 
-    def resolve(self, weights: str | None, backbone_weights: str | None) -> OptimOptions:
-        """With the options of `auto_names` chosen by what the network starts from: AdamW for one
-        that starts from the weights of a detector, Muon for random numbers. Where Muon trains fresh
-        layers on a backbone that was trained before, these learn twice as fast, and the backbone by
-        AdamW (benchmarks/backbones.md).
+    def resolve(
+        self, start: StartingPoint, continued: Mapping[str, Any] | None = None
+    ) -> OptimOptions:
+        """Choose the options that are left open: the only place that decides `lr0`.
+
+        AdamW trains the weights of a detector, Muon random ones. Where Muon trains fresh layers on
+        a trained backbone, they learn twice as fast, and AdamW trains the backbone
+        (benchmarks/backbones.md).
+
+        Args:
+            start: What the training starts from.
+            continued: Options of the run that is continued, by name: they go before the defaults.
 
         Raises:
-            InputError: no such optimizer.
+            InputError: There is no such optimizer.
         """
+        is_auto = self.optimizer == "auto"
         optimizer: Any = self.to_dict()["optimizer"]
-        if optimizer == "auto":
-            optimizer = "AdamW" if weights else "Muon"
+        if is_auto:
+            from_detector = start in (StartingPoint.PRETRAINED, StartingPoint.FINETUNE)
+            optimizer = "AdamW" if from_detector else "Muon"
         options = replace(self, optimizer=optimizer)
-        rates = options.rates._asdict()
-        if optimizer == "Muon" and backbone_weights:
-            rates |= {"lr0": 2 * RATES["Muon"].lr0, "backbone_lr": RATES["AdamW"].lr0}
-        auto = {name: rates[name] for name in self.auto_names() if name in rates}
-        return replace(options, **auto)
+        chosen = options.defaults._asdict()
+        if optimizer == "Muon" and start is StartingPoint.BACKBONE:
+            chosen["lr0"] = 2 * DEFAULTS["Muon"].lr0
+            chosen["backbone_lr"] = DEFAULTS["AdamW"].lr0
+        if is_auto and start is StartingPoint.FINETUNE:
+            chosen["lr0"] = FINETUNE_LR
+        if continued:
+            chosen |= continued
+        resolved = {name: chosen[name] for name in self.auto_names() if name in chosen}
+        return replace(options, **resolved)
 
     @property
     def optimizer_name(self) -> str:
-        """For people: SGD, or Adagrad of torch.optim.Adagrad."""
+        """Its name in messages: SGD, or Adagrad for torch.optim.Adagrad."""
         optimizer: Any = self.to_dict()["optimizer"]
         return optimizer if isinstance(optimizer, str) else optimizer["class_path"].split(".")[-1]
 
     @property
-    def rates(self) -> Rates:
-        """What this optimizer is given where the user says nothing else: of a class, its own
-        defaults.
+    def defaults(self) -> Defaults:
+        """The defaults of this optimizer; those of a class are the defaults of its arguments.
 
         Raises:
-            InputError: no such optimizer, or a class without a default learning rate.
+            InputError: There is no such optimizer, or a class has no default learning rate.
         """
         optimizer: Any = self.to_dict()["optimizer"]
         if isinstance(optimizer, str):
-            if optimizer not in RATES:
+            if optimizer not in DEFAULTS:
                 raise InputError(
-                    f"{OPTION} {optimizer}: it is auto, {', '.join(RATES)} or a class like"
+                    f"{OPTION} {optimizer}: it is auto, {', '.join(DEFAULTS)} or a class like"
                     " torch.optim.Adagrad"
                 )
-            return RATES[optimizer]
-        arguments = inspect.signature(find_part(optimizer, Optimizer, OPTION)).parameters
-        defaults = {name: a.default for name, a in arguments.items()} | optimizer["init_args"]
-        lr = defaults.get("lr")
-        lr = lr if isinstance(lr, int | float) else self.lr0
+            return DEFAULTS[optimizer]
+        parameters = inspect.signature(find_part(optimizer, Optimizer, OPTION)).parameters
+        arguments = {name: parameter.default for name, parameter in parameters.items()}
+        arguments |= optimizer["init_args"]
+        lr = arguments.get("lr")
+        if not isinstance(lr, int | float):
+            lr = self.lr0
         if lr is None:
             raise InputError(f"{OPTION} {optimizer['class_path']}: give its rate, model.optim.lr0")
-        return Rates(lr, None, defaults.get("weight_decay", 0.0), 0.0, 100)
-
-    def lr(self, epoch: int, epochs: int | None) -> float:
-        """The learning rate of an epoch outside of the warm-up.
-
-        Args:
-            epochs: of the whole run.
-
-        Raises:
-            InputError: the run has no end.
-        """
-        if not epochs or epochs < 1:
-            raise InputError(
-                "trainer.max_epochs must be a positive number: the learning rate falls over the"
-                " whole run"
-            )
-        assert self.lr0 is not None
-        return self.lr0 * lr_factor(epoch, epochs, self.lrf, self.lr_schedule)
+        return Defaults(lr, None, arguments.get("weight_decay", 0.0), 0.0, 100)
 
     def effective_batch_size(self, batch_size: int, batches: int) -> int:
-        """Images that gradients are accumulated to after warm-up, in a run of this many batches."""
+        """Images per optimizer step after the warm-up.
+
+        Args:
+            batch_size: Images per batch, over all devices.
+            batches: Batches of the whole run.
+        """
         if self.nominal_batch_size == "auto":
             return fitting_batch_size(batch_size, batches)
         return self.nominal_batch_size
 
     def build(self, network: nn.Module, batch_size: int) -> Optimizer:
-        """The optimizer of a network that is trained on batches of this size, over all devices.
+        """The optimizer of a network.
 
-        Of a class it takes the class's own momentum. Groups: see `parameter_groups`; in each
-        `lr_share`, what the rates of warm-up and schedule are multiplied by for it, and
-        `orthogonal`, whether Muon is for it.
+        Its groups are those of `parameter_groups`. In each, `lr_share` is the factor by which its
+        learning rate differs from the others', and `orthogonal` says whether Muon trains it.
+
+        Args:
+            network: What is trained.
+            batch_size: Images per batch, over all devices.
 
         Raises:
-            InputError: a rate for the backbone, and none to compare it with.
+            InputError: backbone_lr is given, but lr0 is 0.
         """
-        lr, decay, optimizer = self.lr0, self.weight_decay, self.to_dict()["optimizer"]
-        assert lr is not None
-        assert decay is not None
-        if self.nominal_batch_size != "auto":  # with it, a step sees just as many images
+        optimizer: Any = self.to_dict()["optimizer"]
+        assert self.lr0 is not None
+        assert self.weight_decay is not None
+        lr = self.lr0
+        decay = self.weight_decay
+        if self.nominal_batch_size != "auto":  # else a step uses just as many images
             decay = effective_weight_decay(decay, self.nominal_batch_size, batch_size)
-        if self.backbone_lr and not lr:
-            raise InputError(
-                "model.optim.backbone_lr: the backbone's rate follows that of the rest, but"
-                " model.optim.lr0 is 0"
-            )
         backbone = None
+        backbone_share = 1.0
         if self.backbone_lr is not None:
+            if self.backbone_lr and not lr:
+                raise InputError(
+                    "model.optim.backbone_lr: the backbone's rate follows that of the rest, but"
+                    " model.optim.lr0 is 0"
+                )
             backbone = body_of(network.get_submodule("backbone"))
+            backbone_share = self.backbone_lr / (lr or 1)
         groups = []
         for name, parameters in parameter_groups(network, backbone, optimizer == "Muon").items():
-            share = (self.backbone_lr or 0.0) / (lr or 1) if name.startswith("backbone_") else 1.0
+            share = backbone_share if name.startswith("backbone_") else 1.0
             groups.append(
                 {
                     "params": parameters,
@@ -202,74 +236,79 @@ class OptimOptions:
                 }
             )
         if not isinstance(optimizer, str):
-            own = {**optimizer["init_args"], "lr": lr}
-            return build_part({**optimizer, "init_args": own}, Optimizer, OPTION, groups)
+            arguments = optimizer["init_args"] | {"lr": lr}
+            return build_part(optimizer | {"init_args": arguments}, Optimizer, OPTION, groups)
         assert self.momentum is not None
         if optimizer == "SGD":
             return torch.optim.SGD(groups, lr=lr, momentum=self.momentum, nesterov=True)
         kind = Muon if optimizer == "Muon" else getattr(torch.optim, optimizer)
         return kind(groups, lr=lr, betas=(self.momentum, 0.999))
 
-    def take_over(self, optimizer: Optimizer, network: nn.Module, batch_size: int) -> None:
-        """Give an optimizer that a checkpoint has restored these options: Lightning restores the
-        checkpoint's with its state.
+    def apply_to(self, optimizer: Optimizer, network: nn.Module, batch_size: int) -> None:
+        """Give these options to an optimizer whose state, options included, Lightning has restored
+        from a checkpoint.
 
         Raises:
-            InputError: its groups are not those of `build`.
+            InputError: Its groups are not those of `build`.
         """
         if any("lr_share" not in group for group in optimizer.param_groups):
             raise InputError(
                 "configure_optimizers of a Detector: warm-up and schedule set the rates by groups"
                 " of parameters; give the class instead, OptimOptions(optimizer=MyOptimizer)"
             )
-        fresh = self.build(network, batch_size).param_groups
-        for group, own in zip(optimizer.param_groups, fresh, strict=True):
-            group |= {name: own[name] for name in OF_A_GROUP if name in own}
+        fresh_groups = self.build(network, batch_size).param_groups
+        for group, fresh in zip(optimizer.param_groups, fresh_groups, strict=True):
+            for name in OF_A_GROUP:
+                if name in fresh:
+                    group[name] = fresh[name]
 
 
 def parameter_groups(
-    network: nn.Module, backbone: nn.Module | None = None, filters_apart: bool = False
+    network: nn.Module, backbone: nn.Module | None = None, separate_filters: bool = False
 ) -> dict[str, list[nn.Parameter]]:
-    """`bias`: parameters of that name; `norm`: weights of normalisation layers, and whatever else
-    is a number a channel; `weight`: all others, which alone decay. None is empty.
+    """The parameters of a network by group.
 
     Args:
-        backbone: Part of the network whose groups are backbone_bias and so on. Of a timm backbone
+        network: What is trained.
+        backbone: A part of the network whose groups have the prefix `backbone_`. Of a timm backbone
             this is the body, not the fresh layers that fit it to the neck.
-        filters_apart: Weights outside of it that do not map several channels to several, but are
-            filters over one channel each, are the group `filter`, and decay too.
+        separate_filters: Outside of that part, depthwise weights, which filter one channel each,
+            are the group `filter`.
+
+    Returns:
+        `bias`: parameters of that name; `norm`: weights of normalisation layers and other vectors;
+        `weight`: all others; `filter`. Only `weight` and `filter` decay. No group is empty.
     """
-    kinds = "bias", "weight", "filter", "norm"
-    groups: dict[str, list[nn.Parameter]] = {
-        prefix + kind: [] for prefix in ("", "backbone_") for kind in kinds
-    }
-    within = set(backbone.modules()) if backbone else set()
+    groups: dict[str, list[nn.Parameter]] = {}
+    for prefix in ("", "backbone_"):
+        for kind in ("bias", "weight", "filter", "norm"):
+            groups[prefix + kind] = []
+    backbone_modules = set(backbone.modules()) if backbone else set()
     for module in network.modules():
-        prefix = "backbone_" if module in within else ""
+        prefix = "backbone_" if module in backbone_modules else ""
         for name, parameter in module.named_parameters(recurse=False):
             kind = "weight"
             if name == "bias" or name.endswith("_bias"):
                 kind = "bias"
             elif parameter.ndim < 2 or (name == "weight" and isinstance(module, NORMS)):
                 kind = "norm"
-            elif filters_apart and not prefix and min(parameter.shape[:2]) == 1:
+            elif separate_filters and not prefix and min(parameter.shape[:2]) == 1:
                 kind = "filter"
             groups[prefix + kind].append(parameter)
     return {name: parameters for name, parameters in groups.items() if parameters}
 
 
-def set_rates(
-    optimizer: Optimizer, lr: float | None, momentum: float | None, bias_lr: float | None = None
-) -> None:
-    """Give all groups this learning rate, times their share, and momentum; None: leave theirs.
+def set_rates(optimizer: Optimizer, rates: Rates, scale: float = 1.0) -> None:
+    """Write the rates of a batch to all groups.
 
     Args:
-        bias_lr: Learning rate of the biases; default: the others'.
+        optimizer: Of `OptimOptions.build`.
+        rates: Learning rates and momentum.
+        scale: Factor of all learning rates.
     """
     for group in optimizer.param_groups:
-        is_bias = bias_lr is not None and group["name"].endswith("bias")
-        rate = bias_lr if is_bias else lr
-        if rate is not None:
-            group["lr"] = rate * group["lr_share"]
-        if "momentum" in group and momentum is not None:
-            group["momentum"] = momentum
+        is_bias = group["name"].endswith("bias")
+        lr = rates.bias_lr if is_bias else rates.lr
+        group["lr"] = scale * lr * group["lr_share"]
+        if "momentum" in group and rates.momentum is not None:
+            group["momentum"] = rates.momentum

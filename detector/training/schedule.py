@@ -1,20 +1,109 @@
-"""Learning rate, length of the warm-up and accumulation as pure functions of the run's length and
-the epoch."""
+"""Learning rates, momentum, accumulation and averaging as pure functions of the iteration."""
 
 import math
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from boltbox.detector.system.errors import InputError
 
 LrSchedule = Literal["linear", "cosine"]
 
 ENOUGH_STEPS = 5000  # optimizer steps that a run should have, as far as its batches allow
 
 
+class Rates(NamedTuple):
+    """What a batch is trained with.
+
+    Attributes:
+        lr: Learning rate, but of the biases.
+        bias_lr: Learning rate of the biases.
+        momentum: Of SGD; None: the optimizer keeps its own.
+        accumulate: Batches per optimizer step.
+    """
+
+    lr: float
+    bias_lr: float
+    momentum: float | None
+    accumulate: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The rates of a training: warm-up, then a fall of the learning rate over the epochs.
+
+    Attributes:
+        epochs: Of the whole run.
+        batches: Per epoch.
+        lr0: Initial learning rate.
+        lrf: The learning rate falls towards lr0 * lrf.
+        lr_schedule: linear or cosine.
+        momentum: After the warm-up.
+        step_batches: Batches per optimizer step after the warm-up, before rounding.
+        warmup: The iteration at which the warm-up ends; 0: there is none.
+        warmup_momentum: At iteration 0.
+        warmup_bias_lr: At iteration 0.
+        literal: As in YOLOv5: rates come one epoch late, and those of the end of the warm-up stay
+            to the end of its epoch.
+    """
+
+    epochs: int | None
+    batches: int
+    lr0: float
+    lrf: float
+    lr_schedule: LrSchedule
+    momentum: float | None
+    step_batches: float
+    warmup: int
+    warmup_momentum: float
+    warmup_bias_lr: float
+    literal: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises InputError if the run has no end."""
+        if not self.epochs or self.epochs < 1:
+            raise InputError(
+                "trainer.max_epochs must be a positive number: the learning rate falls over the"
+                " whole run"
+            )
+
+    def lr(self, epoch: int) -> float:
+        """The learning rate of an epoch (from 0) after the warm-up."""
+        assert self.epochs
+        return self.lr0 * lr_factor(epoch, self.epochs, self.lrf, self.lr_schedule)
+
+    def rates_at(self, iteration: int) -> Rates:
+        """The rates of a batch, by its number in the run (from 0)."""
+        epoch, batch = divmod(iteration, self.batches)
+        warmed_up = iteration - batch if self.literal else iteration
+        if not self.warmup or warmed_up > self.warmup:
+            lr = self.lr(max(epoch - int(self.literal), 0))
+            return Rates(lr, lr, self.momentum, max(round(self.step_batches), 1))
+
+        def warming(start: float, end: float) -> float:
+            return float(np.interp(iteration, (0, self.warmup), (start, end)))
+
+        lr = self.lr(epoch)
+        momentum = None
+        if self.momentum is not None:
+            momentum = warming(self.warmup_momentum, self.momentum)
+        return Rates(
+            lr=warming(0.0, lr),
+            bias_lr=warming(self.warmup_bias_lr, lr),
+            momentum=momentum,
+            accumulate=max(round(warming(1.0, self.step_batches)), 1),
+        )
+
+
 def lr_factor(epoch: int, epochs: int, lrf: float, schedule: LrSchedule = "linear") -> float:
     """The share of lr0 in an epoch, falling from 1 to `lrf` at the end of the run.
 
     Args:
-        epoch: from 0. epochs: of the whole run.
-        schedule: a straight line, or half a cosine.
+        epoch: Number of the epoch, from 0.
+        epochs: Of the whole run.
+        lrf: Share at the end.
+        schedule: A straight line, or half a cosine.
     """
     if schedule == "linear":
         return (1 - epoch / epochs) * (1 - lrf) + lrf
@@ -22,45 +111,59 @@ def lr_factor(epoch: int, epochs: int, lrf: float, schedule: LrSchedule = "linea
 
 
 def warmup_iterations(
-    warmup_epochs: float, batches: int, epochs: int, least: int = 100, literal: bool = False
+    warmup_epochs: float, batches: int, epochs: int, minimum: int = 100, literal: bool = False
 ) -> int:
-    """The iteration at which warm-up ends.
-
-    It lasts `warmup_epochs` of `batches` iterations, but at least `least` iterations, so that small
-    data sets warm up at all; this lower bound in turn takes no more than a third of the run, and
-    nothing if warmup_epochs is 0.
+    """The iteration at which the warm-up ends.
 
     Args:
-        literal: As in YOLOv5: at least `least` iterations whatever the run's length, even with
+        warmup_epochs: Its length in epochs; 0: there is none.
+        batches: Per epoch.
+        epochs: Of the whole run.
+        minimum: Iterations that it lasts at least, so that small data sets warm up at all, but for
+            this no more than a third of the run.
+        literal: As in YOLOv5: at least `minimum` iterations whatever the run's length, even with
             warmup_epochs = 0.
     """
-    wanted = round(warmup_epochs * batches)
+    length = round(warmup_epochs * batches)
     if literal:
-        return max(wanted, least)
-    return max(wanted, min(least, batches * epochs // 3)) if warmup_epochs > 0 else 0
+        return max(length, minimum)
+    if warmup_epochs == 0:
+        return 0
+    return max(length, min(minimum, batches * epochs // 3))
 
 
 def accumulation(nominal_batch_size: int, batch_size: int) -> int:
-    """Batches per optimizer step after warm-up."""
+    """Batches per optimizer step after the warm-up."""
     return max(round(nominal_batch_size / batch_size), 1)
 
 
 def fitting_batch_size(batch_size: int, batches: int) -> int:
-    """Images a step for a run of this many batches: 64, as in YOLOv5, or fewer where the run would
-    have less than ENOUGH_STEPS steps: whole batches, and at least 16 images, whose learning rate is
-    still that of 64.
+    """Images per optimizer step, by the length of the run: 64, as in YOLOv5, or fewer where the run
+    would have less than ENOUGH_STEPS steps. They are whole batches, and at least 16 images, which
+    train well at the learning rate of 64.
 
-    >>> fitting_batch_size(16, 13 * 30), fitting_batch_size(16, 10_000), fitting_batch_size(16, 1_000_000)
-    (16, 32, 64)
-    >>> fitting_batch_size(4, 100), fitting_batch_size(128, 100)
-    (16, 128)
-    """  # noqa: E501
-    least, most = (accumulation(images, batch_size) for images in (16, 64))
-    return batch_size * min(max(batches // ENOUGH_STEPS, least), most)
+    Args:
+        batch_size: Images per batch.
+        batches: Batches of the whole run.
+
+    >>> fitting_batch_size(16, 13 * 30)
+    16
+    >>> fitting_batch_size(16, 10_000)
+    32
+    >>> fitting_batch_size(16, 1_000_000)
+    64
+    >>> fitting_batch_size(4, 100)
+    16
+    >>> fitting_batch_size(128, 100)
+    128
+    """
+    fewest = accumulation(16, batch_size)
+    most = accumulation(64, batch_size)
+    return batch_size * min(max(batches // ENOUGH_STEPS, fewest), most)
 
 
 def effective_weight_decay(weight_decay: float, nominal_batch_size: int, batch_size: int) -> float:
-    """Weight decay scaled with the number of images that a step really sees."""
+    """Weight decay scaled with the number of images that a step really uses."""
     return (
         weight_decay
         * batch_size
@@ -70,14 +173,16 @@ def effective_weight_decay(weight_decay: float, nominal_batch_size: int, batch_s
 
 
 def ema_decay(updates: int, decay: float = 0.9999, tau: float = 2000.0) -> float:
-    """Share of the old average kept in update number `updates` (from 1): small at first, `decay` in
-    the end."""
+    """Share of the old average that update number `updates` (from 1) keeps: small at first, `decay`
+    in the end."""
     return decay * (1 - math.exp(-updates / tau))
 
 
 def power_decay(updates: int, exponent: float) -> float:
-    """Share of the old average kept in update number `updates` (from 1), 0 in the first: the
-    average always reaches over the same share of the training so far (Karras et al. 2023, arXiv
-    2312.02696, section 3.1). With gamma for the exponent, the standard deviation of its weights is
-    the width of (gamma + 1) = width^2 (gamma + 2)^2 (gamma + 3)."""
+    """Share of the old average that update number `updates` (from 1) keeps, 0 in the first.
+
+    The average always reaches over the same share of the training so far (Karras et al. 2023, arXiv
+    2312.02696, section 3.1): with gamma for the exponent, the standard deviation of its weights is
+    the width of (gamma + 1) = width^2 (gamma + 2)^2 (gamma + 3).
+    """
     return (1 - 1 / updates) ** (exponent + 1)

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import lightning as L
 import torch
 
 from boltbox.detector.model.timm_backbone import PREFIX
@@ -190,3 +191,18 @@ def strategy_name(strategy: Any) -> str:
     name = str(strategy.class_path).rpartition(".")[2]
     classes = {"FSDP2": "fsdp2", "DDPStrategy": "ddp", "SingleDeviceStrategy": "single_device"}
     return classes.get(name, name)
+
+
+def print_missing_callbacks(trainer: L.Trainer) -> None:
+    """Print which callbacks a Trainer lacks that change what is trained. One that is switched off
+    is not missing."""
+    callbacks: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    names = set[str]()
+    for callback in callbacks:
+        names.update(kind.__name__ for kind in type(callback).__mro__)
+    missing = [name for name in ("Warmup", "EMA", "AutoAnchor") if name not in names]
+    if missing:
+        rank_zero_print(
+            f"not the whole recipe: {', '.join(missing)} of boltbox.callbacks are missing;"
+            " L.Trainer(**boltbox.callbacks.recipe(...)) has all of it: docs/python.md"
+        )

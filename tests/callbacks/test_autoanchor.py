@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_labels import labels_of, table_of
 
-import boltbox.detector.training.module
+import boltbox.detector.training.pretrained_score
 import cli
 from boltbox.callbacks import EMA, AutoAnchor
 from boltbox.detector.data.datamodule import DetectionData
@@ -318,7 +318,7 @@ def test_anchors_that_boxes_were_trained_with_are_kept_longer(
     assert "\nanchors:   new ones, BPR 0.94" in capsys.readouterr().out
     fit(data, *weights, "second", *adamw)
     assert "anchors:   kept, as they fit the labels (BPR 0.9444 > 0.8)" in capsys.readouterr().out
-    monkeypatch.setattr(boltbox.detector.training.module, "SURE", 1.1)
+    monkeypatch.setattr(boltbox.detector.training.pretrained_score, "MIN_OBJECTNESS", 1.1)
     for more in ([*adamw, "--autoanchor.bpr_limit", "0.98"], []):
         fit(data, *weights, f"run-{len(more)}", *more)
         told = capsys.readouterr().out

@@ -205,7 +205,7 @@ class Trace(L.Callback):
         """The real figures have just come; those of so young a network are all about 0."""
         classes = len(pl_module.names)
         found = trainer.fit_loop.epoch_loop.batch_progress.total.processed // 3 % classes
-        pl_module.class_maps = [0.999 if c == found else 0.0 for c in range(classes)]
+        pl_module.evaluation.class_maps = [0.999 if c == found else 0.0 for c in range(classes)]
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: Any) -> None:
         (Path(trainer.default_root_dir) / f"rank{trainer.global_rank}.json").write_text(

@@ -11,7 +11,7 @@ from small_fit import small_fit
 import cli
 from boltbox.detector.commands.command_line import Command
 from boltbox.detector.commands.main import COMMANDS
-from boltbox.detector.training.optimizer import RATES
+from boltbox.detector.training.optimizer import DEFAULTS
 
 ROOT = Path(cli.__file__).parent
 PAGE = (ROOT / "docs/architecture.md").read_text()
@@ -75,4 +75,4 @@ def test_a_callback(here: Path, small_data: Path, monkeypatch: pytest.MonkeyPatc
     rates = [float(line) for line in (here / "run/lr.txt").read_text().splitlines()]
     assert len(rates) == 2
     assert rates == sorted(rates)  # the warm-up, from 0
-    assert 0 < rates[1] <= RATES["Muon"].lr0
+    assert 0 < rates[1] <= DEFAULTS["Muon"].lr0

@@ -21,8 +21,8 @@ from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.model import postprocess
 from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.model.postprocess import NMSResult, nms
-from boltbox.detector.training.evaluation import VALIDATION
 from boltbox.detector.training.module import Detector
+from boltbox.detector.training.validation import VALIDATION
 
 
 def test_decode_is_the_loop_over_cells() -> None:

@@ -17,7 +17,7 @@ from made_runs import QUICK, fit, load, rows
 
 import boltbox.callbacks
 import cli
-from boltbox.detector.training.optimizer import RATES
+from boltbox.detector.training.optimizer import DEFAULTS
 
 ERRORS = {
     "unknown option": (["--model.wdth", "3"], "did you mean 'model.network.width_multiple'"),
@@ -191,7 +191,7 @@ def test_policies_on_a_loss_that_is_not_finite(
         last = load(here / "run/checkpoints/last.ckpt")
         assert all(t.isfinite().all() for t in last["state_dict"].values())
         lr = last["optimizer_states"][0]["param_groups"][1]["lr"]
-        assert lr == pytest.approx(RATES["Muon"].lr0 * (0.01 + 0.99 / 3) * 0.5)
+        assert lr == pytest.approx(DEFAULTS["Muon"].lr0 * (0.01 + 0.99 / 3) * 0.5)
     report = json.loads((here / "run/checkpoints/incident-1-1.json").read_text())
     assert report["kind"] == "non-finite loss"
     assert len(report["files"]) == 8

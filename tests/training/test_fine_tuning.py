@@ -11,7 +11,7 @@ from small_fit import small_fit
 
 import cli
 from boltbox.detector.model.network import YOLOv5
-from boltbox.detector.training.optimizer import OptimOptions
+from boltbox.detector.training.optimizer import OptimOptions, StartingPoint
 from boltbox.detector.weights.start import StartOptions
 
 
@@ -36,7 +36,10 @@ def test_a_rate_of_its_own(small_data: Path, here: Path) -> None:
 def test_fresh_layers_beside_the_backbone_are_trained_as_the_neck_is() -> None:
     network = YOLOv5(3, backbone=f"timm/{RESNET}")
     groups = (
-        OptimOptions("Muon", backbone_lr=0.001).resolve(None, None).build(network, 64).param_groups
+        OptimOptions("Muon", backbone_lr=0.001)
+        .resolve(StartingPoint.SCRATCH)
+        .build(network, 64)
+        .param_groups
     )
     group_of = {id(p): group["name"] for group in groups for p in group["params"]}
     StartOptions(freeze=10).frozen(network)

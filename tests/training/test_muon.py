@@ -11,7 +11,7 @@ from made_options import made_detector
 from small_fit import small_fit
 from torch import nn
 
-import boltbox.detector.training.module
+import boltbox.detector.training.pretrained_score
 import cli
 from boltbox.callbacks import AutoAnchor, Pictures, Report, recipe
 from boltbox.detector.data.datamodule import DetectionData
@@ -19,10 +19,10 @@ from boltbox.detector.data.sample import Batch
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.training.known_objects import known_objects
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.muon import Muon, orthogonalised
-from boltbox.detector.training.optimizer import OptimOptions
+from boltbox.detector.training.optimizer import OptimOptions, StartingPoint
+from boltbox.detector.training.pretrained_score import score_pretrained
 
 
 @given(
@@ -101,7 +101,9 @@ def test_weights_that_are_no_matrices_are_left_to_adamw() -> None:
             self.head = nn.Linear(8, 4)
 
     def trained_by(**options: float) -> dict[str, bool]:
-        optimizer = OptimOptions("Muon", **options).resolve(None, None).build(Depthwise(), 64)
+        optimizer = (
+            OptimOptions("Muon", **options).resolve(StartingPoint.SCRATCH).build(Depthwise(), 64)
+        )
         return {group["name"]: group["orthogonal"] for group in optimizer.param_groups}
 
     assert trained_by() == {"bias": False, "weight": True, "filter": False}
@@ -111,7 +113,7 @@ def test_weights_that_are_no_matrices_are_left_to_adamw() -> None:
     network = YOLOv5(3)
     sizes = {
         g["name"]: len(g["params"])
-        for g in OptimOptions().resolve(None, None).build(network, 64).param_groups
+        for g in OptimOptions().resolve(StartingPoint.SCRATCH).build(network, 64).param_groups
     }
     assert sizes == {"bias": 60, "weight": 60, "norm": 57}
 
@@ -139,23 +141,22 @@ def test_auto_goes_by_what_a_training_starts_from(
         ["--model.start.weights", "fresh/checkpoints/last.ckpt"],
         ["--ckpt_path", "last"],
     )
-    monkeypatch.setattr(boltbox.detector.training.module, "SURE", 0.99)
+    monkeypatch.setattr(boltbox.detector.training.pretrained_score, "MIN_OBJECTNESS", 0.99)
     unknown = told("unknown", *weights, *one)
     assert "weights:   they do not recognise these objects (objectness 0." in unknown
-    assert ", below 0.99): training as from scratch" in unknown
     assert "optimizer: Muon (auto: from scratch), lr0 0.008" in unknown
     for option, value in (("lr0", "0.002"), ("momentum", "0.8"), ("weight_decay", "0.01")):
         said = told(option, *weights, *one, f"--model.optim.{option}", value)
         assert "optimizer: AdamW (auto: for pretrained weights)" in said
-    monkeypatch.setattr(boltbox.detector.training.module, "SURE", 0.0)
+    monkeypatch.setattr(boltbox.detector.training.pretrained_score, "MIN_OBJECTNESS", 0.0)
     tuned = told("tuned", *weights, *one)
     assert tuned.splitlines()[1].startswith(
         "optimizer: AdamW (auto: for pretrained weights), lr0 0.001"
     )
-    monkeypatch.setattr(boltbox.detector.training.module, "KNOWN", 0.0)
+    monkeypatch.setattr(boltbox.detector.training.pretrained_score, "MIN_MAP50", 0.0)
     known = told("known", *weights, *one)
     assert ": lower learning rate, lr0 0.0003\noptimizer: AdamW (auto:" in known
-    monkeypatch.setattr(boltbox.detector.training.module, "SURE", 0.99)
+    monkeypatch.setattr(boltbox.detector.training.pretrained_score, "MIN_OBJECTNESS", 0.99)
     assert "AdamW (auto: for pretrained weights), lr0 0.0003" in told("known", *last, *two)
     goes_on = told("tuned", *last, *two)
     assert goes_on.startswith("optimizer: AdamW (auto: for pretrained weights), lr0 0.001")
@@ -190,14 +191,16 @@ def test_what_weights_know_of_the_objects() -> None:
     targets[:, 1] = torch.arange(4)
     batch = Batch(torch.zeros(1, 3, 64, 64, dtype=torch.uint8), targets, [0], [None], [])
     network = Told(boxes).train()
-    assert known_objects(network, [batch], [0]).objectness == pytest.approx((0.9 + 0.9 + 0.002) / 4)
+    assert score_pretrained(network, [batch], [0]).objectness == pytest.approx(
+        (0.9 + 0.9 + 0.002) / 4
+    )
     assert network.training
-    assert known_objects(network, [batch._replace(targets=targets[:0])], [0]) == (1.0, 0.0)
+    assert score_pretrained(network, [batch._replace(targets=targets[:0])], [0]) == (1.0, 0.0)
     boxes[:, 5], targets[:, 1] = 1, 0
     # recall .25 at precision 1, then .5 at 2/3, from where on YOLOv5 draws a line to 0 at recall 1
     wanted = 0.25 + 0.25 * 2 / 3 + 0.5 * 2 / 3 / 2
-    assert known_objects(network, [batch], [0]).map50 == pytest.approx(wanted, abs=0.01)
-    assert known_objects(network, [batch], []).map50 == 0
+    assert score_pretrained(network, [batch], [0]).map50 == pytest.approx(wanted, abs=0.01)
+    assert score_pretrained(network, [batch], []).map50 == 0
 
 
 def test_a_script_goes_on_as_it_began(small_data: Path, here: Path) -> None:

@@ -136,7 +136,7 @@ def test_own_loaders(here: Path, capsys: pytest.CaptureFixture) -> None:
 
     trainer.validate(detector, loader(), ckpt_path="best", verbose=False)
     assert "\nall         12 " in capsys.readouterr().out
-    detector.predictor_options = {"conf": 0.0, "max_det": 5}
+    detector.evaluation.configure(conf=0.0, max_det=5)
     found: Any = trainer.predict(detector, loader())
     assert sum(map(len, found)) == 12
     assert all(len(each) for batch in found for each in batch)

@@ -36,7 +36,7 @@ from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
-from boltbox.detector.training.optimizer import RATES
+from boltbox.detector.training.optimizer import DEFAULTS
 
 ROOT = Path(cli.__file__).parent
 SMALL = {"image_size": 64, "batch_size": 8, "workers": 0}
@@ -296,7 +296,7 @@ def test_a_script_rolls_back(small_data: Path, here: Path, capsys: pytest.Captur
     assert guard.roll_backs == 1
     with open(here / "run/metrics.csv", newline="") as file:
         rates = [float(row["lr/weight"]) for row in csv.DictReader(file)]
-    lr0 = RATES["Muon"].lr0
+    lr0 = DEFAULTS["Muon"].lr0
     assert rates == [pytest.approx(lr0), pytest.approx(0.5 * lr0 * 0.505)]
     assert [p.name for p in (here / "run/checkpoints").glob("incident-*.json")] == [
         "incident-1-0.json"

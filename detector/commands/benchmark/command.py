@@ -100,7 +100,7 @@ def benchmark(
     changes: list[Setting] = [{"trainer.precision": p} for p in PRECISIONS[1 : 3 if on_gpu else 2]]
     changes += [{"data.workers": n} for n in worker_counts(datamodule.workers)]
     changes += [{"data.cache": "none"}] if datamodule.cache == "auto" else []
-    if not model.hparams["multi_scale"] and not datamodule.rect and compiler_missing() is None:
+    if not model.options.multi_scale and not datamodule.rect and compiler_missing() is None:
         changes.append({"model.compile": "true"})
     if several > 1:
         strategy = "ddp" if strategy == "auto" else strategy

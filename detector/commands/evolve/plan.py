@@ -17,7 +17,7 @@ from boltbox.detector.commands.evolve.space import (
 )
 from boltbox.detector.system.configuration import flatten
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.training.optimizer import OptimOptions
+from boltbox.detector.training.optimizer import OptimOptions, StartingPoint
 
 # What may differ from one command for a study to the next.
 OF_A_COMMAND = (
@@ -114,11 +114,12 @@ def planned(configuration: Mapping[str, Any]) -> tuple[Plan, dict[str, Any], dic
 def _with_default_rates(configuration: Mapping[str, Any]) -> dict[str, Any]:
     """Value by option; what is null is the value that `fit` would choose for the optimizer."""
     options = flatten(configuration)
-    weights = options["model.start.weights"]
-    backbone_weights = options["model.start.backbone_weights"]
-    optim = OptimOptions(**configuration["model"]["optim"]).resolve(weights, backbone_weights)
+    start = StartingPoint.of(
+        options["model.start.weights"], options["model.start.backbone_weights"]
+    )
+    optim = OptimOptions(**configuration["model"]["optim"]).resolve(start)
     rates = {f"model.optim.{name}": value for name, value in vars(optim).items()}
-    for name, value in optim.rates._asdict().items():
+    for name, value in optim.defaults._asdict().items():
         rates[f"warmup.{name}"] = value
     for option, value in options.items():
         if value is None:

@@ -26,7 +26,7 @@ from boltbox.detector.commands.evolve import search
 from boltbox.detector.commands.evolve.plan import planned
 from boltbox.detector.commands.evolve.space import EVOLVED
 from boltbox.detector.commands.evolve.training import environments
-from boltbox.detector.training.optimizer import RATES
+from boltbox.detector.training.optimizer import DEFAULTS
 
 TINY = split(
     "--model.network.width_multiple 0.125 --model.network.depth_multiple 0.1 --model.network.levels [5] --data.image_size 64 --data.batch_size 6 --data.workers 0 --trainer.accelerator cpu --trainer.precision 32-true"
@@ -128,7 +128,7 @@ def test_two_generations_of_two(
     with pytest.raises(SystemExit) as e:
         cli.main([*line, "--model.optim.lr0", "0.02"])
     assert e.value.code == 2
-    rate = RATES["Muon"].lr0
+    rate = DEFAULTS["Muon"].lr0
     assert (
         f"found was begun with other options: model.optim.lr0 is {rate} in it and 0.02 here"
         in capsys.readouterr().err
@@ -287,7 +287,7 @@ def test_what_a_study_is_about(here: Path, capsys: pytest.CaptureFixture[str]) -
         printed("evolve", *options, "--evolve.sampler", "tpe", "--evolve.workers", "3")
     )
     assert plan.evolve.size == 24
-    assert [s["lr0"] for s in plan.start] == [RATES["Muon"].lr0, 0.01, 0.00334, 0.00258], (
+    assert [s["lr0"] for s in plan.start] == [DEFAULTS["Muon"].lr0, 0.01, 0.00334, 0.00258], (
         "no set twice"
     )
     assert config["model"]["network"]["anchors"] is None

@@ -1,0 +1,98 @@
+"""How well pretrained weights detect the objects of a data set before they are trained on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from boltbox.detector.data.sample import Batch, finish_on_device
+from boltbox.detector.evaluation.class_metrics import class_metrics, match
+from boltbox.detector.inference.predictor import dtype_of
+from boltbox.detector.model.boxes import cxcywh_to_xyxy
+from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.model.postprocess import nms
+from boltbox.detector.training.optimizer import StartingPoint
+
+EXAMPLES = 64  # images that are scored
+# measured in benchmarks/optimizers.md
+MIN_OBJECTNESS = 0.1  # below it, weights train best like random ones
+MIN_MAP50 = 0.2  # from it on, they train best at a lower learning rate
+
+
+class PretrainedScore(NamedTuple):
+    """How well a network detects the objects of labelled images.
+
+    Attributes:
+        objectness: Mean over the images of the objectness of their top-k boxes, k being the
+            image's object count; 1 if there are no objects.
+        map50: mAP50 of the detections; classes that the network was not trained on count as 0.
+    """
+
+    objectness: float
+    map50: float
+
+    def starting_point(self, may_restart: bool) -> StartingPoint:
+        """What a training from these weights starts from.
+
+        Args:
+            may_restart: Weights that see no objects may be trained like random ones.
+        """
+        if self.objectness < MIN_OBJECTNESS and may_restart:
+            return StartingPoint.SCRATCH
+        if self.map50 >= MIN_MAP50:
+            return StartingPoint.FINETUNE
+        return StartingPoint.PRETRAINED
+
+
+@torch.no_grad()
+def score_pretrained(
+    network: YOLOv5, batches: Iterable[Batch], known_classes: Sequence[int]
+) -> PretrainedScore:
+    """Score a network on labelled images.
+
+    Args:
+        network: Its mode is the same afterwards.
+        batches: Of labelled images, as `examples` gives them.
+        known_classes: Numbers of the classes that it was trained on.
+    """
+    device = next(network.parameters()).device
+    was_training = network.training
+    objectness: list[float] = []
+    matches: list[np.ndarray] = []
+    scores: list[np.ndarray] = []
+    classes: list[np.ndarray] = []
+    true_classes = [np.zeros(0, np.int64)]
+    network.eval()
+    for batch in batches:
+        batch = finish_on_device(batch._replace(images=batch.images.to(device)))
+        raw = [maps.float() for maps in network(batch.images.to(dtype_of(network)))]
+        decoded = network.decode(raw).cpu()
+        one_class = torch.cat((decoded[..., :5], torch.ones_like(decoded[..., :1])), 2)
+        height, width = batch.images.shape[2:]
+        sides = torch.tensor([width, height, width, height])
+        boxes_of_images = nms(one_class)
+        detections_of_images = nms(decoded, multi_label=False)
+        for i, detections in enumerate(detections_of_images):
+            rows = batch.targets[batch.targets[:, 0] == i].float().cpu()
+            true_boxes = cxcywh_to_xyxy(rows[:, 2:] * sides).numpy()
+            labels = rows[:, 1].long().numpy()
+            if len(rows):
+                top = boxes_of_images[i].scores[: len(rows)]
+                objectness.append(float(top.sum()) / len(rows))
+            predicted = detections.classes.numpy()
+            matches.append(match(detections.boxes.numpy(), predicted, true_boxes, labels))
+            scores.append(detections.scores.numpy())
+            classes.append(predicted)
+            true_classes.append(labels)
+    network.train(was_training)
+    objects = np.concatenate(true_classes)
+    if not len(objects):
+        return PretrainedScore(1.0, 0.0)
+    metrics = class_metrics(
+        np.concatenate(matches), np.concatenate(scores), np.concatenate(classes), objects
+    )
+    ap50 = metrics.ap[:, 0] * np.isin(metrics.classes, known_classes)
+    return PretrainedScore(float(np.mean(objectness)), float(ap50.mean()))

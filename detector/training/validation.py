@@ -1,0 +1,119 @@
+"""Validation and test: what predicts, the metrics, and their last results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import lightning as L
+import numpy as np
+from torch import Tensor, nn
+
+from boltbox.detector.data.sample import Batch
+from boltbox.detector.evaluation.metrics import DetectionMetrics, Result
+from boltbox.detector.inference.exported import Exported
+from boltbox.detector.inference.predictor import Predictor
+from boltbox.detector.model.network import YOLOv5
+
+# of a validation; a box may be a detection of several classes
+VALIDATION = {"conf": 0.001, "iou": 0.6, "max_det": 300, "multi_label": True}
+
+Losses = Callable[[list[Tensor], Tensor], Mapping[str, Tensor]]  # of (raw prediction, targets)
+
+
+class Evaluation(nn.Module):
+    """Validates and tests the network of a Detector.
+
+    Attributes:
+        metrics: What the validation in progress has collected.
+        exported: An exported file that is evaluated in place of the network.
+        ensemble: Networks and exported files that predict together with it.
+        predictor_options: Options of the Predictor of `validate`, `test` and `trainer.predict`.
+        result: Of the last validation or test, on the first process.
+        fitness: Of this epoch; None until it is validated.
+        class_maps: mAP50-95 of each class in the last validation.
+        thresholds: The confidence of the best F1 of each class in that validation:
+            `predict(images, conf=detector.evaluation.thresholds)`.
+
+    Args:
+        num_classes: Number of classes.
+    """
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.metrics = DetectionMetrics(num_classes)
+        self.exported: Exported | None = None
+        self.ensemble: Sequence[YOLOv5 | Exported] = ()
+        self.predictor_options: dict[str, Any] = {}
+        self.result: Result | None = None
+        self.fitness: float | None = None
+        self.class_maps = [0.0] * num_classes
+        self.thresholds: list[float] | None = None
+        self._predictor: Predictor | None = None
+
+    def configure(
+        self, ensemble: Sequence[YOLOv5 | Exported] = (), **predictor_options: Any
+    ) -> None:
+        """Choose what predicts in validations outside of a fit.
+
+        Args:
+            ensemble: Networks and exported files that predict together with the network.
+            predictor_options: Options of Predictor, like conf.
+        """
+        self.ensemble = ensemble
+        self.predictor_options = predictor_options
+
+    def members(self, network: YOLOv5) -> list[YOLOv5 | Exported]:
+        """What predicts: the network or, in its place, the exported file; and the ensemble."""
+        return [self.exported or network, *self.ensemble]
+
+    def start(self) -> None:
+        """Before the first batch."""
+        self._predictor = None
+        self.metrics.reset()
+
+    def step(
+        self, batch: Batch, is_fit: bool, make_predictor: Callable[..., Predictor], losses: Losses
+    ) -> list[np.ndarray]:
+        """Evaluate a batch.
+
+        Args:
+            batch: On the device.
+            is_fit: It is a validation of a training: predictions that are not finite are left to
+                boltbox.callbacks.Guard, and `predictor_options` do not count.
+            make_predictor: Makes a Predictor of the network, with these options.
+            losses: Gives the named parts of the loss.
+
+        Returns:
+            The detections of each image, (n, 6): see `Predictor.detect`.
+        """
+        if self._predictor is None:
+            # not in `start`: with the first batch DDP gives all processes the batch norm statistics
+            # of the first one
+            options = {"finite": False} if is_fit else self.predictor_options
+            self._predictor = make_predictor(**VALIDATION | options)
+        detections, raw = self._predictor.detect(batch)
+        parts: Mapping[str, Tensor] = {}
+        if raw is not None:
+            parts = losses(raw, batch.targets)
+        truths = [truth for truth in batch.truths if truth is not None]
+        self.metrics.update(detections, truths, batch.indices, parts)
+        return detections
+
+    def finish(self, trainer: L.Trainer) -> dict[str, float]:
+        """After the last batch: keep the results.
+
+        Returns:
+            Losses and metrics by the name under which they are logged.
+        """
+        self._predictor = None  # a training needs its memory
+        result = self.metrics.compute()
+        self.metrics.reset()
+        self.result = result if trainer.is_global_zero else None
+        if not trainer.sanity_checking:
+            self.class_maps = result.class_maps().tolist()
+            self.thresholds = result.by_class.thresholds(self.metrics.num_classes)
+            self.fitness = result.summary["fitness"]
+        split = "test" if trainer.testing else "val"
+        values = result.losses | result.summary
+        return {f"{split}/{name}": value for name, value in values.items()}
