@@ -215,7 +215,7 @@ def test_a_script_goes_on_as_it_began(small_data: Path, here: Path) -> None:
     trainer = L.Trainer(**recipe(run="run", max_epochs=2, callbacks=quiet, **off))
     trainer.fit(goes_on, data, ckpt_path="run/checkpoints/last.ckpt")
     assert isinstance(trainer.optimizers[0], torch.optim.AdamW)
-    assert goes_on.lr_of_epoch(0) == 0.002
+    assert goes_on.lr == 0.002
 
 
 def test_no_such_optimizer() -> None:

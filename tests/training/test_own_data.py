@@ -254,7 +254,7 @@ def test_lightning_looks_at_the_prediction(here: Path) -> None:
     modes = [module.training for module in detector.network.modules()]
     before = {name: value.clone() for name, value in detector.state_dict().items()}
     random = torch.get_rng_state()
-    assert ModelSummary(detector).in_sizes[1] == [1, 3, 64, 64]
+    assert ModelSummary(detector).in_sizes[0] == [1, 3, 64, 64]
     assert [module.training for module in detector.network.modules()] == modes
     detector.to_onnx("x.onnx", verbose=False, optimize=False)
     TensorBoardLogger(here, log_graph=True).log_graph(detector)

@@ -192,7 +192,7 @@ def test_a_detector_follows_its_data(small_data: Path, here: Path) -> None:
     L.Trainer(**options(run="run")).fit(follows, data)
     assert follows.loss.gains == given.loss.gains
     assert follows.image_size == given.image_size
-    assert (follows.batch_size, follows.seed) == (8, 7)
+    assert (follows.batch_size, follows._seed) == (8, 7)
     assert Detector.load(here / "run/checkpoints/last.ckpt").image_size == 64
 
     stranger = made_detector(["a", "b"], width_multiple=0.125)

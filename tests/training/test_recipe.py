@@ -11,6 +11,7 @@ from plain_loop import CLIP, EPOCHS, Steps, batches, plain_loop, small_detector,
 from torch.utils.data import DataLoader
 
 from boltbox.callbacks import Warmup
+from boltbox.detector.training.schedule import lr_factor
 
 
 @pytest.mark.parametrize(
