@@ -258,9 +258,8 @@ class DetectionData(L.LightningDataModule):
         """(n,) weights of an epoch. A validation within the epoch does not change them, nor does a
         resume."""
         _, batches_done = position(self.trainer)
-        if batches_done == 0:
-            if hasattr(self._module, "evaluation"):
-                self.epoch_maps = list(self._module.evaluation.class_maps)
+        if batches_done == 0 and hasattr(self._module, "evaluation"):
+            self.epoch_maps = list(self._module.evaluation.class_maps)
         dataset = self.datasets["train"]
         weights = class_weights(dataset.class_counts()) * (1 - np.array(self.epoch_maps)) ** 2
         return image_weights(dataset.labels, weights)
