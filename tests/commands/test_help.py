@@ -174,7 +174,7 @@ WORDS = {
     "fit --model.wieght_decay 1": "did you mean 'model.optim.weight_decay'?",
     "fit --data.augment.mosiac 1": "did you mean 'data.augment.mosaic'?",
     "fit --img 320 --nothing 3": "left out: --nothing 3 (no such option",
-    "fit --model.classes 3": "there is no option --model.classes; the classes are the `names` of the data set",
+    "fit --model.classes 3": "there is no option --model.classes; the classes are the `names` of",
     "fit --model.network.size yolov5s": "model.network.size 'yolov5s' is not known; did you mean 's'?",
     "fit --model.start.weights yolov8n.pt": "yolov8n.pt does not fit this network; yolov5n.pt does",
     "validate --ckpt_path yolo11m.pt": "yolo11m.pt does not fit this network; yolov5n.pt does",
@@ -207,7 +207,7 @@ FILES = {
     "backbone: []\nhead: []\n": "--model.network.size",
     "lr0: 0.1\nlrf: 0.2\n": "python cli.py import-hyp FILE",
     "model: {lr: 0.1}\n": "'model.lr' is no option of fit; did you mean 'model.optim.lr0'?",
-    "categories: []\nimages: []\n": "a data set is given as --data.dataset FILE",
+    "categories: []\nimages: []\n": "given as --data.dataset FILE",
     "- 1\n": "it holds no options",
 }
 
