@@ -29,7 +29,7 @@ COMMANDS = {
     ),
     "benchmark": Command(
         f"{HERE}.benchmark.command:benchmark",
-        "Find the fastest precision, devices and workers of this machine",
+        "Find the fastest precision and number of workers of this machine",
     ),
     "doctor": Command(
         f"{HERE}.doctor.command:run_doctor",

@@ -14,22 +14,23 @@ from boltbox.detector.system.atomic_file import write_atomically
 
 
 class Stopwatch(L.Callback):
-    """Times the training steps of the first process and leaves a JSON file: `images` trained on by
-    all processes together, `steps`, `seconds` they took, `waiting`, the share of them before a
-    batch was on the device, and `gpu_memory`, the most bytes that torch held on its GPU (0 without
-    one).
+    """Times the training steps of the first process and writes a JSON file.
 
-    What lies between epochs (validation, checkpoints) does not count; the start of a loader does.
+    Its keys: `images` of all processes together; `steps`; `seconds` of the steps; `waiting`, their
+    share before a batch was on the device; `gpu_memory`, maximum bytes that torch held on its GPU
+    (0 without one). Time between epochs (validation, checkpoints) does not count; the start of a
+    loader does.
 
     Args:
         report: The file.
         skip: First steps that do not count.
-        seconds: Stop the training after so long, at the end of a step; default: it trains to its
-            end.
+        seconds: Stop the training at the end of a step after this time; default: no limit.
     """
 
     def __init__(self, report: str, skip: int = 3, seconds: float = math.inf) -> None:
-        self.report, self.skip, self.seconds = Path(report), skip, seconds
+        self.report = Path(report)
+        self.skip = skip
+        self.seconds = seconds
         self.measured = {"images": 0, "steps": 0, "seconds": 0.0, "waiting": 0.0, "gpu_memory": 0}
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -60,7 +61,8 @@ class Stopwatch(L.Callback):
         if self.seconds < math.inf:  # all processes stop after the same step
             late = self.measured["seconds"] >= self.seconds
             if trainer.strategy.reduce_boolean_decision(late, all=False):
-                trainer.should_stop, trainer.fit_loop.min_epochs = True, 0  # within the epoch
+                trainer.should_stop = True
+                trainer.fit_loop.min_epochs = 0  # stop within the epoch
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if not trainer.is_global_zero:
@@ -72,7 +74,7 @@ class Stopwatch(L.Callback):
 
 
 def now(device: torch.device) -> float:
-    """Seconds of a clock, when a GPU has done what it was given so far."""
+    """Seconds of a clock, after a GPU has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
