@@ -47,12 +47,13 @@ def train(options: list[str], run: Path, deadline: float) -> dict[str, Any]:
         str(run),
     ]
     watched = [f"--trainer.callbacks+={STOPWATCH}", f"--trainer.callbacks.report={watch}"]
-    trial = attempt([*line, "--trainer.enable_progress_bar", "false", *watched], watch, deadline)
-    if trial.error:
-        return {"error": trial.error}
+    line += ["--trainer.enable_progress_bar", "false", *watched]
+    measured, error = attempt(line, watch, deadline)
+    if error:
+        return {"error": error}
     metrics = json.loads((run / "metrics.json").read_text())
     found = {name: metrics[name] for name in FIGURES} | {"epoch": metrics["epoch"] + 1}
-    return found | {"rate": trial.rate, **trial.measured}
+    return found | {"rate": measured["images"] / measured["seconds"], **measured}
 
 
 def page(command: str, machine: str, results: dict[str, dict[str, Any]]) -> str:

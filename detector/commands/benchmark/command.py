@@ -4,8 +4,9 @@ import json
 import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import lightning as L
 from jsonargparse.typing import PositiveFloat
@@ -13,7 +14,6 @@ from jsonargparse.typing import PositiveFloat
 from boltbox.detector.commands.command_line import split_options
 from boltbox.detector.commands.training_process import FitCommand, TrainingProcess, prepare
 from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.report.table import aligned
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.host import host
@@ -22,6 +22,8 @@ from boltbox.detector.system.signals import exit_on_signals
 from boltbox.detector.training.compilation import compiler_missing
 from boltbox.detector.training.module import Detector
 
+PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")  # most exact first
+WORKERS = (0, 2, 4, 8, 16, 32)
 GAIN = 1.05  # a setting is faster only by more than 5 %: runs differ by as much
 WAITING = 0.2  # share of time waiting for data from which the loader is the bottleneck
 Setting = Mapping[str, Any]  # value by option of `fit`
@@ -36,31 +38,32 @@ BARE = (
 )
 
 
-class Row(NamedTuple):
+@dataclass(frozen=True)
+class Row:
     """A measured training run.
 
     Attributes:
+        setting: value by option of `fit`.
         measured: of the Stopwatch, empty after an error.
         error: one line, empty without an error.
-        setting: value by option of `fit`.
     """
 
+    setting: Setting
     measured: dict[str, Any]
-    error: str
-    setting: Setting = {}
+    error: str = ""
 
     @property
     def rate(self) -> float:
         """Images per second; 0 after an error."""
         return self.measured["images"] / self.measured["seconds"] if self.measured else 0.0
 
-    def cells(self) -> list[str]:
-        """For the table: the values of the setting, then the measurements."""
-        cells = [str(value) for value in self.setting.values()]
-        if not self.measured:
-            return cells + ["-", "-", "-"]
-        memory = self.measured["gpu_memory"] / 2**30
-        return cells + [f"{self.rate:.3g}", f"{self.measured['waiting']:.0%}", f"{memory:.2f}"]
+    def __str__(self) -> str:
+        if self.error:
+            return f"{self.error} ({shlex.join(words_of(self.setting))})"
+        memory = f"{self.measured['gpu_memory'] / 2**30:.2f} GiB"
+        waiting = f"{self.measured['waiting']:.0%} waiting for data"
+        options = shlex.join(words_of(self.setting))
+        return f"{self.rate:.3g} images/s, {waiting}, {memory} on the GPU ({options})"
 
 
 def benchmark(
@@ -85,64 +88,73 @@ def benchmark(
     """
     prepare(trainer, datamodule, "benchmark")
     plain: Setting = {
-        "trainer.precision": "32-true",
+        "trainer.precision": PRECISIONS[0],
         "data.workers": datamodule.workers,
         "model.compile": "false",
     }
-    changes: list[Setting] = [{"trainer.precision": "bf16-mixed"}]
-    if trainer.strategy.root_device.type == "cuda":
-        changes.append({"trainer.precision": "16-mixed"})
-    changes += [{"data.workers": n} for n in worker_counts(datamodule.workers)]
+    on_gpu = trainer.strategy.root_device.type == "cuda"
+    precisions = PRECISIONS if on_gpu else PRECISIONS[:2]
+    changes: list[Setting] = [{"trainer.precision": precision} for precision in precisions[1:]]
+    changes += [{"data.workers": n} for n in WORKERS if n < datamodule.workers]
     has_fixed_shape = not model.hparams["multi_scale"] and not datamodule.rect
     if has_fixed_shape and compiler_missing() is None:
         changes.append({"model.compile": "true"})
-    options: list[str] = []
+    typed: list[str] = []
     for words in split_options(fit_command.typed):
         if words[0].lstrip("-") not in {"seconds", "deadline", "run", *plain}:
-            options += words
+            typed += words
+    rows: list[Row] = []
 
-    def train(setting: Setting) -> Row:
-        line = fit_command.words + options + words_of(setting) + BARE.split()
-        row = measure(line, seconds, deadline)._replace(setting=setting)
-        result = row.error or f"{row.rate:.3g} images/s"
-        print_fact("row", f"{' '.join(words_of(setting))}: {result}")
-        return row
+    def measure(setting: Setting) -> Row:
+        line = fit_command.words + typed + words_of(setting) + BARE.split()
+        with tempfile.TemporaryDirectory(prefix="boltbox-") as folder:
+            report = Path(folder, "stopwatch.json")
+            line += ["--run", f"{folder}/run", f"--trainer.callbacks+={STOPWATCH}"]
+            line += [f"--trainer.callbacks.report={report}"]
+            line += [f"--trainer.callbacks.seconds={seconds}"]
+            measured, error = attempt(line, report, deadline)
+        rows.append(Row(setting, measured, error))
+        print_fact(f"row {len(rows)}", rows[-1])
+        return rows[-1]
 
     with exit_on_signals():
-        rows, best = search(plain, changes, train)
+        best = search(plain, changes, measure)
+    path = Path(trainer.default_root_dir, "benchmark.json")
     entries = []
     for row in rows:
-        result = {"images_per_second": row.rate, "measured": row.measured, "error": row.error}
-        entries.append(dict(row.setting) | result)
-    path = Path(trainer.default_root_dir, "benchmark.json")
+        entry = dict(row.setting, images_per_second=row.rate)
+        entries.append(entry | {"measured": row.measured, "error": row.error})
     content = {"host": host(), "rows": entries, "recommended": rows.index(best)}
     write_atomically(path, json.dumps(content, indent=1))
     if best.error:
         raise InputError(f"no row could be measured; row 1: {best.error}")
-    rank_zero_print(f"\n{table(rows)}\n\n{recommendation(rows, best, options)}")
+    print_fact("fastest", f"row {rows.index(best) + 1}, {best.rate:.3g} images/s")
+    if best.measured["waiting"] > WAITING:
+        print_fact("hint", f"{best.measured['waiting']:.0%} waiting for data; try --data.cache ram")
+    rank_zero_print(f"{program()} {shlex.join(['fit', *typed, *words_of(best.setting)])}")
     print_fact("report", path)
 
 
-def measure(fit: Sequence[str], seconds: float, deadline: float) -> Row:
-    """Train with the Stopwatch, in a folder that is removed afterwards.
+def search(plain: Setting, changes: Sequence[Setting], measure: Callable[[Setting], Row]) -> Row:
+    """Try the plain setting, then each change on top of the fastest setting so far.
 
     Args:
-        fit: command line.
-        seconds: to measure.
-        deadline: seconds after which the run is given up.
+        plain: the first setting.
+        changes: to try in this order.
+        measure: measures a setting.
 
     Returns:
-        The row, without its setting.
+        The fastest row.
     """
-    with tempfile.TemporaryDirectory(prefix="boltbox-") as folder:
-        report = Path(folder, "stopwatch.json")
-        line = list(fit)
-        line += ["--run", f"{folder}/run", f"--trainer.callbacks+={STOPWATCH}"]
-        line += [f"--trainer.callbacks.report={report}", f"--trainer.callbacks.seconds={seconds}"]
-        return attempt(line, report, deadline)
+    best = measure(plain)
+    for change in changes:
+        row = measure(dict(best.setting) | dict(change))
+        if row.rate > GAIN * best.rate:
+            best = row
+    return best
 
 
-def attempt(line: Sequence[str], report: Path, deadline: float) -> Row:
+def attempt(line: Sequence[str], report: Path, deadline: float) -> tuple[dict[str, Any], str]:
     """Run a command that leaves the Stopwatch's report.
 
     Args:
@@ -151,49 +163,17 @@ def attempt(line: Sequence[str], report: Path, deadline: float) -> Row:
         deadline: seconds after which the process and all that it started are killed.
 
     Returns:
-        The row, without its setting.
+        The Stopwatch's measurements, and an error in one line; one of them is empty.
     """
     process = TrainingProcess(line, report.with_suffix(".log"))
     code = process.finish(deadline)
     if code is None:
-        return Row({}, f"not done within {deadline:g} s")
+        return {}, f"not done within {deadline:g} s"
     if code == 0 and report.is_file():
         measured = json.loads(report.read_text())
         if measured["steps"]:
-            return Row(measured, "")
-    return Row({}, process.reason(code))
-
-
-def search(
-    plain: Setting, changes: Sequence[Setting], attempt: Callable[[Setting], Row]
-) -> tuple[list[Row], Row]:
-    """Try the plain setting, then each change on top of the fastest setting so far.
-
-    Args:
-        plain: the first setting.
-        changes: to try in this order.
-        attempt: measures a setting.
-
-    Returns:
-        All rows, and the fastest.
-    """
-    best = attempt(plain)
-    rows = [best]
-    for change in changes:
-        row = attempt(dict(best.setting) | change)
-        rows.append(row)
-        if row.rate > GAIN * best.rate:
-            best = row
-    return rows, best
-
-
-def worker_counts(maximum: int) -> list[int]:
-    """0, 2, 4, 8, ... below a maximum.
-
-    >>> worker_counts(6), worker_counts(1), worker_counts(0)
-    ([0, 2, 4], [0], [])
-    """
-    return [n for n in (0, 2, 4, 8, 16, 32, 64) if n < maximum]
+            return measured, ""
+    return {}, process.reason(code)
 
 
 def words_of(setting: Setting) -> list[str]:
@@ -206,33 +186,3 @@ def words_of(setting: Setting) -> list[str]:
     for option, value in setting.items():
         words += [f"--{option}", str(value)]
     return words
-
-
-def table(rows: Sequence[Row]) -> str:
-    """All rows, for the terminal."""
-    header = ["row", "precision", "workers", "compile"]
-    lines = [header + ["images/s", "waiting for data", "GPU memory, GiB"]]
-    for number, row in enumerate(rows, 1):
-        lines.append([str(number)] + row.cells())
-    return aligned(lines)
-
-
-def recommendation(rows: Sequence[Row], best: Row, options: Sequence[str]) -> str:
-    """The command line of the fastest row, with the reason.
-
-    Args:
-        rows: all.
-        best: the fastest.
-        options: the words that the user typed.
-    """
-    words = ["fit"] + list(options) + words_of(best.setting)
-    gain = f"no other is more than {GAIN - 1:.0%} faster"
-    if best is not rows[0] and rows[0].rate:
-        gain = f"{best.rate / rows[0].rate:.2f} times row 1"
-    text = f"recommended: row {rows.index(best) + 1}, {best.rate:.3g} images/s, {gain}"
-    if best.measured["waiting"] > WAITING:
-        text += (
-            f"\nwaiting for data: {best.measured['waiting']:.0%} of the time; try"
-            " --data.cache ram"
-        )
-    return f"{text}\n{program()} {shlex.join(words)}"
