@@ -96,7 +96,7 @@ def benchmark(
     precisions = PRECISIONS if on_gpu else PRECISIONS[:2]
     changes: list[Setting] = [{"trainer.precision": precision} for precision in precisions[1:]]
     changes += [{"data.workers": n} for n in WORKERS if n < datamodule.workers]
-    has_fixed_shape = not model.hparams["multi_scale"] and not datamodule.rect
+    has_fixed_shape = not model.options.multi_scale and not datamodule.rect
     if has_fixed_shape and compiler_missing() is None:
         changes.append({"model.compile": "true"})
     typed: list[str] = []
