@@ -22,10 +22,15 @@ SUFFIXES = {".bmp", ".dng", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff", ".
 MIN_SIDE = 10  # pixels; smaller files are no pictures
 MAX_SIDE = 2**15  # pixels of an input: a file that says more is damaged
 UNREADABLE = (  # what Pillow raises
-    *(OSError, ValueError, SyntaxError, struct.error, MemoryError),
+    OSError,
+    ValueError,
+    SyntaxError,
+    struct.error,
+    MemoryError,
     Image.DecompressionBombError,
 )
-ORIENTATION, ON_ITS_SIDE = 0x0112, {5, 6, 7, 8}
+ORIENTATION = 0x0112  # an EXIF tag
+ON_ITS_SIDE = (5, 6, 7, 8)  # its values for images that are shown turned by 90 degrees
 
 cv2.setNumThreads(0)  # a loader's parallelism is its workers
 # A file of a few bytes can promise any size. Pillow opens none of more than twice this: 23,170 x
@@ -35,29 +40,33 @@ warnings.simplefilter("ignore", Image.DecompressionBombWarning)
 
 
 def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
-    """Pixels (H, W, 3) uint8 RGB, turned as EXIF says; grey, palette, 16-bit images are converted,
-    alpha is dropped.
+    """The pixels of an image file.
 
     Args:
-        shrink: 2, 4 or 8: sides of 1/2, 1/4, 1/8, rounded up, if the format can be decoded so
-            (JPEG: fewer frequencies of each block go into its pixels, the others cost nothing);
-            else the whole image all the same.
+        path: of the file.
+        shrink: 2, 4 or 8: decode a JPEG at 1/2, 1/4, 1/8 of its sides, rounded up, from the lower
+            frequencies of its blocks only. Other formats keep their size.
+
+    Returns:
+        (H, W, 3) uint8 RGB, turned as EXIF says. Grey, palette and 16-bit images are converted,
+        alpha is dropped.
 
     Raises:
         InputError: it cannot be decoded, or promises more pixels than Pillow opens.
     """
     try:
-        # OpenCV, which reads more formats, would believe any header
+        # first Pillow: OpenCV, which reads more formats, would believe any header
         with open_image(path) as file:
-            kind, bands, image = file.format, file.getbands(), None
-        if kind != "TIFF" or "A" not in bands:  # OpenCV multiplies a TIFF's colours by its alpha
-            # None for what OpenCV refuses: other formats, more pixels than it likes, names that are
-            # not UTF-8, which would crash it (they hold lone surrogates)
-            with suppress(cv2.error, UnicodeEncodeError):
-                str(path).encode()
-                flags = shrink // 2 * 16 if kind in ("JPEG", "MPO") else 0  # IMREAD_REDUCED_*
-                image = cv2.imread(str(path), flags | cv2.IMREAD_COLOR_RGB)
-        if image is None:  # formats and variants that OpenCV refuses
+            kind = file.format
+            flags = int(cv2.IMREAD_COLOR_RGB)
+            if shrink > 1 and kind in ("JPEG", "MPO"):
+                flags |= 8 * shrink  # IMREAD_REDUCED_GRAYSCALE_2 is 16, ..._4 is 32, ..._8 is 64
+            if not _has_orientation(file):
+                flags |= cv2.IMREAD_IGNORE_ORIENTATION
+            # OpenCV multiplies the colours of a TIFF by its alpha
+            has_alpha = kind == "TIFF" and "A" in file.getbands()
+        image = None if has_alpha else _decode_with_opencv(str(path), flags)
+        if image is None:
             with open_image(path) as file:
                 image = rgb(file)
         return image
@@ -68,12 +77,27 @@ def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
         ) from None
 
 
+def _decode_with_opencv(path: str, flags: int) -> np.ndarray | None:
+    """None where OpenCV refuses: other formats, more pixels than it likes, names that are not
+    UTF-8, which would crash it (they hold lone surrogates)."""
+    with suppress(cv2.error, UnicodeEncodeError):
+        path.encode()
+        return cv2.imread(path, flags)
+    return None
+
+
 def open_image(path: str | Path | IO[bytes]) -> Image.Image:
     """Pillow's image, of which EXIF alone says the orientation: OpenCV reads no XMP."""
     file = Image.open(path)
     for key in ("xmp", "XML:com.adobe.xmp"):
         file.info.pop(key, None)
     return file
+
+
+def _has_orientation(file: Image.Image) -> bool:
+    """Whether EXIF of the image is followed: not after the pixels of a PNG, which Pillow would
+    decode for it."""
+    return file.format != "PNG" or "exif" in file.info
 
 
 def rgb(file: Image.Image) -> np.ndarray:
@@ -92,63 +116,51 @@ def image_size(path: str | Path) -> tuple[int, int]:
     """
     with open_image(path) as file:
         width, height = file.size
-        try:
-            exif = (
-                _png_exif(path)
-                if file.format == "PNG" and "exif" not in file.info
-                else file.getexif()
-            )
-            orientation = exif.get(ORIENTATION)
-        except UNREADABLE:  # damaged EXIF is not followed
-            orientation = None
         # Pillow has turned a TIFF's size already
-        on_its_side = orientation in ON_ITS_SIDE and file.format != "TIFF"
-    return (width, height) if on_its_side else (height, width)
-
-
-def _png_exif(path: str | Path) -> Image.Exif:
-    """EXIF that comes after the pixels, for which Pillow would decode them."""
-    exif = Image.Exif()
-    with open(path, "rb") as file:
-        file.seek(8)
-        while len(head := file.read(8)) == 8:
-            length, kind = struct.unpack(">I4s", head)
-            if kind == b"eXIf":
-                exif.load(file.read(length))
-                break
-            file.seek(length + 4, os.SEEK_CUR)
-    return exif
+        if file.format != "TIFF" and _has_orientation(file):
+            with suppress(*UNREADABLE):  # damaged EXIF is not followed
+                if file.getexif().get(ORIENTATION) in ON_ITS_SIDE:
+                    return width, height
+    return height, width
 
 
 def image_sizes(paths: Sequence[str | Path]) -> list[tuple[int, int] | str]:
-    """For each path `image_size`, or a few words on why the file cannot be used."""
+    """(height, width) of each image, or a few words on why the file cannot be used."""
 
     def probe(path: str | Path) -> tuple[int, int] | str:
+        if not isfile(path):
+            return "no regular file" if exists(path) else "no such image file"
         try:
-            if not isfile(path):
-                return "no regular file" if exists(path) else "no such image file"
-            size = image_size(path)
+            height, width = image_size(path)
         except UNREADABLE as e:
             return f"not a readable image ({e})"
-        small = f"image too small ({size[1]}x{size[0]} px, least {MIN_SIDE})"
-        return size if min(size) >= MIN_SIDE else small
+        if min(height, width) < MIN_SIDE:
+            return f"image too small ({width}x{height} px, least {MIN_SIDE})"
+        return height, width
 
     with ThreadPoolExecutor(8) as pool:
         return list(pool.map(probe, paths, chunksize=16))
 
 
 def find_images(source: str | Path, suffixes: Collection[str] = SUFFIXES) -> list[Path]:
-    """Image files of a file, a folder (with its subfolders) or a glob pattern, sorted. suffixes:
-    those that count."""
+    """Image files, sorted.
+
+    Args:
+        source: a file, a folder (with its subfolders) or a glob pattern.
+        suffixes: of image files, in lower case. A file that `source` names may have any.
+    """
     if isfile(source):
         return [Path(source)]
     pattern = os.path.join(escape(str(source)), "**") if isdir(source) else str(source)
-    found = glob(pattern, recursive=True)
-    chosen = (f for f in found if os.path.splitext(f)[1].lower() in suffixes and isfile(f))
-    return [*map(Path, sorted(chosen))]
+    files = [Path(file) for file in sorted(glob(pattern, recursive=True))]
+    return [file for file in files if file.suffix.lower() in suffixes and file.is_file()]
 
 
 def read_lines(source: Path) -> list[str]:
-    """The lines of a text file that are not empty, like a list of images; InputError if it is no
-    text."""
-    return [line.strip() for line in read_text(source).splitlines() if line.strip()]
+    """The lines of a text file that are not empty, such as a list of images.
+
+    Raises:
+        InputError: it is not a text file.
+    """
+    lines = [line.strip() for line in read_text(source).splitlines()]
+    return [line for line in lines if line]
