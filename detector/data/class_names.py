@@ -1,6 +1,5 @@
-"""Class names: as a data.yaml gives them, and which of two lists are the same."""
+"""Class names: those of a data.yaml, and which of two lists are the same."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,31 +10,51 @@ MOST_NUMBERS = 10_000  # classes without names
 
 
 def same_names(known: Sequence[str], names: Sequence[str]) -> dict[int, int]:
-    """Number in `names` -> number in `known`, of classes with the same name but for case, spaces
-    and the like; to the letter, where two classes of one list differ in these alone.
+    """Which classes of two lists are the same: their names are equal but for case and characters
+    other than letters and digits. If two classes of one list differ only in these, names must be
+    equal in every character.
+
+    Args:
+        known: class names.
+        names: other class names.
+
+    Returns:
+        Index in `known` by index in `names`.
 
     >>> same_names(["person", "Traffic light"], ["traffic_light", "lamp"])
     {0: 1}
     >>> same_names(["A+", "A-", "b"], ["A-", "B"])
     {0: 1}
     """
-    plain = [
-        ["".join(filter(str.isalnum, name.casefold())) or name for name in each]
-        for each in (known, names)
-    ]
-    if any(len(set(p)) < len(set(e)) for p, e in zip(plain, (known, names), strict=True)):
-        plain = [[*known], [*names]]
-    return {i: plain[0].index(name) for i, name in enumerate(plain[1]) if name in plain[0]}
+    plain_known = [_plain(name) for name in known]
+    plain_names = [_plain(name) for name in names]
+    if len(set(plain_known)) < len(set(known)) or len(set(plain_names)) < len(set(names)):
+        plain_known = list(known)
+        plain_names = list(names)
+    return {i: plain_known.index(n) for i, n in enumerate(plain_names) if n in plain_known}
+
+
+def _plain(name: str) -> str:
+    letters = "".join(filter(str.isalnum, name.casefold()))
+    return letters or name
 
 
 def read_names(path: Path, content: Mapping[str, Any]) -> list[str]:
-    """The key `names` as a list; a map must have the keys 0 to n - 1. `nc` alone gives numbers.
-    Empty if there is neither. path: of the data.yaml, for messages.
+    """The class names of a data.yaml.
+
+    Args:
+        path: of the data.yaml, for messages.
+        content: its keys. `names` is a list, or a map with the keys 0 to n - 1; `nc` alone gives
+            numbers.
+
+    Returns:
+        Names in class order; empty if there is neither key.
 
     Raises:
-        InputError: it cannot be used.
+        InputError: they cannot be used.
     """
-    names, count = content.get("names"), content.get("nc")
+    names = content.get("names")
+    count = content.get("nc")
     if names is None:
         if not isinstance(count, int):
             return []
@@ -49,17 +68,16 @@ def read_names(path: Path, content: Mapping[str, Any]) -> list[str]:
         raise InputError(
             f"{path}: `names` must be a list of class names, or a map with the keys 0, 1, 2, ..."
         )
-    if switches := [name for name in names if isinstance(name, bool)]:
-        raise InputError(
-            f"{path}: `names` holds {switches[0]}, as which YAML reads words like yes, no, on, off;"
-            " put the name in quotes"
-        )
+    for name in names:
+        if isinstance(name, bool):
+            raise InputError(
+                f"{path}: `names` holds {name}, as which YAML reads words like yes, no, on, off;"
+                " put the name in quotes"
+            )
     names = [str(name) for name in names]
-    twice = [name for name, times in Counter(names).items() if times > 1]
-    if twice:
-        raise InputError(
-            f"{path}: `names` holds {twice[0]!r} twice; every class needs its own name"
-        )
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"{path}: `names` holds {name!r} twice; rename one class")
     if isinstance(count, int) and count != len(names):
         raise InputError(
             f"{path}: `nc` is {count}, but `names` holds {len(names)}; correct one, or leave nc out"

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from dataclasses import astuple
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,22 +19,24 @@ from boltbox.detector.system.atomic_file import not_fatal, write_beside
 
 def cache_folder() -> Path:
     """BOLTBOX_CACHE, else boltbox in XDG_CACHE_HOME, else ~/.cache/boltbox. Nothing is created."""
-    usual = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(os.environ.get("BOLTBOX_CACHE") or Path(usual) / "boltbox").absolute()
+    if folder := os.environ.get("BOLTBOX_CACHE"):
+        return Path(folder).absolute()
+    parent = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(parent, "boltbox").absolute()
 
 
 def states(paths: Iterable[str]) -> list[tuple[int, int]]:
     """Of each path size in bytes and time of the last change in nanoseconds; -1, -1 where there is
     nothing."""
+    return [_state(path) for path in paths]
 
-    def state(path: str) -> tuple[int, int]:
-        try:
-            found = os.stat(path)
-        except (OSError, ValueError):  # ValueError: a name that no file can have
-            return -1, -1
-        return found.st_size, found.st_mtime_ns
 
-    return [*map(state, paths)]
+def _state(path: str) -> tuple[int, int]:
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):  # ValueError: a name that no file can have
+        return -1, -1
+    return status.st_size, status.st_mtime_ns
 
 
 def digest(content: object) -> str:
@@ -44,8 +45,15 @@ def digest(content: object) -> str:
 
 
 def load_labels(path: Path, stamp: str) -> DetectionDataset | None:
-    """What `save_labels` has written with the same stamp; None if there is none, or the file is
-    damaged."""
+    """What `save_labels` has written with the same stamp.
+
+    Args:
+        path: of the file.
+        stamp: a checksum of all that decides the content.
+
+    Returns:
+        None if there is none, or the file is damaged.
+    """
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = dict(file)
@@ -61,19 +69,35 @@ def load_labels(path: Path, stamp: str) -> DetectionDataset | None:
 
 
 def save_labels(path: Path, stamp: str, dataset: DetectionDataset) -> None:
-    """Keep a data set for later starts. stamp: of all that decides its content."""
-    names = ("files", "names", "sources", "faults")
-    about = {"stamp": stamp} | {name: getattr(dataset, name) for name in names}
-    content = json.dumps(about, default=astuple).encode()
-    arrays: dict[str, Any] = vars(dataset.labels) | {"about": np.frombuffer(content, np.uint8)}
-    own = path.with_name(f"{path.name}.{os.getpid()}")  # other processes may write it too
+    """Keep a dataset for later starts.
+
+    Args:
+        path: of the file.
+        stamp: a checksum of all that decides the content.
+        dataset: what to keep.
+    """
+    about = {
+        "stamp": stamp,
+        "files": dataset.files,
+        "names": dataset.names,
+        "sources": dataset.sources,
+        "faults": [astuple(fault) for fault in dataset.faults],
+    }
+    arrays = dict(vars(dataset.labels))
+    arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
+    # other processes may write it too
+    own = path.with_name(f"{path.name}.{os.getpid()}")
     with not_fatal(path):
         os.replace(write_beside(own, lambda file: np.savez(file, **arrays)), path)
 
 
 def fingerprint(dataset: DetectionDataset, root: Path) -> list[int]:
-    """Numbers of images and of objects, and a checksum of the files' names below `root`, of their
-    sizes and of the labels. Images are not opened."""
+    """What tells whether the data of a training has changed; images are not opened.
+
+    Returns:
+        Number of images, number of objects, and a checksum of the names of the files below `root`,
+        of their sizes and of the labels.
+    """
     names = [file.removeprefix(f"{root}/") for file in dataset.files]
     sizes = [size for size, _ in states(dataset.files)]
     checksum = zlib.crc32(json.dumps([names, sizes]).encode())
