@@ -38,9 +38,12 @@ _KINDS = {  # how a reason begins -> its slug
 class Fault:
     """An object or an image that was left out.
 
-    file: image or label file · where: the object's place in it ("line 3", "object 2"), "" for a
-    whole image · problem: the reason · image: the image file that it is about, "" if there is none
-    · box: of a dropped object, xyxy in pixels of the image, as far as it could be read.
+    Attributes:
+        file: image or label file.
+        where: place of the object in it ("line 3", "object 2"), "" for an image.
+        problem: the reason.
+        image: the image file that it is about, "" if there is none.
+        box: of a dropped object, xyxy in pixels of the image, if it could be read.
     """
 
     file: str
@@ -52,12 +55,14 @@ class Fault:
     @property
     def kind(self) -> str:
         """A slug that scripts can filter by, for example zero_size_box."""
-        return next(
-            (kind for start, kind in _KINDS.items() if self.problem.startswith(start)), "unusable"
-        )
+        for start, kind in _KINDS.items():
+            if self.problem.startswith(start):
+                return kind
+        return "unusable"
 
     def __str__(self) -> str:
-        return ", ".join(filter(None, (self.file, self.where))) + f": {self.problem}"
+        place = f"{self.file}, {self.where}" if self.where else self.file
+        return f"{place}: {self.problem}"
 
 
 class DetectionDataset:
@@ -65,8 +70,11 @@ class DetectionDataset:
     regions.
 
     Attributes:
-        files: image paths · labels: their Labels · names: class names · sources: where the labels
-            are written · faults: what was left out, whole images first.
+        files: image paths.
+        labels: their Labels.
+        names: class names.
+        sources: where the labels are written.
+        faults: what was left out, images first.
     """
 
     def __init__(
@@ -77,7 +85,9 @@ class DetectionDataset:
         sources: Sequence[LabelSource],
         faults: Sequence[Fault] = (),
     ) -> None:
-        self.files, self.labels, self.names = files, labels, names
+        self.files = files
+        self.labels = labels
+        self.names = names
         self.sources = sources
         self.faults = sorted(faults, key=lambda fault: fault.where != "")
 
@@ -90,40 +100,65 @@ class DetectionDataset:
         frame = LetterboxInfo(*image.shape[:2])
         return Sample(image, boxes.copy(), classes.copy(), polygons, frame, i)
 
-    def read(self, i: int, least: int = 0) -> np.ndarray:
-        """(H, W, 3) uint8 RGB of image i; of a JPEG file 1/2, 1/4 or 1/8 of its size, if not 0 but
-        `least` pixels on the longer side will do."""
+    def read(self, i: int, minimum: int = 0) -> np.ndarray:
+        """The pixels of image i.
+
+        Args:
+            i: number of the image.
+            minimum: pixels on the longer side that are enough: a JPEG file is then decoded at 1/2,
+                1/4 or 1/8 of its size. 0: all.
+
+        Returns:
+            (H, W, 3) uint8 RGB.
+        """
         longer = self.labels.sizes[i].max()
-        shrink = next((k for k in (8, 4, 2) if least and longer >= k * least), 1)
-        return read_image(self.files[i], shrink)
+        for shrink in (8, 4, 2):
+            if minimum and longer >= shrink * minimum:
+                return read_image(self.files[i], shrink)
+        return read_image(self.files[i])
 
     @property
     def unlabelled(self) -> int:
         """Number of images without a label file."""
         return sum(not source.file for source in self.sources)
 
-    def summary(self, split: str, most: int = 10) -> list[str]:
-        """A line of counts, then the first few names of what was left out; the run's dropped.txt
-        has them all."""
-        words = [f"{len(self)} images", f"{len(self.labels.boxes)} boxes"]
-        if background := int((np.diff(self.labels.starts) == 0).sum()):
-            none = f"({self.unlabelled} without a label file)"
-            words.append(f"{background} images without objects {none}")
+    def summary(self, split: str, limit: int = 10) -> list[str]:
+        """A line of counts, then the first names of what was left out.
+
+        Args:
+            split: its name.
+            limit: of the names; the run's dropped.txt has them all.
+        """
+        counts = [f"{len(self)} images", f"{len(self.labels.boxes)} boxes"]
+        background = int((np.diff(self.labels.starts) == 0).sum())
+        if background:
+            without_file = f"{self.unlabelled} without a label file"
+            counts.append(f"{background} images without objects ({without_file})")
         boxes = sum(fault.where != "" for fault in self.faults)
-        dropped = {"boxes": boxes, "images": len(self.faults) - boxes}
-        words += [f"{number} {things} dropped" for things, number in dropped.items() if number]
-        left_out = [f"  left out: {fault}" for fault in self.faults]
-        if len(left_out) > most:
-            left_out[most:] = [f"  ... and {len(left_out) - most} more, all in dropped.txt"]
-        return [f"{split}: " + ", ".join(words), *left_out]
+        images = len(self.faults) - boxes
+        if boxes:
+            counts.append(f"{boxes} boxes dropped")
+        if images:
+            counts.append(f"{images} images dropped")
+        lines = [f"{split}: {', '.join(counts)}"]
+        lines += [f"  left out: {fault}" for fault in self.faults[:limit]]
+        if len(self.faults) > limit:
+            lines.append(f"  ... and {len(self.faults) - limit} more, all in dropped.txt")
+        return lines
 
     def class_counts(self) -> np.ndarray:
-        """(C,) number of boxes of each class, crowd regions left out."""
+        """(C,) number of boxes per class, without crowd regions."""
         return np.bincount(self.labels.classes[~self.labels.crowd], minlength=len(self.names))
 
     def object_sizes(self, image_size: int) -> np.ndarray:
-        """(objects, 2) width and height in pixels of the network's input, crowd regions
-        too. image_size: its longer side."""
+        """Sizes of all objects, crowd regions too.
+
+        Args:
+            image_size: longer side of the network's input.
+
+        Returns:
+            (N, 2) width and height in pixels of the network's input.
+        """
         table = self.labels
         gain = image_size / table.sizes.max(1, initial=1)[table.image_of]
         return (table.boxes[:, 2:] - table.boxes[:, :2]) * gain[:, None].astype(np.float32)

@@ -213,11 +213,11 @@ def test_summary_in_words() -> None:
     table = table_of([labels_of(np.ones((n, 4)), np.zeros(n), 9, 9) for n in (2, 0, 3, 0)])
     sources = [LabelSource(), *[LabelSource("a.txt")] * 3]
     dataset = DetectionDataset(list("abcd"), table, ["cat"], sources, faults)
-    assert dataset.summary("val", most=3) == [
+    assert dataset.summary("val", limit=3) == [
         "val: 4 images, 5 boxes, 2 images without objects (1 without a label file), 3 boxes dropped, 1 images dropped",
         "  left out: x.png: no such image file",
         "  left out: 0.txt, line 1: negative value",
         "  left out: 1.txt, line 1: negative value",
         "  ... and 1 more, all in dropped.txt",
     ]
-    assert len(dataset.summary("val", most=4)) == 5
+    assert len(dataset.summary("val", limit=4)) == 5

@@ -52,7 +52,7 @@ def run_doctor(
         diagnosis.findings += unusable
         rank_zero_print(diagnosis.verdict())
         for split, dataset in datasets.items():
-            print_fact(split, dataset.summary(split, most=0)[0].removeprefix(f"{split}: "))
+            print_fact(split, dataset.summary(split, limit=0)[0].removeprefix(f"{split}: "))
         for line in diagnosis.summary():
             rank_zero_print(line)
         content = json_.dumps(diagnosis.content(), indent=1)

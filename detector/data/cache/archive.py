@@ -1,4 +1,4 @@
-"""A data set in a zip file: its files are unpacked once, into the cache folder."""
+"""A dataset in a zip file: its files are unpacked once, into the cache folder."""
 
 import lzma
 import os
@@ -19,23 +19,33 @@ SMALL = 2**30  # bytes; up to here files may be packed at any ratio
 MOST_RATIO = 100  # unpacked bytes for a byte of the archive; text has 20, images 1
 SKIPPED = "__MACOSX"  # attributes that macOS adds
 UNREADABLE = (  # what a zip file raises that is damaged
-    *(OSError, EOFError, NotImplementedError, UnicodeDecodeError),
-    *(struct.error, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
+    OSError,
+    EOFError,
+    NotImplementedError,
+    UnicodeDecodeError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
 )
 Members = dict[Path, zipfile.ZipInfo]  # by path below the folder
 
 
 def unpacked(archive: Path) -> Path:
-    """The folder with the files of a zip file; where these all lie in one folder, that one. It is
-    unpacked again only if the archive's path, size or time changes; of several processes one does
-    it.
+    """The folder with the files of a zip file, or the only folder in it.
+
+    It is unpacked again only if the archive's path, size or time changes. If several processes ask
+    for it, one unpacks it.
+
+    Args:
+        archive: the zip file.
 
     Raises:
         InputError: it is no zip file, cannot be unpacked here, or one of its members is a link, is
             encrypted or would be written elsewhere.
     """
     path = os.path.abspath(archive)
-    folder = cache_folder() / "archives" / f"{archive.stem}-{digest([path, *states([path])])[:24]}"
+    folder = cache_folder() / "archives" / f"{archive.stem}-{digest([path, states([path])])[:24]}"
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         lock = folder.with_name(f"{folder.name}.lock")
@@ -47,15 +57,15 @@ def unpacked(archive: Path) -> Path:
         raise InputError(
             f"{archive}: it cannot be unpacked into {folder} ({e}). Unpack it and give the folder"
         ) from None
-    inner = [*folder.iterdir()]
+    inner = list(folder.iterdir())
     while len(inner) == 1 and inner[0].is_dir():
         folder = inner[0]
-        inner = [*folder.iterdir()]
+        inner = list(folder.iterdir())
     return folder
 
 
 def _unpack(archive: Path, folder: Path) -> None:
-    """Beside `folder`, then move into place."""
+    """Unpack beside `folder`, then move into place."""
     beside = folder.with_name(f"{folder.name}.tmp")
     shutil.rmtree(beside, ignore_errors=True)  # of a killed process
     try:
@@ -74,14 +84,8 @@ def _unpack(archive: Path, folder: Path) -> None:
 
 
 def _checked(archive: Path, infos: list[zipfile.ZipInfo], free: int) -> Members:
-    """The files of an archive.
-
-    Args:
-        free: bytes on the disk.
-
-    Raises:
-        InputError: something about them is not as an honest data set has it.
-    """
+    """The files of an archive, whose place, kind, number and size are those of a dataset. free:
+    bytes on the disk."""
     members: Members = {}
     for info in infos:
         path = PurePosixPath(info.filename.replace("\\", "/"))

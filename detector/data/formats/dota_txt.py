@@ -1,6 +1,7 @@
 """DOTA's oriented boxes, also an export of Roboflow: for `.../images/a/b.jpg` the file
-`.../labelTxt/a/b.txt`, a line an object: `x1 y1 x2 y2 x3 y3 x4 y4 class difficult` in pixels."""
+`.../labelTxt/a/b.txt`, one line per object: `x1 y1 x2 y2 x3 y3 x4 y4 class difficult` in pixels."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from os.path import isfile
 from pathlib import Path
@@ -26,13 +27,15 @@ class DotaText(YoloText):
     @classmethod
     def find_names(cls, root: Path, splits: Mapping[str, Sequence[Path]]) -> list[str]:
         """Those in the labels of all splits, in alphabetical order."""
-        files = cls.label_files(root, splits)
-        return sorted({str(item.name) for file in files for item in _objects(file)} - {""})
+        names: set[str] = set()
+        for file in cls.label_files(root, splits):
+            names.update(str(item.name) for item in _objects(file))
+        return sorted(names - {""})
 
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels | None:
         if not isfile(entry.file):
             return None
-        return ImageLabels([*_objects(entry.file, self.split.keep_difficult)])
+        return ImageLabels(list(_objects(entry.file, self.split.keep_difficult)))
 
 
 def _objects(file: str, keep_difficult: bool = False) -> Iterator[LabelObject]:
@@ -41,7 +44,9 @@ def _objects(file: str, keep_difficult: bool = False) -> Iterator[LabelObject]:
         fields = line.split()
         if fields and ":" not in fields[0]:
             name = " ".join(fields[8:-1])
-            x, y = np.array([*map(number, [*fields, *[""] * 8][:8])]).reshape(4, 2).T
+            numbers = [number(field) for field in fields[:8]]
+            missing = [math.nan] * (8 - len(numbers))
+            points = np.array(numbers + missing).reshape(4, 2)
+            box = np.concatenate((points.min(0), points.max(0)))
             problem = DIFFICULT if fields[-1] == "1" and not keep_difficult else ""
-            box = (x.min(), y.min(), x.max(), y.max())
             yield LabelObject(f"line {k} ({name})", name, box, problem)

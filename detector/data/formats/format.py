@@ -27,21 +27,25 @@ SPLIT_NAMES = {  # of files and folders
     "val": ("val", "valid", "validation"),
     "test": ("test",),
 }
-SPLIT_GLOBS = {  # the same, each also with a year
-    split: [name + year for name in names for year in ("", "[12][0-9][0-9][0-9]")]
-    for split, names in SPLIT_NAMES.items()
-}
+YEAR = "[12][0-9][0-9][0-9]"
+SPLIT_GLOBS: dict[str, list[str]] = {split: [] for split in SPLIT_NAMES}  # also with a year
+for _split, _names in SPLIT_NAMES.items():
+    for _name in _names:
+        SPLIT_GLOBS[_split] += [_name, _name + YEAR]
 DIFFICULT = "marked difficult"  # the problem of an object that is left out on purpose
 
 
-@dataclass
+@dataclass(frozen=True)
 class Split:
-    """Where one split of a data set is.
+    """Where one split of a dataset is.
 
-    name: train, val or test · paths: what the data set's file gives for it, resolved · root: the
-    data set's folder · folders: further folders of images (the key `images`) · keep_difficult:
-    objects marked difficult are used · share: of the images of train that is val, where both have
-    the same paths.
+    Attributes:
+        name: train, val or test.
+        paths: those that the dataset's file gives for it, resolved.
+        root: the dataset's folder.
+        folders: further folders of images (the key `images`).
+        keep_difficult: objects marked difficult are used.
+        share: of the images of train that is val, if both have the same paths.
     """
 
     name: str
@@ -53,8 +57,13 @@ class Split:
 
 
 class Entry(NamedTuple):
-    """An image of a split. image: path · file: the label file that speaks of it, there or not ·
-    key: what `read` needs to find its objects in the file, where that speaks of many images."""
+    """An image of a split.
+
+    Attributes:
+        image: path.
+        file: path of its label file, which need not exist.
+        key: what `read` needs to find the objects in a label file of many images.
+    """
 
     image: str
     file: str
@@ -63,13 +72,17 @@ class Entry(NamedTuple):
 
 @dataclass
 class LabelObject:
-    """One object as a label file has it, usable or not.
+    """One object of a label file, usable or not.
 
-    place: what reports call it ("line 3", "object 2 (cat)") · name: of the class, or its number ·
-    box: x1, y1, x2, y2 in pixels of the image; NO_BOX if it cannot be read · problem: why it cannot
-    be used, "" if the format finds nothing wrong (class name, size, finite numbers are checked by
-    the reader) · polygons: parts (k, 2) float32 xy in pixels · crowd: a region of uncounted objects
-    · area: square pixels, NaN: of the box.
+    Attributes:
+        place: what reports call it ("line 3", "object 2 (cat)").
+        name: of the class, or its number.
+        box: x1, y1, x2, y2 in pixels of the image; NO_BOX if it cannot be read.
+        problem: why it cannot be used, "" if the format finds nothing wrong. Class name, size and
+            finite numbers are checked by the reader.
+        polygons: parts (k, 2) float32 xy in pixels.
+        crowd: a region of uncounted objects.
+        area: square pixels; NaN: that of the box.
     """
 
     place: str
@@ -83,9 +96,11 @@ class LabelObject:
 
 @dataclass
 class ImageLabels:
-    """What a label file says of one image.
+    """The labels of one image.
 
-    objects: all, in their order · size: (height, width) that it gives the image, or None.
+    Attributes:
+        objects: all, in the order of the file.
+        size: (height, width) of the image according to the file, or None.
     """
 
     objects: list[LabelObject]
@@ -96,31 +111,52 @@ class Format(ABC):
     """A label format. An object of it reads one split, once: first `find`, then `read` for each of
     the entries.
 
-    shared: a label file speaks of many images (reports then name the image).
+    Args:
+        split: what to read.
+
+    Attributes:
+        shared: a label file is about many images (reports then name the image).
+        faults: objects that belong to no image; `find` fills it.
     """
 
     shared: ClassVar[bool] = False
 
     def __init__(self, split: Split) -> None:
         self.split = split
-        self.faults: list[Fault] = []  # of objects that belong to no image; `find` fills it
+        self.faults: list[Fault] = []
 
     @classmethod
     def find_names(cls, root: Path, splits: Mapping[str, Sequence[Path]]) -> list[str]:
-        """The class names that the labels hold, in order; none if only a data.yaml can give
-        them."""
+        """The class names in the labels, for a dataset that does not give them.
+
+        Args:
+            root: folder of the dataset.
+            splits: paths by split.
+
+        Returns:
+            Names in class order; empty if only a data.yaml can give them.
+        """
         return []
 
     @abstractmethod
     def find(self) -> list[Entry]:
-        """The images of `self.split`, in the order of the data set. It is asked at every start;
-        `read` only if an image, a label file or one of the files `split.paths` has changed. So a
-        label file that is read here has to be one of these."""
+        """The images of `self.split`, in the order of the dataset.
+
+        It is called at every start, `read` only if an image, a label file or one of the files
+        `split.paths` has changed. So a label file that is read here has to be one of these.
+        """
 
     @abstractmethod
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels | None:
-        """What the label file says of an image of this size in pixels; None if there is no label
-        file.
+        """The labels of one image.
+
+        Args:
+            entry: one of those that `find` returned.
+            height: of the image in pixels.
+            width: of the image in pixels.
+
+        Returns:
+            None if there is no label file.
 
         Raises:
             InputError: "FILE: why": the label file cannot be used; the image is left out.
@@ -128,10 +164,11 @@ class Format(ABC):
 
 
 class PerImageFormat(Format):
-    """A label file for each image. A split is a folder of images, or a text file with an image a
+    """A label file for each image. A split is a folder of images, or a text file with one image per
     line.
 
-    suffix: of the label files.
+    Attributes:
+        suffix: of the label files.
     """
 
     suffix: ClassVar[str]
@@ -139,7 +176,7 @@ class PerImageFormat(Format):
     @classmethod
     @abstractmethod
     def label_path(cls, image: str) -> str:
-        """Where the label file of an image is, or would be."""
+        """The path of the label file of an image, which need not exist."""
 
     @abstractmethod
     def listed_images(self, source: Path) -> list[Path]:
@@ -147,36 +184,47 @@ class PerImageFormat(Format):
 
     @classmethod
     def label_files(cls, root: Path, splits: Mapping[str, Sequence[Path]]) -> list[str]:
-        """Those of all splits that are there."""
-        given = [path for paths in splits.values() for path in paths]
-        return [e.file for e in cls(Split("", given, root)).find() if isfile(e.file)]
+        """The label files of all splits."""
+        paths: list[Path] = []
+        for of_split in splits.values():
+            paths += of_split
+        entries = cls(Split("", paths, root)).find()
+        return [entry.file for entry in entries if isfile(entry.file)]
 
     def find(self) -> list[Entry]:
         images: set[str] = set()
         for source in self.split.paths:
-            found = find_images(source) if isdir(source) else self.listed_images(source)
-            images |= set(map(str, found))
+            paths = find_images(source) if isdir(source) else self.listed_images(source)
+            images.update(str(path) for path in paths)
         return [Entry(image, self.label_path(image)) for image in sorted(images)]
 
 
-def has_labels(folder: Path, kind: type[PerImageFormat], most: int = 100) -> bool:
-    """Whether images of a folder and its subfolders have labels of a format, as far as the first
-    ones show."""
-    images = islice((str(p) for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES), most)
-    return any(isfile(kind.label_path(image)) for image in images)
+def has_labels(folder: Path, format: type[PerImageFormat]) -> bool:
+    """Whether the first 100 images of a folder and its subfolders have labels of a format."""
+    images = (str(path) for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    return any(isfile(format.label_path(image)) for image in islice(images, 100))
 
 
 def find_tail(path: str, *folders: Path) -> Path | None:
-    """A path of another place below one of the folders: `../train/images`, `/content/train/images`
-    and `data/train/images` are `train/images` there, if that exists. The longest tail counts; a
-    last part alone only if it is the whole path."""
+    """The file or folder of a path that was written for another place: `../train/images`,
+    `/content/train/images` and `data/train/images` are `train/images` below one of the folders.
+
+    Args:
+        path: its longest tail that exists counts; its last part only if it has no other.
+        folders: where to look.
+    """
     parts = [part for part in Path(path).parts if part not in ("..", "/")]
-    tails = (parts[k:] for k in range(len(parts)) if k == 0 or k < len(parts) - 1)
-    return next(filter(exists, (at.joinpath(*tail) for tail in tails for at in folders)), None)
+    for start in range(len(parts)):
+        is_last = 0 < start == len(parts) - 1
+        for folder in folders:
+            place = folder.joinpath(*parts[start:])
+            if exists(place) and not is_last:
+                return place
+    return None
 
 
 def number(value: object) -> float:
-    """NaN where it is none."""
+    """NaN if it is no number."""
     try:
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
@@ -184,12 +232,16 @@ def number(value: object) -> float:
 
 
 def corners(box: object) -> tuple[float, ...]:
-    """x1, y1, x2, y2 of [x, y, width, height]; NO_BOX if it is none."""
-    x, y, w, h = map(number, box) if isinstance(box, list) and len(box) == 4 else NO_BOX
-    return x, y, x + w, y + h
+    """x1, y1, x2, y2 of [x, y, width, height]; NO_BOX if it is no such list."""
+    if not isinstance(box, list) or len(box) != 4:
+        return NO_BOX
+    x, y, width, height = map(number, box)
+    return x, y, x + width, y + height
 
 
-def whole_size(height: object, width: object) -> tuple[int, int] | None:
-    """The size that a label file gives; None where it gives none (left out, no numbers, 0 x 0)."""
-    size = number(height), number(width)
-    return (int(size[0]), int(size[1])) if all(0 < side < 2**31 for side in size) else None
+def image_size_of(height: object, width: object) -> tuple[int, int] | None:
+    """The size that a label file gives; None if it gives none (left out, no numbers, 0 x 0)."""
+    sides = (number(height), number(width))
+    if all(0 < side < 2**31 for side in sides):
+        return int(sides[0]), int(sides[1])
+    return None

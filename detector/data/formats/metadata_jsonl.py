@@ -1,4 +1,4 @@
-"""Hugging Face's imagefolder: metadata.jsonl, a line an image, with its boxes under `objects`."""
+"""Hugging Face's imagefolder: metadata.jsonl, one line per image, boxes under `objects`."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,23 +27,25 @@ class MetadataJsonl(Format):
     @classmethod
     def find_names(cls, root: Path, splits: Mapping[str, Sequence[Path]]) -> list[str]:
         """Names in alphabetical order; of numbers 0 to the largest."""
-        found = {
-            label
-            for paths in splits.values()
-            for path in paths
-            for _, row in _rows(path)
-            for label, _ in _objects(row)
-        }
-        numbers = [label for label in found if isinstance(label, int)]
-        names = sorted(str(label) for label in found if not isinstance(label, int))
-        return names or [str(number) for number in range(max(numbers, default=-1) + 1)]
+        names: set[str] = set()
+        largest = -1
+        for paths in splits.values():
+            for path in paths:
+                for _, row in _rows(path):
+                    for label, _ in _objects(row):
+                        if isinstance(label, int):
+                            largest = max(largest, label)
+                        else:
+                            names.add(label)
+        return sorted(names) or [str(number) for number in range(largest + 1)]
 
     def find(self) -> list[Entry]:
-        return [
-            Entry(str(path.parent / row["file_name"]), str(path), (number, row))
-            for path in self.split.paths
-            for number, row in _rows(path)
-        ]
+        entries = []
+        for path in self.split.paths:
+            for line, row in _rows(path):
+                image = path.parent / row["file_name"]
+                entries.append(Entry(str(image), str(path), (line, row)))
+        return entries
 
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels:
         line, row = entry.key
@@ -65,19 +67,19 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             continue
         try:
             row = json.loads(line)
-            assert isinstance(row["file_name"], str)
-        except (ValueError, KeyError, TypeError, AssertionError, RecursionError):
-            raise InputError(
-                f"{path}, line {k}: not a JSON object with the key file_name"
-            ) from None
+            is_row = isinstance(row["file_name"], str)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            is_row = False
+        if not is_row:
+            raise InputError(f"{path}, line {k}: not a JSON object with the key file_name")
         yield k, row
 
 
 def _objects(row: dict[str, Any]) -> Iterator[tuple[str | int, Any]]:
-    """Class and box of each object of a line."""
+    """Class and box of each object of a line: lists of both, or a list of objects."""
     objects = row.get("objects")
     if isinstance(objects, list) and all(isinstance(item, dict) for item in objects):
-        keys = {key for item in objects for key in item}
+        keys = set().union(*objects)
         objects = {key: [item.get(key) for item in objects] for key in keys}
     if not isinstance(objects, dict):
         return

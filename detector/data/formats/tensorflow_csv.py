@@ -1,4 +1,4 @@
-"""Roboflow's TensorFlow csv: `_annotations.csv` beside the images, a row an object."""
+"""Roboflow's TensorFlow csv: `_annotations.csv` beside the images, one row per object."""
 
 import csv
 from collections import defaultdict
@@ -11,8 +11,8 @@ from boltbox.detector.data.formats.format import (
     Format,
     ImageLabels,
     LabelObject,
+    image_size_of,
     number,
-    whole_size,
 )
 from boltbox.detector.data.images import SUFFIXES
 from boltbox.detector.system.errors import InputError
@@ -31,31 +31,32 @@ class TensorflowCsv(Format):
     @classmethod
     def find_names(cls, root: Path, splits: Mapping[str, Sequence[Path]]) -> list[str]:
         """Those in the files of all splits, in alphabetical order."""
-        found: set[str] = set()
+        names: set[str] = set()
         for paths in splits.values():
             for path in paths:
-                found |= {row["class"] for _, row in _rows(path)}
-        return sorted(found - {""})
+                names.update(row["class"] for _, row in _rows(path))
+        return sorted(names - {""})
 
     def find(self) -> list[Entry]:
         entries = []
         for path in self.split.paths:
-            of_image: dict[str, list[Row]] = defaultdict(list)
+            rows_of: dict[str, list[Row]] = defaultdict(list)
             for line, row in _rows(path):
-                of_image[row["filename"]].append((line, row))
-            beside = (file.name for file in path.parent.iterdir())
-            images = {name for name in beside if Path(name).suffix.lower() in SUFFIXES}
-            for name in sorted(images | of_image.keys()):
-                entries.append(Entry(str(path.parent / name), str(path), of_image[name]))
+                rows_of[row["filename"]].append((line, row))
+            images = set(rows_of)
+            images.update(f.name for f in path.parent.iterdir() if f.suffix.lower() in SUFFIXES)
+            for name in sorted(images):
+                entries.append(Entry(str(path.parent / name), str(path), rows_of[name]))
         return entries
 
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels:
-        objects, size = [], None
+        objects = []
+        size = None
         for line, row in entry.key:
             name = row["class"]
             box = [number(row[corner]) for corner in CORNERS]
             objects.append(LabelObject(f"line {line} ({name})", name, box))
-            size = whole_size(row["height"], row["width"])
+            size = image_size_of(row["height"], row["width"])
         return ImageLabels(objects, size)
 
 
@@ -70,7 +71,7 @@ def _rows(path: Path) -> list[Row]:
         rows = [(reader.line_num, row) for row in reader]
     except csv.Error as e:
         raise InputError(f"{path}: not a csv file ({e})") from None
-    columns = {"filename", "width", "height", "class", *CORNERS}
-    if missing := columns - {*(reader.fieldnames or ())}:
+    missing = {"filename", "width", "height", "class", *CORNERS}.difference(reader.fieldnames or ())
+    if missing:
         raise InputError(f"{path}: the columns {', '.join(sorted(missing))} are missing")
     return rows

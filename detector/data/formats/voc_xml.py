@@ -1,8 +1,9 @@
-"""Pascal VOC annotations: an xml file an image. Corners are taken as they stand, in pixels."""
+"""Pascal VOC annotations: one xml file per image. Corners are taken as they stand, in pixels."""
 
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from os.path import isdir, isfile
 from pathlib import Path
 from xml.etree import ElementTree
@@ -15,52 +16,60 @@ from boltbox.detector.data.formats.format import (
     LabelObject,
     PerImageFormat,
     has_labels,
+    image_size_of,
     number,
-    whole_size,
 )
 from boltbox.detector.data.formats.yolo_txt import YoloText
 from boltbox.detector.data.images import find_images, read_lines
 from boltbox.detector.system.errors import InputError
 
-_ANNOTATIONS = ("Annotations", "annotations")
+ANNOTATIONS = ("Annotations", "annotations")
+CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
 
 class VocXml(PerImageFormat):
-    """A split is a folder of images, or a text file with an image ID a line (anything after it is
-    ignored): the path of an image below the folder JPEGImages (or images) of the root, without its
-    suffix."""
+    """A split is a folder of images, or a text file with one image ID per line (anything after it
+    is ignored): the path of an image below the folder JPEGImages (or images) of the root, without
+    its suffix."""
 
     suffix = ".xml"
 
     @classmethod
     def find_splits(cls, root: Path) -> dict[str, list[Path]]:
-        """Of the lists ImageSets/Main, of folders train and val, or all images as train; none if
-        the folder is not of this format."""
-        images, main = _image_folder(root), root / "ImageSets" / "Main"
-        lists, folders = dict[str, list[Path]](), dict[str, list[Path]]()
+        """The splits of a folder of this format.
+
+        Returns:
+            Paths by split: the lists in ImageSets/Main, folders train and val, or all images as
+            train; empty if the folder is not of this format.
+        """
+        images = _image_folder(root)
+        lists: dict[str, list[Path]] = {}
+        folders: dict[str, list[Path]] = {}
         for split, globs in SPLIT_GLOBS.items():
-            names = [*globs, "trainval"] if split == "train" else globs
-            files = [file for name in names for file in sorted(main.glob(f"{name}.txt"))]
-            within = [at for n in globs for top in (images, root) for at in sorted(top.glob(n))]
+            files: list[Path] = []
+            for name in globs + ["trainval"] if split == "train" else globs:
+                files += sorted((root / "ImageSets/Main").glob(f"{name}.txt"))
             if files:
                 lists[split] = files[:1]
-            if found := next(filter(has_xml, within), None):
-                folders[split] = [found]
-        if lists and any(isdir(root / name) for name in _ANNOTATIONS):
+            places: list[Path] = []
+            for name in globs:
+                places += sorted(images.glob(name)) + sorted(root.glob(name))
+            if folder := next(filter(has_xml, places), None):
+                folders[split] = [folder]
+        if lists and any(isdir(root / name) for name in ANNOTATIONS):
             return lists
-        return folders or ({"train": [images]} if has_xml(images) else {})
+        if not folders and has_xml(images):
+            return {"train": [images]}
+        return folders
 
     @classmethod
     def find_names(cls, root: Path, splits: Mapping[str, Sequence[Path]]) -> list[str]:
         """Those in the annotations of all splits, in alphabetical order."""
-        found = set()
+        names: set[str] = set()
         for file in cls.label_files(root, splits):
-            try:
-                objects = _read_xml(file).findall("object")
-            except InputError:
-                continue  # named when the data set is read
-            found |= {item.findtext("name", "").strip() for item in objects}
-        return sorted(found - {""})
+            with suppress(InputError):  # named when the dataset is read
+                names.update(_name(item) for item in _read_xml(file).findall("object"))
+        return sorted(names - {""})
 
     @classmethod
     def label_path(cls, image: str) -> str:
@@ -69,20 +78,27 @@ class VocXml(PerImageFormat):
         Annotations; beside the image; in a folder Annotations or annotations beside the image."""
         xml = os.path.splitext(image)[0] + ".xml"
         places = []
-        for name in _ANNOTATIONS:
+        for name in ANNOTATIONS:
             for below in ("", "(.*/)?"):
                 folder = f"(?is)^(.*/|)(jpegimages|images)/{below}"
                 places.append(re.sub(folder, rf"\1{name}/", xml))
-        at, file = os.path.split(xml)
-        places += [xml, *(os.path.join(at, name, file) for name in _ANNOTATIONS)]
+        places.append(xml)
+        parent, file = os.path.split(xml)
+        for name in ANNOTATIONS:
+            places.append(os.path.join(parent, name, file))
         return next(filter(isfile, places), places[0])
 
     def listed_images(self, source: Path) -> list[Path]:
         folder = _image_folder(self.split.root)
-        images = find_images(folder)
-        of_id = {path.relative_to(folder).with_suffix("").as_posix(): path for path in images}
-        ids = [line if line in of_id else line.split()[0] for line in read_lines(source)]
-        return [of_id.get(i) or folder / f"{i}.jpg" for i in ids]
+        image_of = {
+            image.relative_to(folder).with_suffix("").as_posix(): image
+            for image in find_images(folder)
+        }
+        images = []
+        for line in read_lines(source):
+            name = line if line in image_of else line.split()[0]
+            images.append(image_of.get(name, folder / f"{name}.jpg"))
+        return images
 
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels | None:
         if not isfile(entry.file):
@@ -90,24 +106,29 @@ class VocXml(PerImageFormat):
         xml = _read_xml(entry.file)
         objects = []
         for k, item in enumerate(xml.findall("object"), 1):
-            name = item.findtext("name", "").strip()
+            name = _name(item)
             difficult = item.findtext("difficult", "").strip() == "1"
             problem = DIFFICULT if difficult and not self.split.keep_difficult else ""
-            corners = ("xmin", "ymin", "xmax", "ymax")
-            box = [number(item.findtext(f"bndbox/{corner}")) for corner in corners]
+            box = [number(item.findtext(f"bndbox/{corner}")) for corner in CORNERS]
             objects.append(LabelObject(f"object {k} ({name})", name, box, problem))
-        size = whole_size(xml.findtext("size/height"), xml.findtext("size/width"))
+        size = image_size_of(xml.findtext("size/height"), xml.findtext("size/width"))
         return ImageLabels(objects, size)
-
-
-def _image_folder(root: Path) -> Path:
-    """The folder of a root that holds its images: the root itself, if there is no other."""
-    return next(filter(isdir, (root / n for n in ("JPEGImages", "images", "Images"))), root)
 
 
 def has_xml(folder: Path) -> bool:
     """Whether images of a folder have VOC annotations and no text labels."""
     return not has_labels(folder, YoloText) and has_labels(folder, VocXml)
+
+
+def _image_folder(root: Path) -> Path:
+    """The folder of a root that holds its images: the root itself, if there is no other."""
+    folders = [root / name for name in ("JPEGImages", "images", "Images")]
+    return next(filter(isdir, folders), root)
+
+
+def _name(item: ElementTree.Element) -> str:
+    """The class of an object."""
+    return item.findtext("name", "").strip()
 
 
 def _read_xml(file: str) -> ElementTree.Element:

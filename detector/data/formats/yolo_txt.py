@@ -1,5 +1,5 @@
-"""YOLO text labels: for `.../images/a/b.jpg` the file `.../labels/a/b.txt`, a line an object:
-`class cx cy w h`, or `class x y x y ...` for a polygon, as fractions of the image."""
+"""YOLO text labels: for `.../images/a/b.jpg` the file `.../labels/a/b.txt`, one line per
+object: `class cx cy w h`, or `class x y x y ...` for a polygon, as fractions of the image."""
 
 import os
 import re
@@ -44,18 +44,22 @@ class YoloText(PerImageFormat):
     @classmethod
     def find_names(cls, root: Path, splits: Mapping[str, Sequence[Path]]) -> list[str]:
         """Numbers up to the largest class of the labels; none if they are no numbers of classes."""
-        texts = (read_text(file, replace=True) for file in cls.label_files(root, splits))
-        objects = (item for text in texts for item in parse_yolo(text))
-        largest = max((int(item.name) for item in objects), default=-1)
-        return [str(number) for number in range(largest + 1)] if largest < MOST_NUMBERS else []
+        largest = -1
+        for file in cls.label_files(root, splits):
+            for item in parse_yolo(read_text(file, replace=True)):
+                largest = max(largest, int(item.name))
+        if largest >= MOST_NUMBERS:
+            return []
+        return [str(number) for number in range(largest + 1)]
 
     def listed_images(self, source: Path) -> list[Path]:
-        found = []
+        root = self.split.root
+        images = []
         for line in read_lines(source):
-            places = [source.parent / line, self.split.root / line, Path(line)]
-            place = next(filter(exists, places), None)
-            found.append(place or find_tail(line, source.parent, self.split.root) or places[0])
-        return found
+            places = [source.parent / line, root / line, Path(line)]
+            image = next(filter(exists, places), None) or find_tail(line, source.parent, root)
+            images.append(image or places[0])
+        return images
 
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels | None:
         if not isfile(entry.file):
@@ -67,15 +71,22 @@ class YoloText(PerImageFormat):
             boxes = cxcywhn_to_xyxy(fractions, width, height).tolist()
         side = np.array((width, height), np.float32)
         for item, box in zip(objects, boxes, strict=True):
-            item.box, item.polygons = box, [part * side for part in item.polygons]
+            item.box = box
+            item.polygons = [part * side for part in item.polygons]
         return ImageLabels(objects)
 
 
 def parse_yolo(text: str) -> Iterator[LabelObject]:
-    """The lines of a label file that are not empty, with box (4,) float32 cx, cy, w, h, of a
-    polygon too, and polygon, one part (k, 2) or none, as fractions; exact duplicates have a problem
-    too."""
-    seen = set()  # numbers of a line
+    """The lines of a label file that are not empty.
+
+    Args:
+        text: of the file.
+
+    Returns:
+        Objects with box (4,) float32 cx, cy, w, h, of a polygon too, and polygon, one part (k, 2)
+        or none, as fractions of the image. An exact duplicate of an earlier line has a problem.
+    """
+    earlier = set()  # numbers of a line
     for number, line in enumerate(text.split("\n"), 1):
         fields = line.split()
         if not fields:
@@ -87,19 +98,21 @@ def parse_yolo(text: str) -> Iterator[LabelObject]:
             yield LabelObject(f"line {number}", -1, NO_BOX, "not a number")
             continue
         problem = _problem(float(fields[0]), values)
-        polygons, box = [], values[1:]
+        polygons = []
+        box = values[1:]
         if len(values) > 5 and not problem:
-            polygons = [box.reshape(-1, 2)]
-            box = xyxy_to_cxcywh(np.concatenate((polygons[0].min(0), polygons[0].max(0))))
+            polygon = box.reshape(-1, 2)
+            polygons = [polygon]
+            box = xyxy_to_cxcywh(np.concatenate((polygon.min(0), polygon.max(0))))
         key = (values[0], *box.tolist())
         if not problem and min(box[2:]) < LEAST_SIDE:
             problem = "zero width or height"
-        elif not problem and key in seen:
+        elif not problem and key in earlier:
             problem = "duplicate of an earlier line"
         if problem:
             yield LabelObject(f"line {number}", -1, box if len(box) == 4 else NO_BOX, problem)
         else:
-            seen.add(key)
+            earlier.add(key)
             yield LabelObject(f"line {number}", int(values[0]), box, polygons=polygons)
 
 
