@@ -1,4 +1,4 @@
-"""Writing files so that nobody ever sees half of one, and a power cut loses none."""
+"""Writing files so that nobody reads half of one, and a power cut loses none."""
 
 import contextlib
 import json
@@ -14,9 +14,17 @@ from boltbox.detector.system.rank_zero import rank_zero_print
 
 
 def write_beside(path: Path, write: Callable[[BinaryIO], object], sync: bool = True) -> Path:
-    """Write `.NAME.tmp` in the folder of `path` and flush it to the disk; if that fails, nothing is
-    left of it. What has that name already, of a process that was killed, or a link to somewhere, is
-    removed and not written to."""
+    """Write `.NAME.tmp` beside `path`. If that fails, nothing is left of it.
+
+    Args:
+        path: The final file.
+        write: Writes the content into a file.
+        sync: Flush the file to the disk.
+
+    Returns:
+        The path of `.NAME.tmp`. What had that name, like a file of a killed process or a link, is
+        removed and not written to.
+    """
     make_folder(path.parent)
     beside = path.with_name(f".{path.name}.tmp")
     remove(beside)
@@ -35,17 +43,19 @@ def write_beside(path: Path, write: Callable[[BinaryIO], object], sync: bool = T
 def write_atomically(
     path: Path, content: str | bytes | Callable[[BinaryIO], object], sync: bool = True
 ) -> None:
-    """Write beside `path`, then move into place: `path` holds the old content or the new, whole.
+    """Write beside `path`, then move into place: `path` holds the old content or all of the new.
 
     Args:
-        content: text, bytes, or what writes into the file.
-        sync: flush content and name to the disk. Slow for thousands of small files, for which
-            `sync_files` does it in the end.
+        path: The file.
+        content: Text, bytes, or a function that writes into the file.
+        sync: Flush content and name to the disk. For thousands of small files `sync_files` is
+            faster.
     """
     if isinstance(content, str):
         content = content.encode()
-    write = methodcaller("write", content) if isinstance(content, bytes) else content
-    beside = write_beside(path, write, sync)
+    if isinstance(content, bytes):
+        content = methodcaller("write", content)
+    beside = write_beside(path, content, sync)
     try:
         os.replace(beside, path)
     except OSError:
@@ -56,9 +66,12 @@ def write_atomically(
 
 
 def make_folder(folder: Path, exist_ok: bool = True) -> list[Path]:
-    """Make a folder, and those that it is in, and flush their names to the disk. Returns those that
-    were not there, inner ones first."""
-    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    """Make a folder and its parents, and flush their names to the disk.
+
+    Returns:
+        Those that were missing, inner ones first.
+    """
+    missing = [each for each in [folder, *folder.parents] if not each.exists()]
     folder.mkdir(parents=True, exist_ok=exist_ok)
     for each in missing:
         sync_folder(each.parent)
@@ -66,15 +79,15 @@ def make_folder(folder: Path, exist_ok: bool = True) -> list[Path]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush the names in a folder to the disk. Until then a power cut may undo that files in it
-    were made, moved or removed. Nothing, where the file system cannot do that."""
+    """Flush the names in a folder to the disk, if the file system can. Until then a power cut may
+    undo that a file was made, moved or removed."""
     with contextlib.suppress(OSError):
         _sync(folder)
 
 
 def sync_files(paths: Collection[Path]) -> None:
-    """Flush files, and the names in their folders, to the disk. Several at a time: the disk then
-    writes many at once (2000 small files on ext4: 0.3 s, one by one 11 s)."""
+    """Flush files, and the names in their folders, to the disk; eight at a time, because the disk
+    then writes many at once (2000 small files on ext4: 0.3 s, one by one 11 s)."""
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(_sync, paths))
     for folder in {path.parent for path in paths}:
@@ -93,15 +106,14 @@ def _sync(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, if it is there and the disk lets us."""
+    """Remove a file, if that is possible."""
     with contextlib.suppress(OSError):
         path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def not_fatal(path: Path) -> Iterator[None]:
-    """A file that the training can do without: a full or read-only disk is reported, and all else
-    continues."""
+    """While this lasts, an OSError about a file that the command can do without is a warning."""
     try:
         yield
     except OSError as e:

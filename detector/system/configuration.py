@@ -1,4 +1,4 @@
-"""Configurations in groups: their options by flat names, and how two configurations differ."""
+"""Nested configurations: their options by dotted names, and how two configurations differ."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested maps -> `group.name`: value; lists are values. An empty map is a value too.
+    """Nested maps -> `group.name`: value; lists and empty maps are values.
 
     >>> flatten({"data": {"augment": {"mosaic": 1.0}}, "run": None})
     {'data.augment.mosaic': 1.0, 'run': None}
@@ -22,15 +22,21 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def differences(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """By flat name the values that are not the same in all configurations, None where there is
-    none.
+    """The options that are not the same in all configurations.
+
+    Returns:
+        By dotted name, the value in each configuration; None where it is missing.
 
     >>> differences([{"a": 1, "b": 2}, {"a": 1, "b": 3, "c": 4}])
     {'b': [2, 3], 'c': [None, 4]}
     """
-    flat = [flatten(config) for config in configs]
-    names = dict.fromkeys(name for f in flat for name in f)
-    rows = {name: [f.get(name) for f in flat] for name in names}
-    return {
-        name: values for name, values in rows.items() if any(value != values[0] for value in values)
-    }
+    flat_configs = [flatten(config) for config in configs]
+    names: dict[str, None] = {}  # a set that keeps the order
+    for flat in flat_configs:
+        names |= dict.fromkeys(flat)
+    rows = {}
+    for name in names:
+        values = [flat.get(name) for flat in flat_configs]
+        if any(value != values[0] for value in values):
+            rows[name] = values
+    return rows

@@ -10,10 +10,10 @@ from boltbox.detector.system.atomic_file import not_fatal, write_atomically
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """The rows by the names of the columns; none if there is no such file.
+    """The rows by column name; none if the file is missing.
 
     Raises:
-        csv.Error, UnicodeDecodeError: the file holds something else.
+        csv.Error, UnicodeDecodeError: The file is not a CSV file.
     """
     if not path.is_file():
         return []
@@ -22,10 +22,16 @@ def read_table(path: Path) -> list[dict[str, str]]:
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write all rows; the columns are those of any row, in the order in which they appear. A full
-    or read-only disk costs a warning only."""
+    """Write all rows. A full or read-only disk only causes a warning.
+
+    Args:
+        path: The file, which is replaced.
+        rows: Their keys are the columns, in the order in which they first appear.
+    """
+    columns: dict[str, None] = {}  # a set that keeps the order
+    for row in rows:
+        columns |= dict.fromkeys(row)
     text = io.StringIO()
-    columns = dict.fromkeys(name for row in rows for name in row)
     writer = csv.DictWriter(text, list(columns), restval="")
     writer.writeheader()
     writer.writerows(rows)

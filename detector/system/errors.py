@@ -1,12 +1,12 @@
-"""The error for what a user can put right; `cli.main` prints it as one sentence and leaves with
-exit code 2."""
+"""The error for what a user can put right; `cli.main` prints it as one sentence and exits with
+code 2."""
 
 import difflib
 import importlib
 from collections.abc import Iterable
 from typing import Any
 
-LIKE = 0.6  # words that are so alike may be meant
+SIMILAR = 0.6  # likeness from which on a name may have been meant
 
 
 class InputError(ValueError):
@@ -14,8 +14,8 @@ class InputError(ValueError):
 
 
 def in_one_line(error: BaseException) -> str:
-    """What an error says; of one in a DataLoader's worker, which torch raises again with its
-    traceback, what it said there."""
+    """The message of an error. For an InputError of a DataLoader's worker, which torch raises again
+    with its traceback, the message there."""
     text = str(error)
     if text.startswith("Caught InputError in "):
         text = text.rpartition(f"{InputError.__module__}.InputError: ")[2]
@@ -23,43 +23,50 @@ def in_one_line(error: BaseException) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint for a name that is not known: the nearest one, or the list when nothing is near.
+    """A hint for an unknown name: the nearest known one or, if none is near, all of them.
 
-    Dotted names are compared with those of their group first, then with the same name elsewhere.
-    Names that begin with the word come first; parts of a name count too, so `wdth` finds
-    `width_multiple`.
+    Args:
+        word: The name. If it is dotted, names of its group come first, then names elsewhere.
+        known: The names to choose from. One that begins with the word is near, and so is one with a
+            part like it: `wdth` finds `width_multiple`.
     """
-    names = [str(k) for k in known]
+    names = [str(name) for name in known]
     group, dot, leaf = word.rpartition(".")
-    inside = [name for name in names if name.startswith(group + dot)]
-    for candidates in (inside, names):
+    names_of_group = [name for name in names if name.startswith(group + dot)]
+    for candidates in (names_of_group, names):
         ordered = sorted(candidates, key=lambda name: (len(name), name))
         best = max(ordered, key=lambda name: _likeness(leaf, name), default="")
-        if _likeness(leaf, best) >= LIKE:
+        if _likeness(leaf, best) >= SIMILAR:
             return f"did you mean '{best}'?"
     return f"choose from {', '.join(names)}" if len(names) <= 20 else "see --help"
 
 
 def _likeness(word: str, name: str) -> float:
-    """Of a word and the last part of a dotted name; from LIKE on they are alike.
+    """Of a word and the last part of a dotted name, 0 to 3.
 
-    >>> _likeness("lr", "model.optim.lr0"), _likeness("fti", "fit") >= LIKE
+    >>> _likeness("lr", "model.optim.lr0"), _likeness("fti", "fit") >= SIMILAR
     (2.0, True)
     """
     leaf = name.rpartition(".")[2]
     if not word or not leaf:
         return 0.0
+    if leaf == word:
+        return 3.0
     if leaf.startswith(word):
-        return 3.0 if leaf == word else 2.0
-    parts = (leaf, *leaf.split("_"))
+        return 2.0
+    parts = [leaf, *leaf.split("_")]
     return max(difflib.SequenceMatcher(None, word, part).ratio() for part in parts)
 
 
 def need(package: str, where: str = "this") -> Any:
-    """An optional package. where: the option that asks for it.
+    """Import an optional package.
+
+    Args:
+        package: Its name, for pip too.
+        where: The option that needs it.
 
     Raises:
-        InputError: it is not installed, or does not fit another one.
+        InputError: It is not installed, or does not fit another package.
     """
     try:
         return importlib.import_module(package)

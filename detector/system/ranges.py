@@ -1,5 +1,5 @@
-"""Types of options that are numbers within bounds, which the command line checks; a value stays an
-int or a float, as a checkpoint holds it."""
+"""Types of options that are numbers within bounds, which the command line checks. Values stay int
+and float, as checkpoints hold them."""
 
 from functools import partial
 from typing import Any

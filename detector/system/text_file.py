@@ -1,4 +1,4 @@
-"""Text and YAML files that users give."""
+"""Text and YAML files of users."""
 
 import errno
 import os
@@ -15,31 +15,35 @@ MOST_VALUES = 1_000_000  # of a YAML file
 
 
 def check_regular(path: str | Path) -> None:
-    """Raises OSError for what could be read for ever: a device, a pipe, a socket; and for a folder
-    or where there is no such file."""
+    """Refuse what could be read for ever.
+
+    Raises:
+        OSError: It is a device, a pipe, a socket or a folder, or it is missing.
+    """
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, "is not a regular file", str(path))
 
 
 def read_text(path: str | Path, replace: bool = False, pipe: bool = False) -> str:
-    """The text of a file, without the mark that editors put before UTF-8.
+    """The text of a file in UTF-8, without the byte order mark of some editors.
 
     Args:
-        replace: bytes that are no UTF-8 become replacement characters, and zero bytes stay, instead
-            of being an error.
-        pipe: it need not be a regular file, because the user typed its name: `<(command)`.
+        path: The file.
+        replace: Replace invalid bytes and keep zero bytes instead of raising an error.
+        pipe: The user typed the path, which may be a pipe: `<(command)`.
 
     Raises:
-        InputError: "PATH: why": there is no such file, or it is no text.
+        InputError: There is no such file, or it is not text.
     """
     try:
         if not pipe:
             check_regular(path)
         content = Path(path).read_bytes()
     except (OSError, ValueError) as e:  # ValueError: a name that no file can have
-        missing = isinstance(e, FileNotFoundError)
-        why = "no such file" if missing else getattr(e, "strerror", e)
-        raise InputError(f"{path}: {why}") from None
+        reason = getattr(e, "strerror", e)
+        if isinstance(e, FileNotFoundError):
+            reason = "no such file"
+        raise InputError(f"{path}: {reason}") from None
     try:
         text = content.decode("utf-8-sig", "replace" if replace else "strict")
     except UnicodeDecodeError as e:
@@ -50,9 +54,12 @@ def read_text(path: str | Path, replace: bool = False, pipe: bool = False) -> st
 
 
 def load_yaml(text: str) -> Any:
-    """The value that YAML text stands for: plain types. Text that is no YAML, that its own tags do
-    not fit (`!!bool x`), that is nested too deep, or whose aliases stand for more than MOST_VALUES
-    values raises errors of many kinds."""
+    """The value of YAML text, of plain types.
+
+    Raises:
+        Exception: Of many kinds: the text is not YAML, does not fit its tags (`!!bool x`), is
+            nested too deep, or its aliases stand for more than MOST_VALUES values.
+    """
     value = yaml.load(text, Loader=_Loader)  # a safe one
     if _count(value, {}) > MOST_VALUES:
         raise ValueError(f"its aliases stand for more than {MOST_VALUES} values")
@@ -60,8 +67,12 @@ def load_yaml(text: str) -> Any:
 
 
 def _count(value: Any, known: dict[int, int]) -> int:
-    """How many values a value would be if each alias were written out. known: counts of maps and
-    lists by their id; one within itself counts as too many."""
+    """How many values there would be if each alias were written out.
+
+    Args:
+        value: A value of YAML.
+        known: The counts of maps and lists by their id; one within itself counts as too many.
+    """
     if not isinstance(value, dict | list | tuple):
         return 1
     if id(value) not in known:
@@ -72,10 +83,10 @@ def _count(value: Any, known: dict[int, int]) -> int:
 
 
 def parse_yaml(text: str, path: str | Path) -> Any:
-    """The same of the text of a file.
+    """The value of a file's YAML text.
 
     Raises:
-        InputError: "PATH: not valid YAML".
+        InputError: It is not valid.
     """
     try:
         return load_yaml(text)
