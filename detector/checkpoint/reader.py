@@ -121,11 +121,12 @@ def newest_folder(run: Path | None) -> tuple[Path | None, Path]:
     Returns:
         The folder of its checkpoints, None if it has none; and where they were searched.
     """
-    runs = list(numbered("fit").values())
-    searched = ROOT / "fit-*" / "checkpoints"
     if run:
         runs = [run]
         searched = run / "checkpoints"
+    else:
+        runs = list(numbered("fit").values())
+        searched = ROOT / "fit-*" / "checkpoints"
     files: list[Path] = []
     for each in runs:
         files += each.glob("checkpoints/*.ckpt")
