@@ -192,7 +192,12 @@ class Checkpoints(ModelCheckpoint):
 
 
 def restore_from(trainer: L.Trainer, checkpoint: Checkpoint) -> None:
-    """Let Lightning restore a checkpoint that was read already: it is not read again."""
+    """Let Lightning restore a checkpoint that was read already: it is not read again.
+
+    Args:
+        trainer: That will restore it.
+        checkpoint: File and content.
+    """
     for callback in trainer.checkpoint_callbacks:
         if isinstance(callback, Checkpoints):
             callback.io.loaded = checkpoint
@@ -200,7 +205,11 @@ def restore_from(trainer: L.Trainer, checkpoint: Checkpoint) -> None:
 
 def best_fitness(trainer: L.Trainer) -> float:
     """The fitness of the run's best.ckpt, -1 without one; it waits for the file that is being
-    written."""
+    written.
+
+    Args:
+        trainer: Of the run.
+    """
     wait_for_checkpoint(trainer)
     for callback in trainer.checkpoint_callbacks:
         if isinstance(callback, Checkpoints) and isfile(callback.best_model_path):

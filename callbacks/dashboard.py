@@ -146,7 +146,12 @@ class Dashboard(L.Callback):
 
 
 def is_due(epoch: int, epochs: int) -> bool:
-    """Whether tables, curves and images of an epoch are shown, if it was validated."""
+    """Whether tables, curves and images of an epoch are shown, if it was validated.
+
+    Args:
+        epoch: From 0.
+        epochs: Of the training.
+    """
     period = max(epochs // 20, 1)
     if epoch + 1 == epochs:
         return True

@@ -187,6 +187,9 @@ def refuse_another(folder: Path) -> None:
     """Refuse a folder that holds results of a run already; one that has ended before its first
     epoch may be started again.
 
+    Args:
+        folder: The run folder.
+
     Raises:
         InputError: it holds results.
     """

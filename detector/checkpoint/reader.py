@@ -35,6 +35,12 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     """The content of a training checkpoint: tensors on the CPU and plain types. Nothing in the file
     is executed, whoever made it.
 
+    Args:
+        path: The file.
+
+    Returns:
+        What it holds.
+
     Raises:
         InputError: "PATH: why": it is missing, damaged, or not a training checkpoint.
     """
@@ -50,7 +56,14 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 def newest_valid(folder: Path) -> Checkpoint | None:
     """The first valid one of `last.ckpt`, `previous.ckpt`, and the others with the most training
-    first; it prints a line for each that is passed over."""
+    first; it prints a line for each that is passed over.
+
+    Args:
+        folder: Of the checkpoints.
+
+    Returns:
+        The checkpoint; None: no file is valid.
+    """
 
     def order(path: Path) -> tuple[bool, bool, int]:
         steps = read_outline(path).get("global_step")
@@ -67,7 +80,11 @@ def newest_valid(folder: Path) -> Checkpoint | None:
 
 def read_outline(path: Path) -> dict[str, Any]:
     """A training checkpoint, unchecked, its tensors not yet read from the file; {} if that cannot
-    be done. Quick, whatever the size."""
+    be done. Quick, whatever the size.
+
+    Args:
+        path: The file.
+    """
     try:
         return load_torch_file(path, mmap=True, compare=False)
     except InputError:

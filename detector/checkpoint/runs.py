@@ -31,7 +31,11 @@ _begun: dict[Path, list[Path]] = {}
 
 
 def numbered(command: str) -> dict[int, Path]:
-    """The run folders of a command by their numbers."""
+    """The run folders of a command by their numbers.
+
+    Args:
+        command: Like "fit".
+    """
     folders = {}
     for path in ROOT.glob(f"{command}-*"):
         number = path.name.removeprefix(f"{command}-")
@@ -41,7 +45,11 @@ def numbered(command: str) -> dict[int, Path]:
 
 
 def latest_fits(count: int) -> list[str]:
-    """The folders of the most recent fits, in order."""
+    """The folders of the most recent fits, in order.
+
+    Args:
+        count: How many, at most.
+    """
     fits = numbered("fit")
     return [str(fits[number]) for number in sorted(fits)[-count:]]
 
@@ -53,6 +61,12 @@ def new_run(command: str) -> Path:
     A process that another one of the same run has started gets that one's folder; one that somebody
     else has started (torchrun, Slurm) makes none: boltbox.callbacks.RunFolder tells it the first
     one's.
+
+    Args:
+        command: That the run is of.
+
+    Returns:
+        The folder.
     """
     if not is_first_process():
         return Path(os.environ.get("BOLTBOX_RUN", ROOT / command))
@@ -69,14 +83,27 @@ def new_run(command: str) -> Path:
 
 def results_folder(command: str, run: Path | None) -> Path:
     """Where a command that trains nothing writes: into `run`, or a new folder if that is None or
-    the folder of a training."""
+    the folder of a training.
+
+    Args:
+        command: That the run is of.
+        run: The folder that the user named, if one.
+
+    Returns:
+        The folder.
+    """
     if run and not has_checkpoints(run):
         return run
     return new_run(command)
 
 
 def make_run(run: Path, exist_ok: bool = True) -> None:
-    """Make a folder, and those that it is in; see `remove_empty`."""
+    """Make a folder, and those that it is in; see `remove_empty`.
+
+    Args:
+        run: The folder.
+        exist_ok: Whether it may be there already.
+    """
     run = Path(os.path.abspath(run))
     made = make_folder(run, exist_ok)
     _begun.setdefault(run, []).extend(reversed(made))
@@ -84,7 +111,11 @@ def make_run(run: Path, exist_ok: bool = True) -> None:
 
 def remove_empty(run: Path) -> None:
     """Remove a run folder that this process has begun, and the folders that it made for it, if they
-    hold nothing but machine.json."""
+    hold nothing but machine.json.
+
+    Args:
+        run: The folder.
+    """
     run = Path(os.path.abspath(run))
     if run not in _begun:
         return
@@ -105,7 +136,11 @@ def remove_all_empty() -> None:
 
 def read_machine(run: Path) -> dict[str, Any]:
     """The content of machine.json, which marks a run folder; {} if there is none that boltbox
-    wrote."""
+    wrote.
+
+    Args:
+        run: The folder.
+    """
     with contextlib.suppress(OSError, ValueError, RecursionError):
         content = json.loads((run / MACHINE).read_text(encoding="utf-8"))
         if isinstance(content, dict) and all(isinstance(content.get(key), str) for key in KEYS):
@@ -114,7 +149,12 @@ def read_machine(run: Path) -> dict[str, Any]:
 
 
 def write_machine(run: Path, command: str) -> None:
-    """Write machine.json: where, when and by what a run was started."""
+    """Write machine.json: where, when and by what a run was started.
+
+    Args:
+        run: The folder.
+        command: That the run is of.
+    """
     from boltbox.detector.system.host import host  # torch takes seconds to import
 
     content = {
@@ -129,6 +169,9 @@ def write_machine(run: Path, command: str) -> None:
 def check_run(run: Path) -> None:
     """Refuse a folder of something else: boltbox writes only into a run folder, an empty folder, or
     a new one. Folders without files and NOT_COUNTED do not count.
+
+    Args:
+        run: The folder.
 
     Raises:
         InputError: it holds other files.
@@ -171,12 +214,20 @@ def claim(run: Path, command: str, known: bool = False) -> None:
 
 
 def has_checkpoints(run: Path) -> bool:
-    """Whether the folder is that of a training."""
+    """Whether the folder is that of a training.
+
+    Args:
+        run: The folder.
+    """
     return any(run.glob("checkpoints/*.ckpt"))
 
 
 def run_of(checkpoint: Path) -> Path | None:
-    """The run folder that a checkpoint lies in, if it lies in one."""
+    """The run folder that a checkpoint lies in, if it lies in one.
+
+    Args:
+        checkpoint: The file.
+    """
     run = checkpoint.parent.parent
     if checkpoint.parent.name == "checkpoints" and (run / "config.yaml").is_file():
         return run
@@ -185,7 +236,11 @@ def run_of(checkpoint: Path) -> Path | None:
 
 def start_of(run: Path) -> str:
     """The folder that a run was started in (machine.json), relative to the run folder, as both may
-    have moved together. The current one, if that is not known."""
+    have moved together. The current one, if that is not known.
+
+    Args:
+        run: The folder.
+    """
     machine = read_machine(run)
     if not machine:
         return os.getcwd()
@@ -194,7 +249,15 @@ def start_of(run: Path) -> str:
 
 def path_from(start: str, path: str) -> str:
     """A path in the options of a run that was started in the folder `start`, as it is reached from
-    the current one."""
+    the current one.
+
+    Args:
+        start: That folder.
+        path: As the options give it.
+
+    Returns:
+        The path from the current folder, if a file is there; else as given.
+    """
     moved = os.path.join(start, path)
     if start != os.getcwd() and os.path.exists(moved):
         return moved

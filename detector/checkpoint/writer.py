@@ -54,6 +54,13 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
     ) -> None:
+        """Write the file, and those of `copies`.
+
+        Args:
+            checkpoint: The content.
+            path: The file.
+            storage_options: Not used.
+        """
         self.wait()
         path = Path(path)
         if self.copies is None:
@@ -84,7 +91,14 @@ class AtomicCheckpointIO(TorchCheckpointIO):
                 )
 
     def load_checkpoint(self, path: Any, *args: Any, **options: Any) -> dict[str, Any]:
-        """Tensors on the CPU and plain types, see `load_torch_file`."""
+        """Tensors on the CPU and plain types, see `load_torch_file`.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The content.
+        """
         self.wait()
         loaded = self.loaded
         self.loaded = None  # the tensors belong to the caller
@@ -97,13 +111,24 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 
 def wait_for_checkpoint(trainer: L.Trainer) -> None:
-    """Until the thread has written the checkpoint that it is writing, if it is."""
+    """Until the thread has written the checkpoint that it is writing, if it is.
+
+    Args:
+        trainer: Whose checkpoints.
+    """
     if isinstance(trainer.strategy.checkpoint_io, AtomicCheckpointIO):
         trainer.strategy.checkpoint_io.wait()
 
 
 def snapshot(content: dict[str, Any]) -> dict[str, Any]:
-    """The same content with copies of its tensors on the CPU, which training cannot change."""
+    """The same content with copies of its tensors on the CPU, which training cannot change.
+
+    Args:
+        content: Of a checkpoint.
+
+    Returns:
+        The copy.
+    """
     return apply_to_collection(content, Tensor, lambda t: t.detach().to("cpu", copy=True))
 
 

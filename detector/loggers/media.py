@@ -35,7 +35,14 @@ class Time(NamedTuple):
 
 def show_classes(logger: Logger, name: str, content: dict[str, Any], time: Time) -> None:
     """The table by class of metrics.json; TensorBoard's is the one of the terminal, as code in
-    Markdown."""
+    Markdown.
+
+    Args:
+        logger: Where.
+        name: Of the table.
+        content: Of metrics.json.
+        time: When.
+    """
     rows = content["per_class"]
     if isinstance(logger, WandbLogger) and rows:
         import wandb
@@ -47,7 +54,14 @@ def show_classes(logger: Logger, name: str, content: dict[str, Any], time: Time)
 
 
 def show_image(logger: Logger, name: str, image: np.ndarray, time: Time) -> None:
-    """(H, W, 3) uint8 RGB."""
+    """(H, W, 3) uint8 RGB.
+
+    Args:
+        logger: Where.
+        name: Of the image.
+        image: (H, W, 3) uint8 RGB.
+        time: When.
+    """
     if isinstance(logger, WandbLogger):
         import wandb
 
@@ -66,7 +80,15 @@ def show_images(
     logger: Logger, name: str, images: list[BatchImage], classes: list[str], time: Time
 ) -> None:
     """W&B draws the boxes, which can be filtered by class and score; the others get one image:
-    labels, and below them predictions."""
+    labels, and below them predictions.
+
+    Args:
+        logger: Where.
+        name: Of the images.
+        images: With their boxes.
+        classes: Class names.
+        time: When.
+    """
     if isinstance(logger, WandbLogger):
         import wandb
 
@@ -88,7 +110,15 @@ def show_precision_recall(
     logger: Logger, name: str, result: Result, classes: list[str], time: Time
 ) -> None:
     """Curves at IoU 0.5, whose area is the AP: the mean of all classes, and the classes with most
-    objects."""
+    objects.
+
+    Args:
+        logger: Where.
+        name: Of the curves.
+        result: Of a validation.
+        classes: Class names.
+        time: When.
+    """
     metrics = result.by_class
     if not len(metrics.classes):
         return

@@ -13,7 +13,11 @@ COLUMNS = ("labels", "BPR", "AAT", "fitness")
 
 
 def no_anchors(head: Head) -> str:
-    """What is printed instead of a report."""
+    """What is printed instead of a report.
+
+    Args:
+        head: That has none.
+    """
     return f"anchors: {type(head).__name__} has none, so there is nothing to fit to the labels"
 
 
@@ -72,7 +76,14 @@ def _as_lists(anchors: np.ndarray) -> list[list[float]]:
 
 
 def anchor_rows(content: Mapping[str, Any]) -> list[list[str]]:
-    """Header and rows of a table of what anchors.json holds."""
+    """Header and rows of a table of what anchors.json holds.
+
+    Args:
+        content: Of anchors.json.
+
+    Returns:
+        Rows of cells.
+    """
     table = [["anchors", *COLUMNS]]
     for when in ("before", "after"):
         for row in content.get(when, {}).get("rows", ()):

@@ -77,6 +77,9 @@ def picture(path: Path, width: float, height: float) -> Iterator[Figure]:
 def short(name: str) -> str:
     """A name that fits beside a chart.
 
+    Args:
+        name: Of a class, a file or a run.
+
     >>> short("polychromatic triangle"), short("disc")
     ('polychromatic trian…', 'disc')
     """
@@ -87,7 +90,15 @@ def short(name: str) -> str:
 
 
 def draw_curves(rows: Rows, path: Path) -> bool:
-    """Losses, metrics and learning rates of a metrics.csv, to a PNG file; see `draw_panels`."""
+    """Losses, metrics and learning rates of a metrics.csv, to a PNG file; see `draw_panels`.
+
+    Args:
+        rows: Of a metrics.csv.
+        path: The PNG file.
+
+    Returns:
+        Whether there was anything to draw.
+    """
     columns = {name: [f"train/{name}", f"val/{name}"] for name in loss_names(rows)} | PANELS
     panels: dict[str, dict[str, Points]] = {}
     for title, names in columns.items():
@@ -98,6 +109,10 @@ def draw_curves(rows: Rows, path: Path) -> bool:
 def draw_panels(panels: Panels, path: Path) -> bool:
     """Three panels per row over epochs, to a PNG file. Panels without a point, and lines without a
     point in any panel, are left out. If all panels have the same lines, one legend names them.
+
+    Args:
+        panels: By title, the points of each line by its name.
+        path: The PNG file.
 
     Returns:
         Whether there was anything to draw.
@@ -122,7 +137,14 @@ def draw_panels(panels: Panels, path: Path) -> bool:
 
 
 def add_lines(axis: Axes, x: str, lines: Mapping[str, Points], legend: bool) -> None:
-    """Lines over whole numbers called `x`."""
+    """Lines over whole numbers called `x`.
+
+    Args:
+        axis: Of the panel.
+        x: Label of the horizontal axis.
+        lines: Points by name.
+        legend: Whether the panel names its lines.
+    """
     for name, pairs in lines.items():
         xs = [pair[0] for pair in pairs]
         ys = [pair[1] for pair in pairs]
@@ -135,7 +157,14 @@ def add_lines(axis: Axes, x: str, lines: Mapping[str, Points], legend: bool) -> 
 
 
 def loss_names(rows: Rows) -> list[str]:
-    """The parts of the loss in a metrics.csv, whatever they are called."""
+    """The parts of the loss in a metrics.csv, whatever they are called.
+
+    Args:
+        rows: Of a metrics.csv.
+
+    Returns:
+        Their names, in order.
+    """
     names: dict[str, None] = {}  # in order
     for row in rows:
         for column in row:
@@ -145,7 +174,15 @@ def loss_names(rows: Rows) -> list[str]:
 
 
 def points(rows: Rows, column: str) -> Points:
-    """Epoch, counted from 1, and value, of the rows of a metrics.csv that hold a number."""
+    """Epoch, counted from 1, and value, of the rows of a metrics.csv that hold a number.
+
+    Args:
+        rows: Of a metrics.csv.
+        column: Name of the values.
+
+    Returns:
+        (epoch, value) pairs.
+    """
     pairs: Points = []
     for row in rows:
         with contextlib.suppress(KeyError, TypeError, ValueError):
@@ -159,7 +196,13 @@ def points(rows: Rows, column: str) -> Points:
 def draw_confidence(metrics: ClassMetrics, names: Sequence[str], path: Path) -> None:
     """Precision, recall and F1 of every class, against each other and against confidence, to a PNG
     file. Classes are thin lines, their mean is thick; a dotted line marks the confidence with the
-    best mean F1."""
+    best mean F1.
+
+    Args:
+        metrics: By class.
+        names: Class names.
+        path: The PNG file.
+    """
     precision = metrics.precision_curve
     recall = metrics.recall_curve
     panels = {
@@ -227,7 +270,13 @@ def draw_confusion(pairs: np.ndarray, names: Sequence[str], path: Path) -> None:
 
 def draw_labels(datasets: Mapping[str, DetectionDataset], image_size: int, path: Path) -> None:
     """Boxes of each class, and box sizes in pixels of the network's input, to a PNG file; none if
-    there are no boxes. Crowd regions, which are not trained on, are left out."""
+    there are no boxes. Crowd regions, which are not trained on, are left out.
+
+    Args:
+        datasets: By split.
+        image_size: Longer side of the network's input in pixels.
+        path: The PNG file.
+    """
     lengths: dict[str, np.ndarray] = {}  # square roots of areas
     for split, dataset in datasets.items():
         sizes = dataset.object_sizes(image_size)[~dataset.labels.crowd]

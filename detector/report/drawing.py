@@ -77,7 +77,14 @@ def draw_boxes(
 
 def grid(images: Sequence[np.ndarray]) -> np.ndarray:
     """Images of one size side by side, about as many rows as columns, the longer side at most
-    GRID_SIDE pixels."""
+    GRID_SIDE pixels.
+
+    Args:
+        images: (H, W, 3) uint8 each.
+
+    Returns:
+        (H, W, 3) uint8.
+    """
     columns = math.ceil(math.sqrt(len(images)))
     blanks = -len(images) % columns
     tiles = list(images) + [np.full_like(images[0], 255)] * blanks
@@ -91,6 +98,13 @@ def grid(images: Sequence[np.ndarray]) -> np.ndarray:
 
 def encode_jpeg(image: np.ndarray, quality: int = 92) -> bytes:
     """(H, W, 3) uint8 RGB as a JPEG.
+
+    Args:
+        image: (H, W, 3) uint8 RGB.
+        quality: Of the JPEG, up to 100.
+
+    Returns:
+        The content of the file.
 
     Raises:
         InputError: it is too large for one.

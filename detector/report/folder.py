@@ -40,6 +40,12 @@ class RunFiles:
     def read(cls, path: Path) -> RunFiles:
         """Read a run folder.
 
+        Args:
+            path: The folder.
+
+        Returns:
+            Its files.
+
         Raises:
             InputError: the folder holds neither metrics.json nor metrics.csv, or a file that cannot
                 be read.
@@ -82,7 +88,11 @@ class RunFiles:
 
 
 def best_epoch(run: Path) -> dict[str, Any]:
-    """The metrics of the best epoch of a fit, from its metrics.json; {} without one."""
+    """The metrics of the best epoch of a fit, from its metrics.json; {} without one.
+
+    Args:
+        run: The run folder.
+    """
     with contextlib.suppress(InputError):
         content = _read(run / "metrics.json")
         if content.get("command") == "fit":

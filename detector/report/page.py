@@ -52,6 +52,9 @@ def write_report(run: Path) -> Path:
     """Write report.html from the files in a run folder, and its pictures in plots/; sections whose
     files are missing are left out.
 
+    Args:
+        run: The folder.
+
     Returns:
         The HTML file.
 

@@ -189,14 +189,26 @@ class PredictionFiles:
 
 def category_ids(names: Sequence[str]) -> list[int]:
     """COCO's category id of each class: its own ids for its own 80 classes, else the class
-    numbers."""
+    numbers.
+
+    Args:
+        names: Class names.
+    """
     if len(names) == COCO_CLASSES and (names[0], names[-1]) == ("person", "toothbrush"):
         return [i for i in range(1, 91) if i not in COCO_UNUSED]
     return list(range(len(names)))
 
 
 def crop_of(image: np.ndarray, box: np.ndarray) -> np.ndarray:
-    """The (h, w, 3) part of an image in a box (4,) xyxy, whose sides are rounded outwards."""
+    """The (h, w, 3) part of an image in a box (4,) xyxy, whose sides are rounded outwards.
+
+    Args:
+        image: (H, W, 3).
+        box: (4,) x1, y1, x2, y2 in pixels.
+
+    Returns:
+        (h, w, 3), at least one pixel.
+    """
     size = np.array(image.shape[1::-1])
     first = np.floor(box[:2]).clip(0, size - 1).astype(int)
     last = np.ceil(box[2:]).clip(first + 1, size).astype(int)
@@ -205,6 +217,9 @@ def crop_of(image: np.ndarray, box: np.ndarray) -> np.ndarray:
 
 def folder_name(name: str) -> str:
     """A class name as the name of a folder.
+
+    Args:
+        name: Of a class.
 
     >>> folder_name("traffic light"), folder_name("../a/b"), folder_name("..")
     ('traffic light', '.._a_b', '__')

@@ -10,6 +10,12 @@ def aligned(cells: Sequence[Sequence[str]]) -> str:
     """A table for the terminal, whose first row is the header: the first column to the left, the
     others to the right.
 
+    Args:
+        cells: Rows of equal length.
+
+    Returns:
+        Lines of text.
+
     >>> print(aligned([["row", "ms"], ["1", "12.5"]]))
     row    ms
     1    12.5
@@ -27,6 +33,9 @@ def aligned(cells: Sequence[Sequence[str]]) -> str:
 def number(value: float | None) -> str:
     """A metric, which may be missing.
 
+    Args:
+        value: The metric.
+
     >>> number(0.4567), number(None)
     ('0.457', '-')
     """
@@ -35,7 +44,14 @@ def number(value: float | None) -> str:
 
 def class_rows(content: dict[str, Any]) -> list[list[str]]:
     """Header and rows of the metrics in metrics.json: all classes together, then one by one if
-    there are several."""
+    there are several.
+
+    Args:
+        content: Of metrics.json.
+
+    Returns:
+        Rows of cells.
+    """
     rows = [content | {"name": "all"}]
     if len(content["per_class"]) > 1:
         rows += content["per_class"]
@@ -47,5 +63,12 @@ def class_rows(content: dict[str, Any]) -> list[list[str]]:
 
 
 def class_table(content: dict[str, Any]) -> str:
-    """The same for the terminal."""
+    """The same for the terminal.
+
+    Args:
+        content: Of metrics.json.
+
+    Returns:
+        Lines of text.
+    """
     return aligned(class_rows(content))

@@ -41,7 +41,11 @@ class VideoFile:
             )
 
     def write(self, frame: np.ndarray) -> None:
-        """(H, W, 3) uint8 RGB; a frame of another size, as a stream may send, is scaled."""
+        """(H, W, 3) uint8 RGB; a frame of another size, as a stream may send, is scaled.
+
+        Args:
+            frame: (H, W, 3) uint8 RGB.
+        """
         if frame.shape[1::-1] != self._size:
             frame = cv2.resize(frame, self._size, interpolation=cv2.INTER_AREA)
         self._writer.write(frame[..., ::-1])

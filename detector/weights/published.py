@@ -58,6 +58,9 @@ _OTHERS = re.compile(r"(yolov?(?!5)\d.*|yolov5[nsmlx]6?(u|-seg|-cls)|rtdetr.*)\.
 def unfit(name: str) -> str:
     """Why published weights of this name do not fit this network, "" if they may.
 
+    Args:
+        name: Of the file.
+
     >>> unfit("yolo11n.pt")[:38], unfit("yolov5n.pt")
     ('yolo11n.pt does not fit this network; ', '')
     """

@@ -115,6 +115,9 @@ def _check_archive(file: BinaryIO, compare: bool) -> None:
 def plain_tensor(tensor: Tensor) -> Tensor:
     """A tensor of a file, floats in float32.
 
+    Args:
+        tensor: As the file gives it.
+
     Raises:
         ValueError: it is larger than what the file holds for it.
     """
@@ -125,7 +128,11 @@ def plain_tensor(tensor: Tensor) -> Tensor:
 
 
 def not_finite(tensors: Mapping[str, Tensor]) -> str | None:
-    """The name of the first tensor that holds NaN or infinity, if one does."""
+    """The name of the first tensor that holds NaN or infinity, if one does.
+
+    Args:
+        tensors: By name.
+    """
     for name, tensor in tensors.items():
         if not tensor.isfinite().all():
             return name
@@ -133,12 +140,19 @@ def not_finite(tensors: Mapping[str, Tensor]) -> str | None:
 
 
 def shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
-    """The shapes of tensors, by name."""
+    """The shapes of tensors, by name.
+
+    Args:
+        tensors: By name.
+    """
     return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
 def text_names(names: Sequence[Any]) -> list[str]:
     """Class names of a file as text that can be written.
+
+    Args:
+        names: As the file gives them.
 
     Raises:
         ValueError: there are none.

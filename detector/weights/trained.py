@@ -136,13 +136,23 @@ class Trained:
 
 
 def is_published(path: str | Path) -> bool:
-    """Whether a file of this name holds published weights."""
+    """Whether a file of this name holds published weights.
+
+    Args:
+        path: The file, which need not be there.
+    """
     return Path(path).suffix.lower() in (".pt", ".pth")
 
 
 def read_trained(path: str | Path) -> Trained:
     """Read a checkpoint of ours, a run folder's best or, without one, its last, or a file of
     YOLOv5. Nothing in it is executed.
+
+    Args:
+        path: The file or the folder.
+
+    Returns:
+        The network in it.
 
     Raises:
         InputError: no such file, not a detector, or damaged.
@@ -157,7 +167,14 @@ def read_trained(path: str | Path) -> Trained:
 
 
 def read_weights(path: str | Path) -> Trained:
-    """The same, or a file of YOLOX: without class names, its head by YOLOX's names."""
+    """The same, or a file of YOLOX: without class names, its head by YOLOX's names.
+
+    Args:
+        path: The file or the folder.
+
+    Returns:
+        The network in it.
+    """
     path = Path(path)
     if isdir(path):
         path = _checkpoint_of(path)
@@ -217,6 +234,9 @@ def of_checkpoint(path: Path, content: dict[str, Any]) -> Trained:
 def as_typed(options: dict[str, Any]) -> str:
     """The options of a network as they are typed: its size, and what differs from the defaults.
 
+    Args:
+        options: Of a network, by name.
+
     >>> as_typed({"size": "n", "activation": "silu", "width_multiple": 0.5})
     '--model.network.size n --model.network.width_multiple 0.5'
     """
@@ -232,6 +252,10 @@ def as_typed(options: dict[str, Any]) -> str:
 def take_anchors(network: YOLOv5, path: str | Path) -> None:
     """Give a network the anchors of a file; the classes may be others. A head without anchors stays
     as it is.
+
+    Args:
+        network: Its anchors are replaced.
+        path: The file, see `read_trained`.
 
     Raises:
         InputError: as `read_trained`, or it has other levels or another number of anchors.
