@@ -196,7 +196,7 @@ def claim(run: Path, command: str, known: bool = False) -> None:
     Args:
         run: The folder.
         command: That the run is of.
-        known: The folder holds a checkpoint of ours; its machine.json may be damaged.
+        known: The folder holds a boltbox checkpoint; its machine.json may be damaged.
 
     Raises:
         InputError: it is the folder of something else (`check_run`; nothing is written), or nothing

@@ -33,7 +33,7 @@ class CkptPath:
             not in a run folder, the copy in the checkpoint), else what the file says of its
             network.
         source: The file that they are from.
-        trained: A checkpoint of ours, or published weights.
+        trained: A boltbox checkpoint, or published weights.
         exported: An exported file.
     """
 

@@ -1,4 +1,4 @@
-"""A trained network from a file: a checkpoint of ours (.ckpt) or YOLOv5's published weights (.pt),
+"""A trained network from a file: a boltbox checkpoint (.ckpt) or YOLOv5's published weights (.pt),
 which say what they are; or the backbone and neck of one of YOLOX."""
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Trained:
         options: Those that make such a network (NetworkOptions), as far as the file states them.
         tensors: Those of the moving average, if there is one, by the network's names.
         origins: What the weights started from.
-        content: All that a checkpoint of ours holds; None: the file is not one.
+        content: All that a boltbox checkpoint holds; None: the file is not one.
         thresholds: Per class the confidence of the best F1 in its validation.
     """
 
@@ -145,7 +145,7 @@ def is_published(path: str | Path) -> bool:
 
 
 def read_trained(path: str | Path) -> Trained:
-    """Read a checkpoint of ours, a run folder's best or, without one, its last, or a file of
+    """Read a boltbox checkpoint, a run folder's best or, without one, its last, or a file of
     YOLOv5. Nothing in it is executed.
 
     Args:
@@ -199,7 +199,7 @@ def _checkpoint_of(run: Path) -> Path:
 
 
 def of_checkpoint(path: Path, content: dict[str, Any]) -> Trained:
-    """The network of a checkpoint of ours.
+    """The network of a boltbox checkpoint.
 
     Args:
         path: The file.

@@ -70,10 +70,11 @@ def chosen_fitness() -> Iterator[None]:
     finish = Detector.on_validation_epoch_end
 
     def finish_as_chosen(self: Detector) -> None:
-        result = self.metrics.compute()
+        metrics = self.evaluation.metrics
+        result = metrics.compute()
         result.summary["fitness"] = Epochs.fitness(self.current_epoch)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(self.metrics, "compute", lambda: result)
+            patch.setattr(metrics, "compute", lambda: result)
             finish(self)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -110,6 +110,9 @@ def _become(how: dict[str, Any], argv: list[str], module: str | None, safe: bool
     multiprocessing.process._children.clear()  # type: ignore[attr-defined]
     multiprocessing.util._run_after_forkers()  # type: ignore[attr-defined]
     atexit.register(multiprocessing.util._exit_function)
+    loader = sys.modules.get("boltbox.detector.data.loader")
+    if loader is not None:
+        atexit.register(loader._kill_workers)
     if argv == WORKER[2:3]:
         subprocess.Popen._execute_child = _execute_child  # type: ignore[attr-defined]
     if how["start_new_session"]:
