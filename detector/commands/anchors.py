@@ -24,7 +24,7 @@ def anchors(
     json: bool = False,
     ckpt_path: str | None = None,
 ) -> None:
-    """How well the anchors fit the training labels, and better ones if they don't; trains nothing.
+    """Measure how well the anchors fit the training labels, and search better ones if they don't.
 
     Args:
         json: Print the report as JSON instead of a table.

@@ -101,7 +101,8 @@ def benchmark(
         changes.append({"model.compile": "true"})
     typed: list[str] = []
     for words in split_options(fit_command.typed):
-        if words[0].lstrip("-") not in {"seconds", "deadline", "run", *plain}:
+        name = words[0].lstrip("-")
+        if name not in ("seconds", "deadline", "run") and name not in plain:
             typed += words
     rows: list[Row] = []
 
@@ -131,7 +132,7 @@ def benchmark(
     print_fact("fastest", f"row {rows.index(best) + 1}, {best.rate:.3g} images/s")
     if best.measured["waiting"] > WAITING:
         print_fact("hint", f"{best.measured['waiting']:.0%} waiting for data; try --data.cache ram")
-    rank_zero_print(f"{program()} {shlex.join(['fit', *typed, *words_of(best.setting)])}")
+    rank_zero_print(f"{program()} fit {shlex.join(typed + words_of(best.setting))}")
     print_fact("report", path)
 
 

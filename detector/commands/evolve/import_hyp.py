@@ -11,11 +11,9 @@ from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError, nearest
 from boltbox.detector.system.rank_zero import print_fact, program
 
-OPTIONS = {
-    **{gene.name: gene.option for gene in YOLOV5_GENES.values()},
-    "label_smoothing": "model.loss.label_smoothing",
-    "iou_t": None,  # nothing reads it, in YOLOv5 neither
-}
+OPTIONS: dict[str, str | None] = {gene.name: gene.option for gene in YOLOV5_GENES.values()}
+OPTIONS["label_smoothing"] = "model.loss.label_smoothing"
+OPTIONS["iou_t"] = None  # nothing reads it, in YOLOv5 neither
 
 
 def import_hyp(file: Path, out: Path | None = None) -> None:
@@ -36,39 +34,45 @@ def import_hyp(file: Path, out: Path | None = None) -> None:
     unknown = [f"'{key}' ({nearest(key, OPTIONS)})" for key in values if key not in OPTIONS]
     if unknown:
         raise InputError(f"{file}: {', '.join(unknown)}: no hyper-parameter of YOLOv5")
-    target = out or Path(f"{file.stem}_boltbox.yaml")
+    target = Path(f"{file.stem}_boltbox.yaml") if out is None else out
     if target.exists():
         raise InputError(
             f"{target}: already exists and is not overwritten; give another name with --out"
         )
     numbers = {key: as_number(value, f"{file}: {key}") for key, value in values.items()}
-    anchors = round(numbers.pop("anchors", 0))
     options: dict[str, float | str] = {}
     if "lr0" in numbers:
         options["model.optim.optimizer"] = "SGD"  # which YOLOv5's rates are made for
-    if anchors:  # 0: the network's own
-        numbers["anchors"] = anchors
-    options |= {
-        option: numbers[key] for key, option in OPTIONS.items() if option and key in numbers
-    }
-    train = f"{program()} fit --config configs/yolov5.yaml --config {target} --data.dataset FILE"
-    comments = [f"{file.name}, a hyper-parameter file of YOLOv5, as an overlay:", f"  {train}"]
-    text = overlay_text(options, comments)
-    write_atomically(target, text)
+    for key, option in OPTIONS.items():
+        if option and key in numbers:
+            options[option] = numbers[key]
+    anchors = YOLOV5_GENES["anchors"].option
+    if anchors in options:
+        options[anchors] = round(numbers["anchors"])
+        if not options[anchors]:  # 0: those of the network
+            del options[anchors]
+    command = f"{program()} fit --config configs/yolov5.yaml --config {target} --data.dataset FILE"
+    comments = [f"{file.name}, a hyper-parameter file of YOLOv5, as an overlay:", f"  {command}"]
+    write_atomically(target, overlay_text(options, comments))
     print_fact("file", target)
-    print_fact("next", train)
+    print_fact("next", command)
 
 
 def overlay_text(options: Mapping[str, float | str], comments: Sequence[str]) -> str:
-    """An overlay as text.
+    """Make an overlay for `fit --config`.
 
     Args:
         options: value by option, like data.augment.hsv_h; groups come in the order in which they
             are first named.
-        comments: lines that stand before the options.
+        comments: lines before the options.
+
+    Returns:
+        The content of the file.
     """
     content = Namespace()
     for option, value in options.items():
         content[option] = value
-    head = "".join(f"# {' '.join(line.splitlines())}\n" for line in comments)
+    head = ""
+    for line in comments:
+        head += f"# {' '.join(line.splitlines())}\n"
     return head + yaml.safe_dump(content.as_dict(), sort_keys=False, allow_unicode=True)

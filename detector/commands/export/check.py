@@ -1,4 +1,4 @@
-"""Whether an exported file finds what PyTorch finds in the same images."""
+"""Compares the detections of an exported file with PyTorch's in the same images."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,14 +10,21 @@ from torchvision.ops import box_iou
 
 from boltbox.detector.commands.export.graph import Decoded
 from boltbox.detector.commands.export.write import letterboxed
-from boltbox.detector.inference.exported import Exported, Metadata, Precision
+from boltbox.detector.inference.exported import Exported, Metadata, Precision, Suppression
 from boltbox.detector.model.postprocess import NMSResult, nms
 from boltbox.detector.system.errors import InputError
 
 
 class Tolerance(NamedTuple):
-    """Largest difference of box coordinates in pixels, and of scores; least share of detections
-    found again; at which overlap; least confidence of a detection."""
+    """How far detections of an exported file may differ from PyTorch's.
+
+    Attributes:
+        pixels: largest difference of box coordinates.
+        score: largest difference of scores.
+        share: minimum share of PyTorch's detections that the file has too.
+        overlap: minimum IoU of a detection of both.
+        conf: minimum confidence of a detection.
+    """
 
     pixels: float
     score: float
@@ -27,7 +34,7 @@ class Tolerance(NamedTuple):
 
 
 # float16: 11 bits through some sixty layers, and a side is 4 sigmoid^2 times an anchor. int8: only
-# that it is no other network; how good it is, `validate` says.
+# that it is the same network; `validate` measures how good it is.
 TOLERANCES: dict[Precision, Tolerance] = {
     "float32": Tolerance(0.1, 0.001, 0.99, 0.9, 0.001),
     "float16": Tolerance(4.0, 0.03, 0.9, 0.9, 0.25),
@@ -37,52 +44,71 @@ TIE = 1e-6  # smaller differences of scores are rounding, which must not choose 
 
 
 def batches(images: Sequence[np.ndarray], metadata: Metadata) -> list[Tensor]:
-    """Float (B, 3, H, W) in 0..1, letterboxed to the file's size; for a dynamic file all at once,
-    and then the first alone in a smaller shape."""
-    (height, width), stride = metadata.image_size, metadata.stride
-    found = [letterboxed(images, (height, width))]
+    """The images letterboxed to the file's size; for a dynamic file also one in a smaller shape.
+
+    Args:
+        images: (H, W, 3) uint8 each.
+        metadata: of the file.
+
+    Returns:
+        Float (B, 3, H, W) in 0..1 each.
+    """
+    height, width = metadata.image_size
+    stride = metadata.stride
+    stacks = [letterboxed(images, (height, width))]
     if metadata.dynamic:
-        smaller = max(height // 2 // stride, 2) * stride, max(width // stride - 1, 2) * stride
-        found.append(letterboxed(images[:1], smaller))
-    return [*map(torch.from_numpy, found)]
+        low = max(height // 2 // stride, 2) * stride
+        narrow = max(width // stride - 1, 2) * stride
+        stacks.append(letterboxed(images[:1], (low, narrow)))
+    return [torch.from_numpy(stack) for stack in stacks]
 
 
 @torch.no_grad()
 def check(exported: Exported, decoded: Decoded, images: Sequence[np.ndarray]) -> str:
-    """Compare the file's detections with those of the float32 network; a sentence on how far they
-    differ.
+    """Compare the file's detections with those of the float32 network.
+
+    Args:
+        exported: the file.
+        decoded: the network.
+        images: (H, W, 3) uint8 each.
+
+    Returns:
+        A sentence on how far they differ.
 
     Raises:
         InputError: they differ more than its precision explains, or are not finite.
     """
     precision = exported.metadata.precision
-    limit, inside = TOLERANCES[precision], exported.metadata.nms
-    conf, iou, max_det, agnostic = inside or (limit.conf, 0.45, 300, False)
-    pixels, score = 0.0, TIE
-    wanted = found = 0
+    limit = TOLERANCES[precision]
+    suppression = exported.metadata.nms or Suppression(limit.conf, 0.45, 300, False)
+    conf, iou, max_det, agnostic = suppression
+    pixels = 0.0
+    score = TIE
+    total = 0
+    matched = 0
     for batch in batches(images, exported.metadata):
-        right_rows = torch.cat([decoded(image) for image in batch.split(1)])
-        if not right_rows.isfinite().all():
+        expected_rows = torch.cat([decoded(image) for image in batch.split(1)])
+        if not expected_rows.isfinite().all():
             raise InputError("no file is written: the network's output is not finite")
         rows = exported(batch)
-        if not inside:  # a network that has learned little has many scores of 1
-            scores, right_scores = rows[..., 4:], right_rows[..., 4:]
-            tied = (scores - right_scores).abs() < TIE
-            scores[tied] = right_scores[tied]
-        theirs = nms(rows, conf, iou, max_det, False, agnostic)
-        ours = nms(right_rows, conf, iou, max_det, False, agnostic)
-        for got, right in zip(theirs, ours, strict=True):
-            i, k = _matched(got, right, limit.overlap)
-            wanted, found = wanted + len(right.scores), found + len(k)
+        if not exported.metadata.nms:  # a barely trained network has many scores of 1
+            tied = (rows[..., 4:] - expected_rows[..., 4:]).abs() < TIE
+            rows[..., 4:][tied] = expected_rows[..., 4:][tied]
+        outputs = nms(rows, conf, iou, max_det, False, agnostic)
+        expectations = nms(expected_rows, conf, iou, max_det, False, agnostic)
+        for output, expected in zip(outputs, expectations, strict=True):
+            i, k = _matched(output, expected, limit.overlap)
+            total += len(expected.scores)
+            matched += len(k)
             if len(k):
-                pixels = max(pixels, float((got.boxes[i] - right.boxes[k]).abs().max()))
-                score = max(score, float((got.scores[i] - right.scores[k]).abs().max()))
+                pixels = max(pixels, float((output.boxes[i] - expected.boxes[k]).abs().max()))
+                score = max(score, float((output.scores[i] - expected.scores[k]).abs().max()))
     difference = (
-        f"{found}/{wanted} detections match PyTorch ({len(images)} images), largest difference"
+        f"{matched}/{total} detections match PyTorch ({len(images)} images), largest difference"
         f" {pixels:.2g} px, {score:.2g} in a score"
     )
     slack = limit.share < 1  # a single detection may be at the threshold
-    if pixels > limit.pixels or score > limit.score or found < wanted * limit.share - slack:
+    if pixels > limit.pixels or score > limit.score or matched < total * limit.share - slack:
         raise InputError(
             f"no file is written: more than {precision} explains ({difference}); train the network"
             " longer, or give images of its kind with --data"
@@ -90,15 +116,15 @@ def check(exported: Exported, decoded: Decoded, images: Sequence[np.ndarray]) ->
     return difference
 
 
-def _matched(got: NMSResult, right: NMSResult, least: float) -> tuple[Tensor, Tensor]:
-    """Indices into both of the right detections that were got, each by the one of its class that
-    overlaps it most."""
-    # a network that has learned little has boxes without area
-    pixel = got.boxes.new_tensor([-1.0, -1.0, 1.0, 1.0])
-    overlap = box_iou(got.boxes + pixel, right.boxes + pixel)
-    overlap = overlap * (got.classes[:, None] == right.classes[None])
-    # a row of zeros: nothing may have been got
-    overlap = torch.cat((overlap, overlap.new_zeros(1, len(right.scores))))
-    best, index = overlap.max(0)
-    chosen = (best >= least).nonzero(as_tuple=True)[0]
-    return index[chosen], chosen
+def _matched(output: NMSResult, expected: NMSResult, overlap: float) -> tuple[Tensor, Tensor]:
+    """Indices into both of the expected detections that the output has, each by the detection of
+    its class with the largest IoU."""
+    # a barely trained network has boxes without area
+    pixel = output.boxes.new_tensor([-1.0, -1.0, 1.0, 1.0])
+    iou = box_iou(output.boxes + pixel, expected.boxes + pixel)
+    iou = iou * (output.classes[:, None] == expected.classes[None])
+    # a row of zeros: the output may be empty
+    iou = torch.cat((iou, iou.new_zeros(1, len(expected.scores))))
+    best, index = iou.max(0)
+    matched = (best >= overlap).nonzero(as_tuple=True)[0]
+    return index[matched], matched

@@ -9,12 +9,11 @@ import numpy as np
 from boltbox.detector.checkpoint.reader import find_trained, newest_checkpoint
 from boltbox.detector.commands.export.check import check
 from boltbox.detector.commands.export.graph import Decoded, Suppressed
-from boltbox.detector.commands.export.write import training_images, write
+from boltbox.detector.commands.export.write import FORMATS, quiet, training_images
 from boltbox.detector.data.demo import draw_image
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.transforms.letterbox import round_up
 from boltbox.detector.inference.exported import (
-    ENDINGS,
     Metadata,
     Precision,
     Suppression,
@@ -24,7 +23,7 @@ from boltbox.detector.inference.exported import (
 from boltbox.detector.system.atomic_file import make_folder, sync_files, sync_folder
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import ClosedUnitInterval, PositiveInt
-from boltbox.detector.system.rank_zero import print_fact, program, rank_zero_print
+from boltbox.detector.system.rank_zero import print_fact, program
 from boltbox.detector.system.trusted import trusting
 
 COMPARED = 8  # images of a data set
@@ -85,15 +84,16 @@ def export(
         InputError: what is asked for does not go together, a package is missing, or the file's
             detections are not PyTorch's.
     """
-    if format not in ENDINGS:
+    if format not in FORMATS:
         raise InputError(
-            f"format {format}: choose {' or '.join(ENDINGS)}; for TensorRT, LiteRT, NCNN, CoreML"
+            f"format {format}: choose {' or '.join(FORMATS)}; for TensorRT, LiteRT, NCNN, CoreML"
             " see docs/deploy.md"
         )
     if half and int8:
         raise InputError("half and int8 exclude each other: give one")
     home = Path(run) if run else None
-    ckpt_path = ckpt_path or newest_checkpoint(home)
+    if not ckpt_path:
+        ckpt_path = newest_checkpoint(home)
     if format_of(ckpt_path):
         raise InputError(
             f"ckpt_path {ckpt_path}: an exported file; give the checkpoint that it was made from"
@@ -110,39 +110,50 @@ def export(
             raise InputError("ckpt_path auto is for fit; give `last`, `best` or a file")
         network = trained.network
     print_fact("weights", trained.path)
+    precision: Precision = "float32"
+    suffix = ""
+    if int8:
+        precision = "int8"
+        suffix = "_int8"
+    elif half:
+        precision = "float16"
+        suffix = "_half"
     stride = max(network.max_stride, 32)
-    precision: Precision = "int8" if int8 else "float16" if half else "float32"
     metadata = Metadata(
-        trained.names,
-        stride,
-        _shape(image_size or trained.image_size, stride),
-        batch,
-        dynamic,
-        Suppression(conf, iou, max_det, agnostic) if nms else None,
-        precision,
-        network.strides if network.head.rows_per_level(stride, stride) else [],
-        trained.origins,
-        trained.thresholds,
+        names=trained.names,
+        stride=stride,
+        image_size=_shape(image_size or trained.image_size, stride),
+        batch=batch,
+        dynamic=dynamic,
+        nms=Suppression(conf, iou, max_det, agnostic) if nms else None,
+        precision=precision,
+        strides=network.strides if network.head.rows_per_level(stride, stride) else [],
+        origins=trained.origins,
+        thresholds=trained.thresholds,
     )
-    mark = "_int8" if int8 else "_half" if half else ""
-    usual = trained.path.with_name(f"{trained.path.stem}{mark}{ENDINGS[format]}")
-    target = Path(out) if out else usual
-    _refuse_others(target, format)
+    writer = FORMATS[format]
+    target = trained.path.with_name(f"{trained.path.stem}{suffix}{writer.ending}")
+    if out:
+        target = Path(out)
+    _refuse_others(target, writer.ending)
 
     decoded = Decoded(network)
-    in_file = Decoded(network, half=True) if half and format == "onnx" else decoded
+    in_file = Decoded(network, half=True) if half and writer.half_in_graph else decoded
     graph = Suppressed(in_file, metadata.nms) if metadata.nms else in_file
     images = [read_image(file) for file in files[:COMPARED]]
-    images = images or [draw_image(np.random.default_rng(i))[0][..., ::-1].copy() for i in range(4)]
+    if not images:
+        images = [draw_image(np.random.default_rng(i))[0][..., ::-1].copy() for i in range(4)]
     make_folder(target.parent)
     # on the same disk, so that the finished file can be moved into place
     with tempfile.TemporaryDirectory(prefix=".export-", dir=target.parent) as folder:
-        made = Path(folder, f"made{ENDINGS[format]}")
-        write(graph, metadata, format, made, opset, files if int8 else [])
+        made = Path(folder, f"made{writer.ending}")
+        with quiet():
+            writer.write(graph, metadata, made, files if int8 else [], opset)
         exported = replace(load_exported(made), path=target)
         print_fact("check", check(exported, decoded, images))
         _place(made, target)
-    shape = "any size" if dynamic else "x".join(map(str, (batch, 3, *metadata.image_size)))
+    height, width = metadata.image_size
+    shape = "any size" if dynamic else f"{batch}x3x{height}x{width}"
     rows = "image, x1, y1, x2, y2, score, class" if nms else "cx, cy, w, h, objectness, classes"
     print_fact("file", f"{target} ({format}, {precision}, {shape})")
     print_fact("output", f"per row {rows}")
@@ -152,17 +163,19 @@ def export(
 
 def _shape(image_size: int | tuple[int, int], stride: int) -> tuple[int, int]:
     """(height, width) in pixels, rounded up to multiples of the stride."""
-    asked = (image_size, image_size) if isinstance(image_size, int) else image_size
-    height, width = (round_up(side, stride) for side in asked)
-    if (height, width) != asked:
-        rank_zero_print(f"image_size {image_size} is rounded up to {height}x{width}")
+    if isinstance(image_size, int):
+        image_size = (image_size, image_size)
+    height = round_up(image_size[0], stride)
+    width = round_up(image_size[1], stride)
+    if (height, width) != tuple(image_size):
+        print_fact("image_size", f"rounded up to {height}x{width}, multiples of {stride}")
     return height, width
 
 
-def _refuse_others(target: Path, format: str) -> None:
-    """A file of that name must be an earlier export."""
-    if not target.name.endswith(ENDINGS[format]):
-        raise InputError(f"out {target}: the name must end in {ENDINGS[format]}")
+def _refuse_others(target: Path, ending: str) -> None:
+    """Replace only an earlier export."""
+    if not target.name.endswith(ending):
+        raise InputError(f"out {target}: the name must end in {ending}")
     if target.exists() or target.is_symlink():
         try:
             load_exported(target)
@@ -170,13 +183,14 @@ def _refuse_others(target: Path, format: str) -> None:
             raise InputError(
                 f"{target} exists and is no export: remove it, or give another --out ({e})"
             ) from None
-        if others := [file for file in target.glob("*") if file.stem != "model"]:
-            raise InputError(f"{others[0]} is no part of an export: move it, or give another --out")
+        for file in target.glob("*"):
+            if file.stem != "model":
+                raise InputError(f"{file} is no part of an export: move it, or give another --out")
 
 
 def _place(made: Path, target: Path) -> None:
-    """A file takes the older one's place at once. A folder cannot: the older one goes first, and a
-    kill between the two leaves none, but never half of one."""
+    """Replace an earlier export: a file atomically; a folder is removed first, so that a kill
+    between the two leaves none, but never half of one."""
     sync_files([made, *made.glob("*")])
     if target.is_dir():
         target.rename(made.with_name("older"))

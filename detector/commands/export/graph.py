@@ -1,5 +1,7 @@
-"""What goes into a file: the fused network with decoding, and with suppression if asked for. No
-Python decides anything by the values of tensors here, so that tracing sees everything."""
+"""The graph of an exported file: the fused network with decoding, and optionally suppression.
+
+No Python code depends on the values of tensors here, so that tracing records everything.
+"""
 
 import torch
 from torch import Tensor, nn
@@ -13,11 +15,11 @@ COLUMNS = 32  # of the plane where boxes are kept apart
 
 
 class Decoded(nn.Module):
-    """Images float32 (B, 3, H, W) in 0..1 -> float32 (B, R, 5 + C) as `Head.decode` gives it: cx,
-    cy, w, h in pixels, objectness, class scores. This is the layout of YOLOv5's exported files too.
+    """Images float32 (B, 3, H, W) in 0..1 -> float32 (B, R, 5 + C) as in `Head.decode`: cx, cy, w,
+    h in pixels, objectness, class scores. YOLOv5's exported files have this layout too.
 
     Args:
-        network: a trained network; a fused copy of it is taken.
+        network: a trained network; the graph has a fused copy.
         half: weights and maps in float16; input and output stay float32.
     """
 
@@ -38,34 +40,39 @@ class Suppressed(nn.Module):
     """Images float32 (B, 3, H, W) in 0..1 -> float32 (n, 7), best first: image (0 to B - 1), x1,
     y1, x2, y2 in pixels of the network's input, score, class.
 
-    Suppression is that of `boltbox.detector.model.postprocess.nms` with multi_label=False, over all
-    images and classes at once: they are laid out in a plane, each in a field of its own. In a long
-    row, float32 would round the boxes far out.
+    Equal to `boltbox.detector.model.postprocess.nms` with multi_label=False, over all images and
+    classes at once: each has its own field of a plane. In a long row, float32 would round distant
+    boxes.
+
+    Args:
+        decoded: the network.
+        options: of the suppression.
     """
 
     def __init__(self, decoded: Decoded, options: Suppression) -> None:
         super().__init__()
-        self.decoded, self.options = decoded, options
+        self.decoded = decoded
+        self.options = options
 
     def forward(self, images: Tensor) -> Tensor:
         conf, iou, max_det, agnostic = self.options
         decoded = self.decoded(images)  # (B, R, 5 + C)
         scores, classes = (decoded[..., 5:] * decoded[..., 4:5]).max(-1)  # (B, R)
         image, row = ((scores > conf) & (decoded[..., 4] > conf)).nonzero(as_tuple=True)
-        boxes, scores, classes = (
-            cxcywh_to_xyxy(decoded[image, row, :4]),
-            scores[image, row],
-            classes[image, row],
-        )
+        boxes = cxcywh_to_xyxy(decoded[image, row, :4])
+        scores = scores[image, row]
+        classes = classes[image, row]
         group = image if agnostic else image * decoded.shape[2] + classes
         corners = torch.cat((boxes, boxes.new_zeros(1, 4)))  # there may be no box
         side = corners.max() - corners.min() + 1  # of a field: no box of it reaches into another
-        column, line = group % COLUMNS * side, group // COLUMNS * side
+        column = group % COLUMNS * side
+        line = group // COLUMNS * side
         # best first
         kept = suppress(boxes + torch.stack((column, line, column, line), 1), scores, iou)
         each = torch.arange(len(images), device=images.device)
-        own = (image[kept].unsqueeze(1) == each).long()  # (n, B)
-        kept = kept[(own.cumsum(0) * own).sum(1) <= max_det]  # the first max_det of each image
+        is_of_image = (image[kept].unsqueeze(1) == each).long()  # (n, B)
+        rank = (is_of_image.cumsum(0) * is_of_image).sum(1)  # within its image, from 1
+        kept = kept[rank <= max_det]
         parts = (
             image[kept].float().unsqueeze(1),
             boxes[kept],
