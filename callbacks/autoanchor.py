@@ -18,7 +18,9 @@ from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.trainer_data import data_of
 
-FRESH, TRAINED = 0.98, 0.8  # limits of BPR: YOLOv5's, and for anchors that boxes were trained with
+# anchors with a best possible recall above these are kept
+FRESH = 0.98  # as in YOLOv5
+TRAINED = 0.8  # where the head's boxes were trained with them
 
 
 class AutoAnchor(L.Callback):
@@ -38,7 +40,8 @@ class AutoAnchor(L.Callback):
     """
 
     def __init__(self, enabled: bool = True, bpr_limit: ClosedUnitInterval | None = None) -> None:
-        self.enabled, self.bpr_limit = enabled, bpr_limit
+        self.enabled = enabled
+        self.bpr_limit = bpr_limit
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """After a checkpoint is restored, before EMA copies the network (on_train_start)."""
@@ -54,46 +57,64 @@ class AutoAnchor(L.Callback):
         data = data_of(trainer, "anchors stay as they are; they are not compared with the labels")
         if data is None:
             return
-        found = self.examine(pl_module, data) if trainer.is_global_zero else None
-        result = found and (found[0].changed, found[0].anchors.tolist())
-        changed, anchors = trainer.strategy.broadcast(result)  # type: ignore[misc]
-        if changed:
+        anchors = None  # the new ones
+        if trainer.is_global_zero:
+            choice, report = self.examine(pl_module, data)
+            print_fact("anchors", f"{'warning: ' if choice.warning else ''}{choice.reason}")
+            if choice.changed:
+                rank_zero_print(aligned(anchor_rows(report)))
+                anchors = choice.anchors.tolist()
+            write_json(Path(trainer.default_root_dir) / "anchors.json", report)
+        anchors = trainer.strategy.broadcast(anchors)
+        if anchors is not None:
             head.set_anchors(torch.tensor(anchors))
-        if found is None:
-            return
-        choice, report = found
-        print_fact("anchors", f"{'warning: ' if choice.warning else ''}{choice.reason}")
-        if changed:
-            rank_zero_print(aligned(anchor_rows(report)))
-        write_json(Path(trainer.default_root_dir) / "anchors.json", report)
 
     def examine(self, detector: Detector, data: DetectionData) -> tuple[Choice, dict[str, Any]]:
-        """Measure the detector's anchors, of a head that has some, on the training labels, and
-        choose; nothing is changed. With the choice the content of anchors.json."""
-        network, head = detector.network, detector.network.anchor_head()
+        """Measure the anchors on the training labels, and choose; nothing is changed.
+
+        Args:
+            detector: One whose head has anchors.
+            data: Set up for a fit.
+
+        Returns:
+            The choice, and the content of anchors.json.
+        """
+        network = detector.network
+        head = network.anchor_head()
         assert head is not None
         anchor_t = detector.options.loss.anchor_t
-        asked = detector.options.network.anchors
+        option = detector.options.network.anchors
         dataset = data.datasets["train"]
         sizes = dataset.object_sizes(data.image_size)[~dataset.labels.crowd]
+        augmented_sizes = None
         before = head.anchors_px.cpu().numpy().astype(float)
-        bpr, seen = measure(before.reshape(-1, 2), sizes, anchor_t).bpr, None
+        bpr = measure(before.reshape(-1, 2), sizes, anchor_t).bpr
         limit = self.bpr_limit
         if limit is None:
             limit = TRAINED if detector.loaded.has_head else FRESH
         fits = bpr > limit
-        if isinstance(asked, list):
+        if isinstance(option, list):
             below = "" if fits else f", below {limit:g}"
             reason = f"those of model.network.anchors (BPR {bpr:.4f}{below})"
             choice = Choice(before, False, reason, warning=not fits)
         else:
-            force = isinstance(asked, int)
-            if force or not fits:
+            is_forced = isinstance(option, int)
+            if is_forced or not fits:
                 print_fact(
                     "anchors", f"BPR {bpr:.4f}, searching better ones for {len(sizes)} boxes"
                 )
-                seen = data.train_samples.object_sizes(512)
-            how = {"bpr_limit": limit, "seed": data.seed, "force": force}
-            choice = choose_anchors(before, network.strides, sizes, seen, anchor_t, **how)
-        seen = np.zeros((0, 2)) if seen is None else seen
-        return choice, anchor_report(before, choice, network.strides, sizes, seen, anchor_t)
+                augmented_sizes = data.train_samples.object_sizes(512)
+            choice = choose_anchors(
+                before,
+                network.strides,
+                sizes,
+                augmented_sizes,
+                anchor_t,
+                bpr_limit=limit,
+                seed=data.seed,
+                force=is_forced,
+            )
+        if augmented_sizes is None:
+            augmented_sizes = np.zeros((0, 2))
+        report = anchor_report(before, choice, network.strides, sizes, augmented_sizes, anchor_t)
+        return choice, report

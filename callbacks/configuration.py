@@ -38,28 +38,32 @@ CALLBACKS: dict[str, type[L.Callback]] = {
 }
 
 
+TRAINER = (  # options that are recorded
+    "max_epochs",
+    "precision",
+    "gradient_clip_val",
+    "gradient_clip_algorithm",
+    "check_val_every_n_epoch",
+)
+
+
 def configuration(trainer: L.Trainer, detector: Detector) -> str:
     """The text of a config.yaml with the options that the objects were made with; commands take it
     like that of a fit."""
-    data = data_of(trainer)
     options: dict[str, Any] = {}
+    data = data_of(trainer)
     if data:
-        given = {name: value for name, value in data.options.items() if name != "seed"}
         options["seed_everything"] = data.seed
-        options["data"] = given | {"batch_size": data.batch_size}
-    options["model"] = {name: value for name, value in detector.hparams.items() if name != "names"}
+        options["data"] = data.options | {"batch_size": data.batch_size}
+        options["data"].pop("seed", None)
+    options["model"] = dict(detector.hparams)
+    del options["model"]["names"]
+    groups = {kind: group for group, kind in CALLBACKS.items()}
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
-        for group in [group for group, kind in CALLBACKS.items() if type(callback) is kind]:
-            names = inspect.signature(type(callback).__init__).parameters
-            options[group] = {name: vars(callback)[name] for name in names if name != "self"}
-    shown = (
-        "max_epochs",
-        "precision",
-        "gradient_clip_val",
-        "gradient_clip_algorithm",
-        "check_val_every_n_epoch",
-    )
-    options["trainer"] = {name: getattr(trainer, name) for name in shown}
-    return yaml.safe_dump(
-        json.loads(json.dumps(options, default=str)), sort_keys=False, allow_unicode=True
-    )
+        if type(callback) in groups:
+            parameters = list(inspect.signature(type(callback)).parameters)
+            arguments = {name: getattr(callback, name) for name in parameters}
+            options[groups[type(callback)]] = arguments
+    options["trainer"] = {name: getattr(trainer, name) for name in TRAINER}
+    plain = json.loads(json.dumps(options, default=str))
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)

@@ -21,7 +21,7 @@ class EarlyStop(EarlyStopping):
         super().__init__(
             monitor="val/fitness",
             mode="max",
-            patience=patience or 2**31,
+            patience=patience if patience else 2**31,
             min_delta=0.0,
             strict=False,
         )
@@ -33,6 +33,5 @@ class EarlyStop(EarlyStopping):
             )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """A resumed run keeps the count, but not the patience of the checkpoint: the option given
-        now counts."""
-        super().load_state_dict({**state_dict, "patience": self.patience})
+        """A resumed run keeps the count, but not the patience, of the checkpoint."""
+        super().load_state_dict(state_dict | {"patience": self.patience})

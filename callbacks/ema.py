@@ -35,7 +35,9 @@ class EMA(L.Callback):
     """
 
     def __init__(self, decay: ClosedUnitInterval | None = None, enabled: bool = True) -> None:
-        self.decay, self.enabled, self.updates = decay, enabled, 0
+        self.decay = decay
+        self.enabled = enabled
+        self.updates = 0
         self._average: list[Tensor] = []
         self._current: list[Tensor] = []
 
@@ -55,12 +57,14 @@ class EMA(L.Callback):
             pl_module.ema.load_state_dict(pl_module.network.state_dict())
         if pl_module.options.network.bn_momentum is None:
             set_momentum(pl_module.network, 1.0)
-        average, current = pl_module.ema.state_dict(), pl_module.network.state_dict()
-        floating = [name for name, tensor in average.items() if tensor.is_floating_point()]
-        self._average, self._current = (
-            [local(average[name]) for name in floating],
-            [local(current[name]) for name in floating],
-        )
+        average = pl_module.ema.state_dict()
+        current = pl_module.network.state_dict()
+        self._average = []
+        self._current = []
+        for name, tensor in average.items():
+            if tensor.is_floating_point():
+                self._average.append(local(tensor))
+                self._current.append(local(current[name]))
         trainer.optimizers[0].register_step_post_hook(self._update)
 
     @torch.no_grad()
@@ -68,13 +72,11 @@ class EMA(L.Callback):
         """After every real step: neither batches that only collect gradients nor steps that AMP
         skips count."""
         self.updates += 1
-        torch._foreach_lerp_(self._average, self._current, 1 - self._kept())
-
-    def _kept(self) -> float:
-        """The share of the old average that this update keeps."""
         if self.decay is None:
-            return power_decay(self.updates, EXPONENT)
-        return ema_decay(self.updates, self.decay)
+            kept = power_decay(self.updates, EXPONENT)
+        else:
+            kept = ema_decay(self.updates, self.decay)
+        torch._foreach_lerp_(self._average, self._current, 1 - kept)
 
     def state_dict(self) -> dict[str, Any]:
         return {"updates": self.updates}

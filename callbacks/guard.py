@@ -6,7 +6,7 @@ from typing import Any, Literal, NoReturn
 
 import lightning as L
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from boltbox.detector.checkpoint.writer import wait_for_checkpoint
 from boltbox.detector.data.sample import Batch
@@ -21,7 +21,7 @@ from boltbox.detector.training.trainer_data import data_of
 Policy = Literal["stop", "roll_back", "off"]
 ROLL_BACKS = 3  # in a run; then it stops
 ADVICE = {  # by kind of incident
-    "non-finite loss": "look at these images and their labels, or lower model.optim.lr0",
+    "non-finite loss": "check these images and their labels, or lower model.optim.lr0",
     "non-finite gradient": "lower model.optim.lr0, or use --trainer.precision 32-true",
     "out of memory": "use a smaller data.batch_size, data.val_batch_size or data.image_size",
     "loader killed": "the system kills processes when memory runs out; use fewer data.workers",
@@ -55,30 +55,35 @@ class Guard(L.Callback):
             of the numbers.
 
     Attributes:
-        roll_backs: how many there were; checkpoints/roll_backs.json has them too, for a kill before
-            the next checkpoint.
-        explanation: one sentence on the lack of memory that ended the fit.
+        roll_backs: Their number; checkpoints/roll_backs.json has it too, for a kill before the next
+            checkpoint.
+        lr0: The learning rate of the run that was rolled back.
+        explanation: One sentence on the lack of memory that ended the fit.
 
     Raises:
-        Incident, RollBack: while training.
+        Incident: While training.
+        RollBack: While training.
     """
 
     def __init__(self, policy: Policy = "stop") -> None:
         self.policy = policy
-        self.roll_backs, self.lr0 = 0, 0.0
+        self.roll_backs = 0
+        self.lr0 = 0.0
         self.explanation: Incident | None = None
-        self._split, self._batch = "train", 0  # which batch it is, in its epoch
-        self._indices: list[int] = []  # the data set's numbers of its images
+        self._split = "train"
+        self._batch = 0  # in its epoch
+        self._indices: list[int] = []  # numbers of its images in the data set
         self._loss = torch.zeros(())  # as it went into the backward pass
 
     def on_train_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
-        record, lr0 = _record(trainer), pl_module.lr
+        record = _record(trainer)
         if not trainer.ckpt_path and trainer.is_global_zero:
             remove(record)
         elif trainer.ckpt_path and record.is_file():
-            self.load_state_dict(_read(record) or self.state_dict())
-        if self.lr0 != lr0:
-            self.roll_backs, self.lr0 = 0, lr0
+            self._read(record)
+        if self.lr0 != pl_module.lr:
+            self.lr0 = pl_module.lr
+            self.roll_backs = 0
         pl_module.scale_lr(0.5**self.roll_backs)
 
     def on_train_batch_start(
@@ -91,7 +96,8 @@ class Guard(L.Callback):
     ) -> None:
         """As for validation."""
         self._split = "train" if trainer.training else "val"
-        self._batch, self._indices = batch_idx, list(batch.indices)
+        self._batch = batch_idx
+        self._indices = list(batch.indices)
 
     on_validation_batch_start = on_train_batch_start  # type: ignore[assignment]
 
@@ -101,30 +107,38 @@ class Guard(L.Callback):
     def on_after_backward(self, trainer: L.Trainer, pl_module: Detector) -> None:
         if self.policy == "off":
             return
-        scaler = getattr(trainer.precision_plugin, "scaler", None)
-        checked = ends_in_step(trainer, self._batch) and scaler is None
-        groups = trainer.optimizers[0].param_groups if checked else []
-        parameters = [parameter for group in groups for parameter in group["params"]]
+        parameters: list[nn.Parameter] = []
+        has_scaler = getattr(trainer.precision_plugin, "scaler", None) is not None
+        if ends_in_step(trainer, self._batch) and not has_scaler:
+            for group in trainer.optimizers[0].param_groups:
+                parameters += group["params"]
         bad_loss, bad_gradients = not_finite(self._loss, parameters, trainer.world_size)
         if bad_loss or bad_gradients:
             self._handle(trainer, pl_module, bad_loss)
 
     def _handle(self, trainer: L.Trainer, module: Detector, bad_loss: bool) -> NoReturn:
         """Report, and raise in all processes at once."""
-        mine = not (bad_loss and bool(self._loss.isfinite()))  # else it is in another process
-        everyone = gather((self._indices, not_finite_names(module)) if mine else None)
-        concerned = [each for each in everyone if each]
-        self._indices = [i for indices, _ in concerned for i in indices]
-        error, done = Incident, "stopped"
+        concerned = None
+        if not bad_loss or not self._loss.isfinite():
+            concerned = (self._indices, not_finite_names(module))
+        self._indices = []
+        names: list[str] = []
+        for process in gather(concerned):
+            if process:
+                self._indices += process[0]
+                names = names or process[1]
+        error = Incident
+        action = "stopped"
         if self.policy == "roll_back" and self.roll_backs < ROLL_BACKS:
             self.roll_backs += 1
-            error, done = RollBack, f"roll-back {self.roll_backs} of {ROLL_BACKS}"
+            error = RollBack
+            action = f"roll-back {self.roll_backs} of {ROLL_BACKS}"
         elif self.policy == "roll_back":
-            done = f"stopped after {self.roll_backs} roll-backs"
+            action = f"stopped after {self.roll_backs} roll-backs"
         kind = "non-finite loss" if bad_loss else "non-finite gradient"
         message = ""
         if trainer.is_global_zero:
-            message = self._report(trainer, kind, done, parameters=concerned[0][1])
+            message = self._report(trainer, kind, action, parameters=names)
             if error is RollBack:
                 write_json(_record(trainer), self.state_dict())
         # all processes wait for it: one that exits may kill the one that writes, and all find the
@@ -138,20 +152,25 @@ class Guard(L.Callback):
         """Report a lack of memory with what this process knows, without asking the others."""
         kind = _kind_of(exception)
         if kind and trainer.state.fn == "fit":
-            done = f"{type(exception).__name__}: {str(exception).strip().rpartition(chr(10))[2]}"
-            message = self._report(trainer, kind, done)
+            last_line = str(exception).strip().rpartition("\n")[2]
+            action = f"{type(exception).__name__}: {last_line}"
+            message = self._report(trainer, kind, action)
             exception.add_note(message)
             self.explanation = Incident(message)
 
-    def _report(self, trainer: L.Trainer, kind: str, done: str, **details: Any) -> str:
-        """Write the report; the sentence for the user: problem, batch, three images, what was done,
-        path of the report, advice."""
+    def _report(self, trainer: L.Trainer, kind: str, action: str, **details: Any) -> str:
+        """Write the report. Returns the sentence for the user: problem, batch, three images, what
+        was done, path of the report, advice."""
         data = data_of(trainer)
-        files = [str(data.path(self._split, i)) for i in self._indices if data]
+        files: list[str] = []
+        if data:
+            files = [str(data.path(self._split, i)) for i in self._indices]
         process = f"-process{trainer.global_rank}" if trainer.global_rank else ""
         name = f"incident-{trainer.current_epoch}-{self._batch}{process}.json"
         path = Path(trainer.default_root_dir) / "checkpoints" / name
-        groups = [group for optimizer in trainer.optimizers for group in optimizer.param_groups]
+        rates: dict[str, float] = {}
+        for optimizer in trainer.optimizers:
+            rates |= {group["name"]: group["lr"] for group in optimizer.param_groups}
         content = {
             "kind": kind,
             "epoch": trainer.current_epoch,
@@ -159,47 +178,50 @@ class Guard(L.Callback):
             "batch": self._batch,
             "indices": self._indices,
             "files": files,
-            "learning_rates": {group["name"]: group["lr"] for group in groups},
+            "learning_rates": rates,
             "roll_backs": self.roll_backs,
-            "done": done,
-            **details,
+            "done": action,
         }
-        write_json(path, content)
-        where = f"{'validation ' if self._split == 'val' else ''}batch {self._batch}"
-        more = f" and {len(files) - 3} more" if len(files) > 3 else ""
-        images = f"; images {', '.join(files[:3])}{more}" if files else ""
+        write_json(path, content | details)
+        batch = f"batch {self._batch}"
+        if self._split == "val":
+            batch = f"validation {batch}"
+        images = ""
+        if files:
+            images = f"; images {', '.join(files[:3])}"
+        if len(files) > 3:
+            images += f" and {len(files) - 3} more"
         return (
-            f"{kind} in epoch {trainer.current_epoch}, {where}{images}; {done}; report: {path};"
-            f" {ADVICE[kind]}"
+            f"{kind} in epoch {trainer.current_epoch}, {batch}{images}; {action};"
+            f" report: {path}; {ADVICE[kind]}"
         )
+
+    def _read(self, record: Path) -> None:
+        try:
+            state = json.loads(record.read_text())
+            if type(state["roll_backs"]) is not int or type(state["lr0"]) is not float:
+                raise TypeError
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            rank_zero_print(f"warning: {record} is damaged; the roll-backs of the checkpoint count")
+        else:
+            self.load_state_dict(state)
 
     def state_dict(self) -> dict[str, Any]:
         return {"roll_backs": self.roll_backs, "lr0": self.lr0}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.roll_backs = max(self.roll_backs, state_dict["roll_backs"])
+        roll_backs = min(state_dict["roll_backs"], ROLL_BACKS)
+        self.roll_backs = max(self.roll_backs, roll_backs)
         self.lr0 = state_dict["lr0"]
 
 
 def _kind_of(error: BaseException) -> str:
-    """See ADVICE; "" for what is no lack of memory."""
+    """A key of ADVICE; "" for what is no lack of memory."""
     text = str(error).lower()
     if isinstance(error, torch.OutOfMemoryError) or "out of memory" in text:
         return "out of memory"
     is_killed = "killed by signal" in text or "exited unexpectedly" in text
     return "loader killed" if "dataloader worker" in text and is_killed else ""
-
-
-def _read(record: Path) -> dict[str, Any]:
-    """The state that roll_backs.json holds; {}, with a warning, if it is damaged."""
-    try:
-        state = json.loads(record.read_text())
-        if type(state["roll_backs"]) is int and type(state["lr0"]) is float:
-            return {"roll_backs": min(state["roll_backs"], ROLL_BACKS), "lr0": state["lr0"]}
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        pass
-    rank_zero_print(f"warning: {record} is damaged; the roll-backs of the checkpoint count")
-    return {}
 
 
 def _record(trainer: L.Trainer) -> Path:

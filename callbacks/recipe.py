@@ -37,16 +37,15 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
     trainer.fit.
 
     Args:
-        run: folder of the run; default: runs/fit-NUMBER.
-        options: of the Trainer; those given override the recipe's. A callback of a class that
+        run: Folder of the run; default: runs/fit-NUMBER.
+        options: All options of L.Trainer; they override the recipe's. A callback of a class that
             belongs to the recipe replaces the recipe's own, others come after them.
 
     Returns:
         Keyword arguments of `L.Trainer`, for one Trainer only: callbacks have a state.
 
     Raises:
-        InputError: an option that does not go together with the recipe, or a folder that is no
-            run's.
+        InputError: An option does not go together with the recipe, or the folder is no run's.
     """
     check_recipe(options)
     warnings.filterwarnings("ignore", message=".*LeafSpec")  # of torch, about Lightning
@@ -58,25 +57,31 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
         folder = folder or new_run("fit")
         if is_first_process():
             claim(Path(folder), "fit")  # loggers may write into it before RunFolder does
-    given = as_list(options.get("callbacks"))
-    chosen = [
-        next((c for c in given if isinstance(c, kind)), None) or kind()
-        for kind in CALLBACKS.values()
+    callbacks = as_list(options.get("callbacks"))
+    with_options: list[L.Callback] = []
+    for kind in CALLBACKS.values():
+        replacements = [callback for callback in callbacks if isinstance(callback, kind)]
+        with_options.append(replacements[0] if replacements else kind())
+    others = [callback for callback in callbacks if callback not in with_options]
+    last = Path(folder) / "checkpoints" / "last.ckpt"
+    first = [
+        RunFolder(),
+        EpochTable(f'trainer.fit(detector, data, ckpt_path="{last}")'),
+        RunState(),
     ]
-    others = [c for c in given if c not in chosen]
-    resume = (
-        f'trainer.fit(detector, data, ckpt_path="{Path(folder) / "checkpoints" / "last.ckpt"}")'
-    )
     bar = options.get("enable_progress_bar") is not False
-    kind, strategy = options.get("accelerator", "auto"), str(options.get("strategy", "auto"))
-    precision = usable_precision(str(options.get("precision") or DEFAULT), kind, "fit", strategy)
-    return {
-        **TRAINER_OPTIONS,
-        **options,
+    precision = usable_precision(
+        str(options.get("precision") or DEFAULT),
+        options.get("accelerator", "auto"),
+        "fit",
+        str(options.get("strategy", "auto")),
+    )
+    changes = {
         "precision": precision,
         "default_root_dir": str(folder),
-        "callbacks": in_order([RunFolder(), EpochTable(resume), RunState()], chosen, others, bar),
+        "callbacks": in_order(first, with_options, others, bar),
     }
+    return TRAINER_OPTIONS | options | changes
 
 
 def _is_no_advertisement(record: logging.LogRecord) -> bool:
@@ -85,7 +90,7 @@ def _is_no_advertisement(record: logging.LogRecord) -> bool:
 
 def in_order(
     first: Sequence[L.Callback],
-    chosen: Sequence[L.Callback],
+    with_options: Sequence[L.Callback],
     others: Sequence[L.Callback],
     bar: bool,
 ) -> list[L.Callback]:
@@ -93,10 +98,15 @@ def in_order(
     LearningRateMonitor logs the rates that are used.
 
     Args:
-        first: of the run.
-        chosen: with options, in the order of CALLBACKS.
-        others: the user's own.
-        bar: show the progress, unless there is a progress bar among the others.
+        first: Of the run.
+        with_options: In the order of CALLBACKS.
+        others: The user's own.
+        bar: Show the progress, unless there is a progress bar among the others.
     """
-    bars = [Progress()] if bar and not any(isinstance(c, ProgressBar) for c in others) else []
-    return [*first, MetricsFiles(), *chosen, *bars, *others]
+    callbacks = list(first)
+    callbacks.append(MetricsFiles())
+    callbacks += with_options
+    if bar and not any(isinstance(callback, ProgressBar) for callback in others):
+        callbacks.append(Progress())
+    callbacks += others
+    return callbacks

@@ -17,11 +17,10 @@ from boltbox.detector.weights.torch_file import as_input_error
 
 
 class RunState(L.Callback):
-    """`processes`: for each one the gradients of an open accumulation window, the sums of the
-    epoch's losses, the states of the random generators.
+    """Adds `processes` to a checkpoint: of each process the gradients of an open accumulation
+    window, the sums of the epoch's losses, the states of the random generators.
 
-    Only tensors and plain types. Resumed with another number of processes, each one gets the mean
-    of gradients and sums.
+    Resumed with another number of processes, each one gets the mean of gradients and sums.
     """
 
     def __init__(self) -> None:
@@ -30,29 +29,30 @@ class RunState(L.Callback):
     def on_save_checkpoint(
         self, trainer: L.Trainer, pl_module: Detector, checkpoint: dict[str, Any]
     ) -> None:
-        own = {
+        losses = pl_module.epoch_losses()
+        state = {
             "gradients": gradients(pl_module.network),
-            "epoch_losses": {n: total.cpu() for n, total in pl_module.epoch_losses().items()},
+            "epoch_losses": {name: total.cpu() for name, total in losses.items()},
             "random": _random_states(),
         }
-        checkpoint["processes"] = gather(own)
+        checkpoint["processes"] = gather(state)
 
     def on_load_checkpoint(
         self, trainer: L.Trainer, pl_module: Detector, checkpoint: dict[str, Any]
     ) -> None:
         if trainer.state.fn == "fit":
             _check_resume(trainer.max_epochs, pl_module, checkpoint)
-        everyone = checkpoint.get("processes")
-        if not everyone:  # it was saved without this callback
+        saved = checkpoint.get("processes")
+        if not saved:  # by a Trainer without this callback
             return
-        is_alike = len(everyone) == trainer.world_size
-        own = [everyone[trainer.global_rank]] if is_alike else everyone
-        # DDP takes the mean over processes, so each gets the mean; FSDP2 has taken it already.
-        sources = own if pl_module.device_mesh is None else everyone
-        self._gradients = _means([each["gradients"] for each in sources])
-        pl_module.restore_epoch_losses(_means([each["epoch_losses"] for each in own]))
-        if is_alike:
-            _restore_random_states(own[0]["random"])
+        states = saved
+        if len(saved) == trainer.world_size:
+            states = [saved[trainer.global_rank]]
+            _restore_random_states(states[0]["random"])
+        pl_module.restore_epoch_losses(_means([state["epoch_losses"] for state in states]))
+        # DDP takes the mean over processes, so each one gets the mean; FSDP2 has done so already
+        sources = states if pl_module.device_mesh is None else saved
+        self._gradients = _means([state["gradients"] for state in sources])
 
     def on_train_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         restore_gradients(pl_module.network, self._gradients)
@@ -60,40 +60,46 @@ class RunState(L.Callback):
 
 
 def _check_resume(epochs: int | None, detector: Detector, checkpoint: dict[str, Any]) -> None:
-    """Before a run touches its folder: raises InputError if the optimizer's state is of another
-    one, or the training is past its last epoch."""
-    own = detector.options.optim.build(detector.network, detector.batch_size).state_dict()
+    """Before a run touches its folder.
+
+    Raises:
+        InputError: The optimizer's state is of another optimizer, or the training is past its last
+            epoch.
+    """
+    optim = detector.options.optim
     with as_input_error("the checkpoint", "one that a training can continue from"):
         (saved,) = checkpoint["optimizer_states"]
-        finished = checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
-        groups, ours = (
-            [group["params"] for group in state["param_groups"]] for state in (saved, own)
-        )
-        kind = checkpoint["hyper_parameters"]["optim"]["optimizer"]
-        is_past = epochs is not None and 0 <= epochs < finished
-    if groups != ours or kind != detector.options.optim.to_dict()["optimizer"]:
+        trained = checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
+        saved_groups = [group["params"] for group in saved["param_groups"]]
+        optimizer = checkpoint["hyper_parameters"]["optim"]["optimizer"]
+        is_past = epochs is not None and 0 <= epochs < trained
+    fresh = optim.build(detector.network, detector.batch_size).state_dict()
+    groups = [group["params"] for group in fresh["param_groups"]]
+    if saved_groups != groups or optimizer != optim.to_dict()["optimizer"]:
         raise InputError(f"the checkpoint's optimizer state is of another optimizer: {ADVICE}")
     if is_past:
         raise InputError(
-            f"trainer.max_epochs {epochs}: the checkpoint has {finished} epochs behind it;"
+            f"trainer.max_epochs {epochs}: the checkpoint has already trained {trained} epochs;"
             " give more"
         )
-    if finished == epochs:
-        rank_zero_print(f"finished: all {finished} epochs are trained")
+    if trained == epochs:
+        rank_zero_print(f"finished: all {trained} epochs are trained")
 
 
 def _means(processes: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     """By name; to the last bit the first process's, where all are alike."""
-    found = {}
+    means: dict[str, Tensor] = {}
     for name, first in processes[0].items():
-        tensors = [own[name] for own in processes]
-        alike = all(torch.equal(tensor, first) for tensor in tensors)
-        found[name] = first if alike else torch.stack(tensors).mean(0)
-    return found
+        tensors = [process[name] for process in processes]
+        means[name] = first
+        if not all(torch.equal(tensor, first) for tensor in tensors):
+            means[name] = torch.stack(tensors).mean(0)
+    return means
 
 
 def _random_states() -> dict[str, Any]:
-    kind, keys, *rest = np.random.get_state()  # noqa: NPY002 (the global one, which libraries use)
+    """Of the global generators, in plain types."""
+    kind, keys, *rest = np.random.get_state()  # noqa: NPY002
     states: dict[str, Any] = {
         "torch": torch.get_rng_state(),
         "python": random.getstate(),

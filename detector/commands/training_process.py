@@ -60,12 +60,15 @@ class TrainingProcess(subprocess.Popen[bytes]):
     def __init__(self, line: Sequence[str], log: Path, **variables: str) -> None:
         self.log = log
         make_folder(log.parent)
-        environment, nothing = child_environment(**variables), subprocess.DEVNULL
         with open(log, "wb") as file:
             super().__init__(
-                line, env=environment, stdin=nothing, stdout=file, stderr=file,
+                line,
+                env=child_environment(**variables),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
                 start_new_session=True,
-            )  # fmt: skip
+            )
 
     def finish(self, seconds: float = 0.0) -> int | None:
         """Its exit code, None if it is not done within this many seconds. Nothing of it is left
@@ -84,7 +87,10 @@ class TrainingProcess(subprocess.Popen[bytes]):
             return "killed by the system (SIGKILL), as it does when memory runs out"
         if code == 0:
             return "the training ended before there was anything to measure"
-        output = self.log.read_text(errors="replace").splitlines()
-        lines = [line.strip() for line in output if line.strip()]
-        errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-        return errors[0] if errors else lines[-1] if lines else f"exit code {code}"
+        reason = f"exit code {code}"
+        for line in self.log.read_text(errors="replace").splitlines():
+            if line.startswith("error: "):
+                return line.removeprefix("error: ")
+            if line.strip():
+                reason = line.strip()
+        return reason

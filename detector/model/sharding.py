@@ -1,5 +1,5 @@
-"""Parameters that are shared out over the processes (FSDP2): sharding a network, and tensors seen
-in part or as a whole."""
+"""Parameters that are sharded over the processes (FSDP2): sharding a network, and its tensors in
+part or whole."""
 
 import torch
 from torch import Tensor, nn
@@ -11,10 +11,10 @@ from boltbox.detector.model.network import YOLOv5
 
 
 def shard(network: YOLOv5, mesh: DeviceMesh) -> None:
-    """Share the parameters out over a one-dimensional mesh, layer by layer, in place; buffers stay
+    """Shard the parameters over a one-dimensional mesh, layer by layer, in place; buffers stay
     whole in every process.
 
-    A network that is sharded already is left alone: after a roll-back the Trainer comes by again.
+    A network that is sharded already is left alone: after a roll-back the Trainer calls this again.
     """
     if is_sharded(network):
         return
@@ -55,8 +55,7 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 def distribute_like(parameter: Tensor, tensor: Tensor) -> Tensor:
-    """A whole tensor, which every process holds, on the device of a parameter and shared out as
-    that is."""
+    """A whole tensor, which every process holds, on the device of a parameter and sharded as it."""
     tensor = tensor.to(parameter.device)
     if not isinstance(parameter, DTensor):
         return tensor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,36 +15,48 @@ from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.rank_zero import print_fact
 from boltbox.detector.training.optimizer import OptimOptions
 
-SHARE = 0.8  # of the free memory: the average of the weights and validations take some too
-OBJECTS = 32  # an image
+SHARE = 0.8  # of the free memory: the average of the weights and validations need some too
+OBJECTS = 32  # per image
 WITHOUT_GPU = 16  # images: nothing tells when a processor's memory is full
 
 
 def choose_batch_size(
     trainer: L.Trainer, network: YOLOv5, loss: Loss, optim: OptimOptions, side: int, images: int
 ) -> int:
-    """Images a batch, over all devices: as many as the first one has room for, on each.
+    """The batch size that the first device has memory for.
 
     Args:
-        network, loss: copies of them are moved to the device and tried.
-        side: of the largest images, in pixels.
-        images: of the data; a batch has no more.
+        trainer: Of the training.
+        network: A copy of it is moved to the device and tried.
+        loss: As network.
+        optim: What it is trained with.
+        side: Of the largest images, in pixels.
+        images: Of the data; a batch has no more.
+
+    Returns:
+        Images per batch, over all devices.
     """
-    world, found = trainer.world_size, 0
+    world = trainer.world_size
+    per_device = 0
     with limited_memory(trainer.strategy.root_device) as is_gpu:
         if is_gpu and trainer.is_global_zero:
-            parts = copy.deepcopy((network, loss))
-            found = _largest_batch(trainer, *parts, optim, side, images // world)
-    each = trainer.strategy.broadcast(found) or -(-WITHOUT_GPU // world)
-    reason = "what fits the GPU's memory" if is_gpu else "without a GPU"
-    print_fact("batch", f"data.batch_size {each * world} (auto: {reason})")
-    return each * world
+            network = copy.deepcopy(network)
+            loss = copy.deepcopy(loss)
+            per_device = _largest_batch(trainer, network, loss, optim, side, images // world)
+    per_device = trainer.strategy.broadcast(per_device)
+    reason = "what fits the GPU's memory"
+    if not is_gpu:
+        per_device = math.ceil(WITHOUT_GPU / world)
+        reason = "without a GPU"
+    batch_size = per_device * world
+    print_fact("batch", f"data.batch_size {batch_size} (auto: {reason})")
+    return batch_size
 
 
 @contextmanager
 def limited_memory(device: torch.device) -> Iterator[bool]:
-    """Whether the device is a GPU, within whose free memory torch takes no more than SHARE; its
-    random generator and the processor's are as before afterwards."""
+    """Whether the device is a GPU, of whose free memory torch uses no more than SHARE. Afterwards
+    the random generators are as before."""
     if device.type != "cuda":
         yield False
         return
@@ -58,10 +71,11 @@ def limited_memory(device: torch.device) -> Iterator[bool]:
 
 
 def _largest_batch(
-    trainer: L.Trainer, network: YOLOv5, loss: Loss, optim: OptimOptions, side: int, most: int
+    trainer: L.Trainer, network: YOLOv5, loss: Loss, optim: OptimOptions, side: int, limit: int
 ) -> int:
-    """The largest power of two, up to `most`, with which the network can take a step."""
-    precision, device = trainer.precision_plugin, trainer.strategy.root_device
+    """The largest power of two, up to `limit`, with which the network can take a step."""
+    precision = trainer.precision_plugin
+    device = trainer.strategy.root_device
     precision.convert_module(network.to(device)).train()
     loss.to(device)
     optimizer = optim.build(network, 1)
@@ -83,6 +97,6 @@ def _largest_batch(
         return True
 
     images = 1
-    while 2 * images <= most and fits(2 * images):
+    while 2 * images <= limit and fits(2 * images):
         images *= 2
     return images

@@ -19,10 +19,14 @@ BACKEND = "inductor"
 
 
 def compiled(network: YOLOv5, varied: bool) -> bool:
-    """Compile the blocks of a network for a training, if that is possible; prints a line about it.
+    """Compile the blocks of a network for a training, if that is possible; print a line about it.
 
     Args:
-        varied: the images' size changes from batch to batch.
+        network: What is trained.
+        varied: The size of the images changes from batch to batch.
+
+    Returns:
+        Whether it is compiled.
     """
     obstacle: str | None
     # code for any size fails in torch 2.14: wrong strides are expected of an image in
@@ -30,7 +34,7 @@ def compiled(network: YOLOv5, varied: bool) -> bool:
     if varied:
         obstacle = "the images' size changes from batch to batch (model.multi_scale, data.rect)"
     elif is_sharded(network):
-        obstacle = "its parameters are shared out over processes"
+        obstacle = "its parameters are sharded over processes"
     else:
         obstacle = compiler_missing()
     if obstacle:
@@ -45,9 +49,14 @@ def compiled(network: YOLOv5, varied: bool) -> bool:
 
 
 def eager_unless(shape: tuple[int, ...], images: Tensor) -> AbstractContextManager[object]:
-    """For a forward pass. Batches of another shape than the compiled code's (none: ()), like the
-    last one of an epoch, are computed without it: what is computed depends on the batch, not on
-    those that came before it, so a resumed run computes the same."""
+    """The context of a forward pass, in which batches of another shape than the compiled code's,
+    like the last one of an epoch, are computed without it: so the result depends on the batch, not
+    on earlier ones, and a resumed run computes the same.
+
+    Args:
+        shape: Of the compiled code's batches; (): nothing is compiled.
+        images: The batch.
+    """
     if shape and images.shape != shape:
         return torch.compiler.set_stance("force_eager")
     return nullcontext()
@@ -76,9 +85,10 @@ def compile_blocks(network: nn.Module) -> None:
     Parameters and their names stay."""
     import torch._dynamo.config as limits
 
-    found = list(blocks(network))
+    to_compile = list(blocks(network))
     # torch takes them for versions of one function
-    limits.recompile_limit = max(limits.recompile_limit, 2 * len(found))
-    limits.accumulated_recompile_limit = max(limits.accumulated_recompile_limit, 2 * len(found))
-    for block in found:
+    versions = 2 * len(to_compile)
+    limits.recompile_limit = max(limits.recompile_limit, versions)
+    limits.accumulated_recompile_limit = max(limits.accumulated_recompile_limit, versions)
+    for block in to_compile:
         block.compile(dynamic=False, backend=BACKEND)

@@ -12,7 +12,7 @@ from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
 
 BETA = 0.98  # of the moving average of the loss that Lightning records
-WIDTH = 9  # steps that the loss is averaged over instead
+WIDTH = 9  # steps over which the loss is averaged instead
 FALL = 0.95  # a lowest loss above this share of the first one is noise
 
 
@@ -24,13 +24,17 @@ def find_lr(trainer: L.Trainer, detector: Detector, steps: int = 100, **data: An
     tenth of that rate is the usual choice.
 
     Args:
+        trainer: Runs the test.
+        detector: What is trained.
+        steps: Number of rates.
         data: As for `trainer.fit`: datamodule=..., or train_dataloaders=...
 
     Returns:
         The rate; None, and the detector keeps its own, if the loss has no minimum in this range.
     """
-    lowest, highest = detector.lr / 100, detector.lr * 100
-    done = trainer.global_step
+    lowest = detector.lr / 100
+    highest = detector.lr * 100
+    steps_before = trainer.global_step
     finder = Tuner(trainer).lr_find(
         detector,
         min_lr=lowest,
@@ -42,7 +46,7 @@ def find_lr(trainer: L.Trainer, detector: Detector, steps: int = 100, **data: An
     )
     rate = None
     if finder is not None:  # None: fast_dev_run
-        losses = unsmoothed(np.array(finder.results["loss"]), done)
+        losses = unsmoothed(np.array(finder.results["loss"]), steps_before)
         rate = rate_below_minimum(np.array(finder.results["lr"]), losses)
     if rate is None:
         rank_zero_print(
@@ -55,16 +59,16 @@ def find_lr(trainer: L.Trainer, detector: Detector, steps: int = 100, **data: An
     return rate
 
 
-def unsmoothed(smoothed: np.ndarray, done: int) -> np.ndarray:
+def unsmoothed(smoothed: np.ndarray, steps_before: int) -> np.ndarray:
     """(n,) losses of the steps, of the moving average that Lightning records.
 
     Args:
         smoothed: (n,) with Lightning's correction for the number of steps.
-        done: steps that the Trainer had made before.
+        steps_before: Steps of the Trainer before the search.
     """
-    average = smoothed * (1 - BETA ** (done + 2 + np.arange(len(smoothed))))
-    before = np.concatenate(([0.0], average[:-1]))
-    return (average - BETA * before) / (1 - BETA)
+    average = smoothed * (1 - BETA ** (steps_before + 2 + np.arange(len(smoothed))))
+    previous = np.concatenate(([0.0], average[:-1]))
+    return (average - BETA * previous) / (1 - BETA)
 
 
 def rate_below_minimum(rates: np.ndarray, losses: np.ndarray) -> float | None:
@@ -72,7 +76,8 @@ def rate_below_minimum(rates: np.ndarray, losses: np.ndarray) -> float | None:
     end.
 
     Args:
-        rates: (n,) rising. losses: (n,) of a step with each; not finite once it has diverged.
+        rates: (n,) rising.
+        losses: (n,) of a step with each; not finite once it has diverged.
 
     >>> rates = np.logspace(-4, 0, 41)
     >>> rate_below_minimum(rates, 5 + np.log10(rates / 0.1) ** 2)

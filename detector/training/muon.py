@@ -10,7 +10,7 @@ from torch.optim import AdamW, Optimizer
 from boltbox.detector.model.sharding import distribute_like, whole
 
 # Jordan's coefficients: the steepest at 0 that keep singular values about 1
-QUINTIC = 3.4445, -4.7750, 2.0315
+QUINTIC = (3.4445, -4.7750, 2.0315)
 
 
 class Muon(AdamW):
@@ -32,10 +32,12 @@ class Muon(AdamW):
         Optimizer.__setstate__(self, state)
 
     def _init_group(self, group: dict[str, Any], *lists: Any) -> Any:
-        """AdamW's step collects here what it is to move: nothing of Muon's groups."""
+        """AdamW's step collects here what it updates. Muon's groups are updated at once, and AdamW
+        gets none of them."""
         if not group["orthogonal"]:
             return super()._init_group(group, *lists)
-        (beta, _), lr = group["betas"], group["lr"]
+        beta, _ = group["betas"]
+        lr = group["lr"]
         alike = defaultdict(list)  # matrices of one shape go through the iteration together
         for p in group["params"]:
             if p.grad is not None:

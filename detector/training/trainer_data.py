@@ -13,22 +13,26 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 
 
-def data_of(trainer: L.Trainer, without: str = "") -> DetectionData | None:
-    """The data module of a Trainer; None: the data are the user's own, and what is left `without`
-    it is printed."""
+def data_of(trainer: L.Trainer, skipped: str = "") -> DetectionData | None:
+    """The data module of a Trainer; None if the data are the user's own.
+
+    Args:
+        trainer: Of any command.
+        skipped: What is left out for data of the user's own; it is printed.
+    """
     data = getattr(trainer, "datamodule", None)
     if isinstance(data, DetectionData):
         return data
-    if without:
-        rank_zero_print(f"data of your own: {without}")
+    if skipped:
+        rank_zero_print(f"data of your own: {skipped}")
     return None
 
 
 def global_batch_size(trainer: L.Trainer) -> int | None:
-    """Images a batch, over all devices, of the user's own training data; None: it is not known.
+    """Images per batch, over all devices, of the user's own training data; None: it is not known.
 
     Raises:
-        InputError: they have no length, or are not divided among the devices.
+        InputError: The data have no length, or are not divided among the devices.
     """
     trainer.fit_loop.setup_data()
     loader: Any = trainer.train_dataloader
@@ -44,5 +48,5 @@ def global_batch_size(trainer: L.Trainer) -> int | None:
             "data of your own: each of the devices would train on all of them; give the Trainer"
             " use_distributed_sampler=True"
         )
-    images = getattr(sampler, "batch_size", None)
-    return images and images * trainer.world_size
+    batch_size = getattr(sampler, "batch_size", None)
+    return batch_size * trainer.world_size if batch_size else None

@@ -26,19 +26,21 @@ DEFAULT: str = TRAINER_OPTIONS["precision"]
 TRAINING = ("fit", "evolve")  # commands
 # they compute nothing, or in processes that print it themselves
 SILENT = ("anchors", "doctor", "benchmark", "evolve")
-PLAIN = (
+STRATEGIES = (
     "auto",
     "ddp",
     "ddp_spawn",
     "ddp_fork",
     "ddp_notebook",
     "ddp_find_unused_parameters_true",
+    "fsdp2",
     "single_device",
 )
+FSDP2_PRECISIONS = (None, 32, "32", "32-true", "bf16", "bf16-mixed")
 ONLY: dict[str, tuple[Any, str]] = {  # of a fit: the value that works, and why
     "accumulate_grad_batches": (
         1,
-        "the recipe sets it batch by batch; give model.optim.nominal_batch_size, the images a step",
+        "the recipe sets it batch by batch; give model.optim.nominal_batch_size",
     ),
     "overfit_batches": (
         0.0,
@@ -46,28 +48,32 @@ ONLY: dict[str, tuple[Any, str]] = {  # of a fit: the value that works, and why
     ),
     "max_steps": (-1, "schedule and warm-up go by epochs; give trainer.max_epochs"),
 }
-FULL_PRECISION = (None, 32, "32", "32-true")
 
 
 def as_list(value: Any) -> list[Any]:
     """The value of an option that takes None, one thing or a list of them, like callbacks and
     plugins."""
-    return [] if value is None else value if isinstance(value, list) else [value]
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
 
 
 def adapt_trainer(options: Any, command: str, exported: bool) -> None:
     """Set precision, strategy and devices to what this command can do on this machine.
 
     Args:
-        options: of the command, by group: trainer, model, ...
-        exported: it evaluates an exported file, which has a precision of its own.
+        options: Of the command, by group: trainer, model, ...
+        command: Of the command line.
+        exported: It evaluates an exported file, which has a precision of its own.
 
     Raises:
-        InputError: features that do not work together, or devices that are not there.
+        InputError: Options that do not work together, or devices that are not there.
     """
     trainer = options.trainer
-    strategy, given = strategy_name(trainer.strategy), "32-true" if exported else trainer.precision
-    trainer.precision = usable_precision(given, trainer.accelerator, command, strategy)
+    strategy = strategy_name(trainer.strategy)
+    if exported:
+        trainer.precision = "32-true"
+    trainer.precision = usable_precision(trainer.precision, trainer.accelerator, command, strategy)
     if command in TRAINING:
         check_combinations(options)
     if strategy == "fsdp2" and command != "fit":  # only a training has what it shards
@@ -76,8 +82,7 @@ def adapt_trainer(options: Any, command: str, exported: bool) -> None:
 
 
 def usable_precision(precision: str, accelerator: str, command: str, strategy: str) -> str:
-    """The value for `trainer.precision` on this machine; prints a line where it is not the given
-    one.
+    """The value for `trainer.precision` on this machine; prints a line where it is another one.
 
     16-mixed means mixed precision of whichever kind the machine supports. Without a GPU that is
     bfloat16 for a fit where the processor computes in it, else float32. fsdp2 cannot scale losses,
@@ -86,7 +91,7 @@ def usable_precision(precision: str, accelerator: str, command: str, strategy: s
     Args:
         precision: `trainer.precision`.
         accelerator: `trainer.accelerator`.
-        command: of the command line.
+        command: Of the command line.
         strategy: `trainer.strategy`, by its name.
     """
     trains = command in TRAINING
@@ -98,25 +103,24 @@ def usable_precision(precision: str, accelerator: str, command: str, strategy: s
     if precision != "16-mixed":
         return precision
     if accelerator == "cpu" or not torch.cuda.is_available():
-        supported = trains and getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
-        chosen, why = "bf16-mixed" if supported else "32-true", "16-mixed needs a GPU"
+        has_bfloat16 = trains and getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
+        reason = "16-mixed needs a GPU"
     elif trains and strategy == "fsdp2":
-        chosen, why = (
-            "bf16-mixed" if torch.cuda.is_bf16_supported() else "32-true",
-            "fsdp2 has no 16-mixed",
-        )
+        has_bfloat16 = torch.cuda.is_bf16_supported()
+        reason = "fsdp2 has no 16-mixed"
     else:
         return precision
+    usable = "bf16-mixed" if has_bfloat16 else "32-true"
     if command not in SILENT:
-        print_fact("precision", f"{chosen} ({why})")
-    return chosen
+        print_fact("precision", f"{usable} ({reason})")
+    return usable
 
 
 def check_devices(devices: Any, accelerator: str) -> None:
     """Raises InputError where trainer.devices names GPUs, or none, for a training on the CPU."""
     on_gpu = torch.cuda.is_available() and accelerator != "cpu" and devices != "cpu"
     if not on_gpu and not re.fullmatch(r"auto|[1-9]\d*", str(devices)):
-        number = len(re.findall(r"\d+", str(devices))) or 1
+        number = max(len(re.findall(r"\d+", str(devices))), 1)
         raise InputError(
             f"trainer.devices {devices}: on a CPU this is a number of processes; give"
             f" --trainer.accelerator cpu --trainer.devices {number}"
@@ -124,47 +128,53 @@ def check_devices(devices: Any, accelerator: str) -> None:
 
 
 def check_combinations(options: Any) -> None:
-    """Refuse a training whose features do not work together.
+    """Refuse a training whose options do not work together.
 
     Args:
-        options: of `fit`, by group: trainer, model, ...
+        options: Of `fit`, by group: trainer, model, ...
 
     Raises:
-        InputError: it names the feature, with the reason.
+        InputError: It names the option, with the reason.
     """
-    trainer, backbone = options.trainer, options.model.network.backbone
-    strategy, known = strategy_name(trainer.strategy), {*PLAIN, "fsdp2"}
-    if strategy not in known:
+    trainer = options.trainer
+    strategy = strategy_name(trainer.strategy)
+    if strategy not in STRATEGIES:
         raise InputError(
-            f"trainer.strategy {strategy}: the recipe runs with {', '.join(sorted(known))};"
-            f" {nearest(strategy, known)}"
+            f"trainer.strategy {strategy}: the recipe runs with {', '.join(sorted(STRATEGIES))};"
+            f" {nearest(strategy, STRATEGIES)}"
         )
-    obstacle = ""
+    if trainer.sync_batchnorm:
+        _check_sync_batchnorm(trainer.accelerator, strategy, options.model.network.backbone)
+    check_recipe(trainer)
+    epochs = trainer.check_val_every_n_epoch
+    interval = trainer.val_check_interval
+    if epochs is None or not isinstance(interval, int | float | None):
+        raise InputError(
+            f"trainer.val_check_interval {interval}, trainer.check_val_every_n_epoch {epochs}: each"
+            " epoch that is validated is so at its end too; give a share of an epoch, like 0.5, or"
+            " a number of its batches, and a number of epochs"
+        )
+    if strategy == "fsdp2" and trainer.precision not in FSDP2_PRECISIONS:
+        raise InputError(
+            "trainer.strategy fsdp2 goes together with trainer.precision 32-true and bf16-mixed"
+            " only: losses cannot be scaled where gradients are sharded, and averages do not move"
+            " in half precision"
+        )
+
+
+def _check_sync_batchnorm(accelerator: str, strategy: str, backbone: str) -> None:
+    reason = ""
     if backbone.startswith(PREFIX):
-        obstacle = (
+        reason = (
             f"does not go together with model.network.backbone {backbone}: torch would replace"
             " timm's batch norms, which hold an activation, by some without"
         )
     elif strategy == "fsdp2":
-        obstacle = "does not go together with fsdp2: Lightning converts batch norms under ddp only"
-    elif trainer.accelerator == "cpu" or not torch.cuda.is_available():
-        obstacle = "needs GPUs: torch cannot do it on a CPU"
-    if trainer.sync_batchnorm and obstacle:
-        raise InputError(f"trainer.sync_batchnorm {obstacle}; leave it out")
-    check_recipe(trainer)
-    every, interval = trainer.check_val_every_n_epoch, trainer.val_check_interval
-    if every is None or not isinstance(interval, int | float | None):
-        raise InputError(
-            f"trainer.val_check_interval {interval}, trainer.check_val_every_n_epoch {every}: each"
-            " epoch that is validated is so at its end too; give a share of an epoch, like 0.5, or"
-            " a number of its batches, and a number of epochs"
-        )
-    if strategy == "fsdp2" and trainer.precision not in (*FULL_PRECISION, "bf16", "bf16-mixed"):
-        raise InputError(
-            "trainer.strategy fsdp2 goes together with trainer.precision 32-true and bf16-mixed"
-            " only: losses cannot be scaled where gradients are shared out, and averages do not"
-            " move in half precision"
-        )
+        reason = "does not go together with fsdp2: Lightning converts batch norms under ddp only"
+    elif accelerator == "cpu" or not torch.cuda.is_available():
+        reason = "needs GPUs: torch cannot do it on a CPU"
+    if reason:
+        raise InputError(f"trainer.sync_batchnorm {reason}; leave it out")
 
 
 def check_recipe(trainer: Mapping[str, Any]) -> None:
@@ -178,9 +188,9 @@ def check_recipe(trainer: Mapping[str, Any]) -> None:
         )
     if precision in ("64", "64-true"):
         raise InputError(f"trainer.precision {precision}: images are float32; give 32-true")
-    for name, (works, why) in ONLY.items():
+    for name, (works, reason) in ONLY.items():
         if trainer.get(name, works) != works:
-            raise InputError(f"trainer.{name} {trainer[name]}: {why}")
+            raise InputError(f"trainer.{name} {trainer[name]}: {reason}")
 
 
 def strategy_name(strategy: Any) -> str:
