@@ -1,18 +1,20 @@
-"""Anchors: the default sets, how well a set fits labels, and finding a better one.
+"""Anchors: the default sets, how well anchors fit labels, and the search for better ones.
 
-The measures are those of YOLOv5's AutoAnchor. A label and an anchor fit by their side ratio, the
-smaller of r and 1 / r over both sides; they can be trained on each other if it is above 1 /
-anchor_t. Sizes are width and height in pixels of the input.
+The measures are those of YOLOv5's AutoAnchor. How well a label and an anchor fit is their side
+ratio: of the ratios r and 1 / r of both sides the smallest. They can be trained on each other if it
+is above 1 / anchor_t. Sizes are width and height in pixels of the network's input.
 """
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-# Pixels w, h, w, h, w, h by level, found by k-means on COCO at 640 px (levels 3-5) and 1280 px
-# (levels 3-6). Levels 2 and 7 are ours: half of the next, twice the one before, because YOLOv5
-# ships placeholders there that cannot train.
+# Pixels w, h, w, h, w, h by level. Levels 3 to 5 and 3 to 6 are those of YOLOv5: k-means on COCO at
+# 640 px and at 1280 px. Levels 2 and 7 are half of the next and twice the one before, because
+# YOLOv5 has placeholders there that cannot train.
 _P5 = {
     2: (5, 6, 8, 15, 16, 11),
     3: (10, 13, 16, 30, 33, 23),
@@ -20,90 +22,123 @@ _P5 = {
     5: (116, 90, 156, 198, 373, 326),
 }
 _P6 = {
+    2: _P5[2],
     3: (19, 27, 44, 40, 38, 94),
     4: (96, 68, 86, 152, 180, 137),
     5: (140, 301, 303, 264, 238, 542),
     6: (436, 615, 739, 380, 925, 792),
     7: (872, 1230, 1478, 760, 1850, 1584),
 }
-LEAST_SIDE = 2.0  # pixels; labels with both sides below are too small to be learned
-# drawn at random for the search; more do not move its result
-MOST_LABELS = 100_000
-MOST_CLUSTERED = 10_000  # of these in the clustering from which it starts
-_BLOCK = 1 << 15  # labels at a time, so that intermediate arrays stay in the cache
+MIN_SIDE = 2.0  # pixels; labels with both sides below are too small to learn
+# of the search, drawn at random; more do not change its result
+MAX_LABELS = 100_000
+MAX_CLUSTERED = 10_000
+_BLOCK = 1 << 15  # labels at a time, so that intermediate arrays stay in the processor's cache
 
 
 def default_anchors(levels: Sequence[int], per_level: int = 3) -> list[list[float]]:
-    """Anchors in pixels for these levels, a row a level: w, h, w, h, ...; other numbers than 3 lie
-    on the line through them."""
+    """The anchors of networks that have not seen a dataset.
+
+    Args:
+        levels: of the network; level k has stride 2**k.
+        per_level: another number than 3 interpolates the sides.
+
+    Returns:
+        One row of pixels w, h, w, h, ... per level.
+    """
     table = _P6 if max(levels) > 5 else _P5
-    rows = [table[k] if k in table else _P5[k] for k in levels]
+    anchors = np.array([table[k] for k in levels], float)
     if per_level == 3:
-        return [[float(v) for v in row] for row in rows]
-    known = np.log(np.array(rows, float).reshape(-1, 2))
+        return anchors.tolist()
+    known = np.log(anchors.reshape(-1, 2))
     places = np.linspace(0, len(known) - 1, len(levels) * per_level)
-    sides = np.exp([np.interp(places, range(len(known)), column) for column in known.T]).T
-    return sides[np.argsort(sides.prod(1))].reshape(len(levels), -1).round(1).tolist()
+    widths = np.interp(places, range(len(known)), known[:, 0])
+    heights = np.interp(places, range(len(known)), known[:, 1])
+    sides = np.exp(np.stack((widths, heights), 1))
+    by_area = sides[np.argsort(sides.prod(1))]
+    return by_area.reshape(len(levels), -1).round(1).tolist()
 
 
 def in_level_order(anchors: np.ndarray, strides: Sequence[float]) -> np.ndarray:
-    """(levels, A, 2) pixels, with the order of the levels reversed if their mean areas run against
-    the strides."""
+    """(levels, A, 2) pixels; the levels are reversed if their mean areas fall while the strides
+    rise, or the other way round."""
     areas = anchors.prod(-1).mean(-1)  # (levels,)
-    against = (areas[-1] - areas[0]) * (strides[-1] - strides[0]) < 0
-    return anchors[::-1].copy() if against else anchors
+    if (areas[-1] - areas[0]) * (strides[-1] - strides[0]) < 0:
+        return anchors[::-1].copy()
+    return anchors
 
 
 def side_ratios(sizes: np.ndarray, anchors: np.ndarray) -> np.ndarray:
     """(n, 2) sizes, (k, 2) anchors -> (n, k) side ratios in 0..1."""
     # (k, n): fast to reduce over anchors
-    w, h = (sizes[:, axis] / anchors[:, axis, None] for axis in (0, 1))
+    w = sizes[:, 0] / anchors[:, 0, None]
+    h = sizes[:, 1] / anchors[:, 1, None]
     return np.minimum(np.minimum(w, 1 / w), np.minimum(h, 1 / h)).T
 
 
 class AnchorFit(NamedTuple):
-    """bpr: best possible recall, the share of labels with an anchor above the threshold · aat: mean
-    number of anchors above it · fitness: mean of the labels' best ratios, those at or below the
-    threshold counting 0 · mean_best: their plain mean."""
+    """How well anchors fit labels.
+
+    Attributes:
+        bpr: best possible recall, the share of labels with an anchor above the threshold.
+        aat: mean number of anchors above it per label.
+        fitness: mean of the labels' best ratios; those not above the threshold count as 0.
+        mean_best: mean of the labels' best ratios.
+    """
 
     bpr: float
     aat: float
     fitness: float
     mean_best: float
 
+    def is_at_least(self, other: AnchorFit) -> bool:
+        """Neither BPR nor fitness is lower."""
+        return self.bpr >= other.bpr and self.fitness >= other.fitness
+
 
 def measure(anchors: np.ndarray, sizes: np.ndarray, anchor_t: float = 4.0) -> AnchorFit:
     """How well (k, 2) anchors fit (n, 2) sizes, n > 0."""
+    threshold = 1 / anchor_t
     sums = np.zeros(4)
     for start in range(0, len(sizes), _BLOCK):
-        ratios = side_ratios(sizes[start : start + _BLOCK], anchors)
-        best, above = ratios.max(1), ratios > 1 / anchor_t
-        fits = best > 1 / anchor_t
-        sums += fits.sum(), above.sum(), best[fits].sum(dtype=float), best.sum(dtype=float)
+        ratios = side_ratios(sizes[start : start + _BLOCK], anchors)  # (block, k)
+        above = ratios > threshold
+        best = ratios.max(1)
+        fits = best > threshold
+        sums += (fits.sum(), above.sum(), best[fits].sum(dtype=float), best.sum(dtype=float))
     return AnchorFit(*(sums / len(sizes)).tolist())
 
 
 def cluster(sizes: np.ndarray, k: int, rng: np.random.Generator, starts: int = 30) -> np.ndarray:
-    """(k, 2) centres of (n, 2) sizes, by SciPy's k-means on sides divided by their standard
-    deviation: of some starts from k random labels the one with the least mean distance, as in
-    YOLOv5. A centre that loses all its labels on the way is replaced by the label farthest from the
-    others.
+    """The centres of sizes, by SciPy's k-means on sides divided by their standard deviation.
 
-    There must be at least k different sizes, and neither side may be the same for all.
+    As in YOLOv5, the best of several starts from random labels is kept. A centre that loses all its
+    labels is replaced by the label farthest from the others.
+
+    Args:
+        sizes: (n, 2), with at least k different sizes; neither side is the same for all.
+        k: number of centres.
+        rng: draws the labels.
+        starts: of k-means.
+
+    Returns:
+        (k, 2) centres.
     """
-    from scipy.cluster.vq import kmeans  # here, because it takes its time and few commands need it
+    from scipy.cluster.vq import kmeans  # slow to import, and few commands need it
 
     spread = sizes.std(0)
     points = sizes / spread
-    centres, _ = kmeans(_drawn(points, MOST_CLUSTERED, rng), k, iter=starts, rng=rng)
+    centres, _ = kmeans(_draw(points, MAX_CLUSTERED, rng), k, iter=starts, rng=rng)
     while len(centres) < k:
-        nearest = ((points[:, None] - centres) ** 2).sum(2).min(1)
-        centres = np.vstack((centres, points[nearest.argmax()]))
+        distances = ((points[:, None] - centres) ** 2).sum(2).min(1)
+        centres = np.vstack((centres, points[distances.argmax()]))
     return centres * spread
 
 
-def _drawn(rows: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
-    return rows[rng.choice(len(rows), most, replace=False)] if len(rows) > most else rows
+def _draw(rows: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
+    if len(rows) <= most:
+        return rows
+    return rows[rng.choice(len(rows), most, replace=False)]
 
 
 def mutate(
@@ -112,28 +147,40 @@ def mutate(
     rng: np.random.Generator,
     generations: int = 1000,
     anchor_t: float = 4.0,
-    least_bpr: float = 0.0,
+    min_bpr: float = 0.0,
 ) -> np.ndarray:
-    """(k, 2) anchors that fit better: each generation multiplies random sides by random factors and
-    is kept if the fitness rises; BPR below `least_bpr` weighs ten times as much as fitness. Sorted
-    by area."""
+    """Evolve anchors: each generation multiplies random sides by random factors, and is kept if its
+    score is higher.
 
-    def score(tried: np.ndarray) -> float:
-        fit = measure(tried, sizes, anchor_t)
-        return fit.fitness - 10 * max(least_bpr - fit.bpr, 0.0)
+    Args:
+        anchors: (k, 2).
+        sizes: (n, 2) of the labels.
+        rng: draws the factors.
+        generations: how many.
+        anchor_t: see `measure`.
+        min_bpr: the score is the fitness; what BPR lacks of this counts ten times.
 
-    best, highest = anchors, score(anchors)
+    Returns:
+        (k, 2), sorted by area.
+    """
+
+    def score(candidate: np.ndarray) -> float:
+        fit = measure(candidate, sizes, anchor_t)
+        return fit.fitness - 10 * max(min_bpr - fit.bpr, 0.0)
+
+    best = anchors
+    best_score = score(anchors)
     for _ in range(generations):
         factors = np.ones(anchors.shape)
         while (factors == 1).all():
-            chosen = rng.random(anchors.shape) < 0.9
-            factors = (1 + chosen * rng.random() * rng.normal(size=anchors.shape) * 0.1).clip(
-                0.3, 3.0
-            )
-        tried = (best * factors).clip(min=LEAST_SIDE)
-        reached = score(tried)
-        if reached > highest:
-            best, highest = tried, reached
+            mutated = rng.random(anchors.shape) < 0.9
+            factors = 1 + mutated * rng.random() * rng.normal(size=anchors.shape) * 0.1
+            factors = factors.clip(0.3, 3.0)
+        candidate = (best * factors).clip(min=MIN_SIDE)
+        candidate_score = score(candidate)
+        if candidate_score > best_score:
+            best = candidate
+            best_score = candidate_score
     return best[np.argsort(best.prod(1), kind="stable")]
 
 
@@ -143,31 +190,50 @@ def find_anchors(
     seed: int = 0,
     generations: int = 1000,
     anchor_t: float = 4.0,
-    least_bpr: float = 0.0,
+    min_bpr: float = 0.0,
 ) -> tuple[np.ndarray | None, str]:
-    """(k, 2) anchors for (n, 2) sizes, sorted by area, the same for the same seed; or None and the
-    reason."""
-    usable = sizes[
-        np.isfinite(sizes).all(1) & (sizes > 0).all(1) & (sizes >= LEAST_SIDE).any(1)
-    ].astype(float)
-    if len(usable) < k:
+    """The same anchors for the same labels and seed.
+
+    Args:
+        sizes: (n, 2) of the labels.
+        k: number of anchors.
+        seed: of the search.
+        generations: see `mutate`.
+        anchor_t: see `measure`.
+        min_bpr: see `mutate`.
+
+    Returns:
+        anchors: (k, 2), sorted by area, or None.
+        reason: why there are none.
+    """
+    usable = np.isfinite(sizes).all(1) & (sizes > 0).all(1) & (sizes >= MIN_SIDE).any(1)
+    labels = sizes[usable].astype(float)
+    if len(labels) < k:
         return (
             None,
-            f"{len(usable)} labels of at least {LEAST_SIDE:g} px are too few for {k} anchors",
+            f"{len(labels)} labels of at least {MIN_SIDE:g} px are too few for {k} anchors",
         )
     rng = np.random.default_rng((seed, 3))
-    drawn = _drawn(usable, MOST_LABELS, rng)
-    different = len(np.unique(drawn.round(1), axis=0))
+    labels = _draw(labels, MAX_LABELS, rng)
+    different = len(np.unique(labels.round(1), axis=0))
     if different < k:
         return None, f"the labels have only {different} different sizes, too few for {k} anchors"
-    if (drawn.std(0) < 1e-3).any():
-        return None, f"all labels have the same {'width' if drawn[:, 0].std() < 1e-3 else 'height'}"
-    return mutate(cluster(drawn, k, rng), drawn, rng, generations, anchor_t, least_bpr), ""
+    for side, spread in zip(("width", "height"), labels.std(0), strict=True):
+        if spread < 1e-3:
+            return None, f"all labels have the same {side}"
+    anchors = cluster(labels, k, rng)
+    return mutate(anchors, labels, rng, generations, anchor_t, min_bpr), ""
 
 
 class Choice(NamedTuple):
-    """anchors: (levels, A, 2) pixels to use · changed: they are new · reason: a sentence · warning:
-    something was wrong."""
+    """The decision of `choose_anchors`.
+
+    Attributes:
+        anchors: (levels, A, 2) pixels to use.
+        changed: whether they are new.
+        reason: a sentence.
+        warning: the anchors fit badly.
+    """
 
     anchors: np.ndarray
     changed: bool
@@ -179,48 +245,55 @@ def choose_anchors(
     anchors: np.ndarray,
     strides: Sequence[float],
     labels: np.ndarray,
-    seen: np.ndarray | None = None,
+    augmented: np.ndarray | None = None,
     anchor_t: float = 4.0,
     bpr_limit: float = 0.98,
     generations: int = 1000,
     seed: int = 0,
     force: bool = False,
 ) -> Choice:
-    """Keep the anchors if they fit; else look for better ones, and take them only if neither BPR
-    nor fitness falls.
+    """Keep the anchors if they fit; else search better ones, and use them only if neither BPR nor
+    fitness falls.
 
     Args:
-        anchors: (levels, A, 2) pixels. strides: of the levels.
+        anchors: (levels, A, 2) pixels.
+        strides: of the levels.
         labels: (n, 2) sizes of the training labels, n > 0.
-        seen: (m, 2) sizes after the augmentation; new anchors are made for these and must be no
-            worse for them either.
-        bpr_limit: anchors whose best possible recall is above are kept.
-        force: look for better ones however well they fit.
+        augmented: (m, 2) sizes after the augmentation. New anchors are made for these, or else for
+            the labels, and must not be worse for either.
+        anchor_t: see `measure`.
+        bpr_limit: anchors with a BPR above are kept.
+        generations: see `mutate`.
+        seed: of the search.
+        force: search, however well the anchors fit.
     """
     old = anchors.reshape(-1, 2)
     bpr = measure(old, labels, anchor_t).bpr
     if bpr > bpr_limit and not force:
-        return Choice(
-            anchors, False, f"kept, as they fit the labels (BPR {bpr:.4f} > {bpr_limit:g})"
-        )
-    bases = [labels] if seen is None or not len(seen) else [seen, labels]
+        reason = f"kept, as they fit the labels (BPR {bpr:.4f} > {bpr_limit:g})"
+        return Choice(anchors, False, reason)
+    bases = [labels]
+    if augmented is not None and len(augmented):
+        bases = [augmented, labels]
     before = [measure(old, sizes, anchor_t) for sizes in bases]
-    reason, warning = "", True
+    reason = ""
+    warning = True
     for basis, fit in zip(bases, before, strict=True):
-        found, why = find_anchors(basis, len(old), seed, generations, anchor_t, fit.bpr)
-        if found is None:
-            reason = reason or f"kept, as better ones cannot be made: {why}"
+        new, why = find_anchors(basis, len(old), seed, generations, anchor_t, fit.bpr)
+        if new is None:
+            if not reason:
+                reason = f"kept, as better ones cannot be made: {why}"
             continue
-        after = [measure(found, sizes, anchor_t) for sizes in bases]
-        pairs = list(zip(before, after, strict=True))
-        better = all(new.bpr >= was.bpr and new.fitness >= was.fitness for was, new in pairs)
+        after = [measure(new, sizes, anchor_t) for sizes in bases]
+        better = all(map(AnchorFit.is_at_least, after, before))
         if better and after[0] != before[0]:
-            was, new = pairs[-1]  # of the labels
+            was = before[-1]  # of the labels
+            now = after[-1]
             reason = (
-                f"new ones, BPR {was.bpr:.4f} -> {new.bpr:.4f}, fitness {was.fitness:.4f} ->"
-                f" {new.fitness:.4f}"
+                f"new ones, BPR {was.bpr:.4f} -> {now.bpr:.4f}, fitness {was.fitness:.4f} ->"
+                f" {now.fitness:.4f}"
             )
-            return Choice(in_level_order(found.reshape(anchors.shape), strides), True, reason)
+            return Choice(in_level_order(new.reshape(anchors.shape), strides), True, reason)
         reason = "kept, as no others fit better in BPR and fitness"
         warning = bpr <= bpr_limit
     return Choice(anchors, False, f"{reason} (BPR {bpr:.4f})", warning)

@@ -1,4 +1,4 @@
-"""The backbone: from an image to a map a level, level k at stride 2**k."""
+"""The backbone: from an image to one map per level, level k at stride 2**k."""
 
 from torch import Tensor, nn
 
@@ -11,10 +11,10 @@ class Backbone(nn.Module):
 
     Args:
         channels: by level, from 1 on.
-        repeats: bottlenecks of each stage, by level from 2 on.
-        pool_first: YOLOX's order (Ge et al. 2021, arXiv 2107.08430): the pooling stands before the
-            last stage, not after it, and the bottlenecks of that stage have no shortcut.
-        conv: of the 3x3 convolutions; YOLOX-Nano's are DepthwiseConv.
+        repeats: bottlenecks of each level's stage, from 2 on.
+        pool_first: YOLOX's order (Ge et al. 2021, arXiv 2107.08430): the pooling is before the last
+            stage, not after it, and the bottlenecks of that stage have no shortcut.
+        conv: of the 3x3 convolutions; YOLOX-Nano has DepthwiseConv.
     """
 
     def __init__(
@@ -26,24 +26,21 @@ class Backbone(nn.Module):
     ) -> None:
         super().__init__()
         top = max(channels)
-        self.top, self.pool_first = str(top), pool_first
+        self.top = str(top)
+        self.pool_first = pool_first
         self.stem = Conv(3, channels[1], kernel=6, stride=2, padding=2)
-        self.down = nn.ModuleDict(
-            {
-                str(k): conv(channels[k - 1], channels[k], kernel=3, stride=2)
-                for k in range(2, top + 1)
-            }
-        )
-        self.c3 = nn.ModuleDict(
-            {
-                str(k): C3(channels[k], channels[k], repeats[k], k < top or not pool_first, conv)
-                for k in range(2, top + 1)
-            }
-        )
+        self.down = nn.ModuleDict()
+        self.c3 = nn.ModuleDict()
+        for k in range(2, top + 1):
+            self.down[str(k)] = conv(channels[k - 1], channels[k], kernel=3, stride=2)
+        for k in range(2, top + 1):
+            shortcut = k < top or not pool_first
+            self.c3[str(k)] = C3(channels[k], channels[k], repeats[k], shortcut, conv)
         self.sppf = SPPF(channels[top], channels[top])
 
     def forward(self, x: Tensor) -> dict[int, Tensor]:
-        x, maps = self.stem(x), {}
+        x = self.stem(x)
+        maps = {}
         for k, down in self.down.items():
             x = down(x)
             if k == self.top and self.pool_first:
@@ -55,6 +52,10 @@ class Backbone(nn.Module):
         return maps
 
     def layer_names(self) -> list[str | None]:
-        """Of the modules, in forward order."""
-        names = ["stem", *(name for k in self.down for name in (f"down.{k}", f"c3.{k}"))]
-        return [*names[:-1], "sppf", names[-1]] if self.pool_first else [*names, "sppf"]
+        """The modules in forward order."""
+        names: list[str | None] = ["stem"]
+        for k in self.down:
+            names.append(f"down.{k}")
+            names.append(f"c3.{k}")
+        names.insert(-1 if self.pool_first else len(names), "sppf")
+        return names

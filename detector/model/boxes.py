@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# np.ndarray or Tensor of shape (..., 4): in means out, so no union that the caller would have to
-# narrow
+# np.ndarray or Tensor of shape (..., 4). A function returns the type of its argument; a union would
+# have to be narrowed by every caller.
 Boxes = Any
 
 EPS = 1e-7
@@ -28,13 +28,15 @@ def _concat(parts: list[Boxes]) -> Boxes:
 
 def cxcywh_to_xyxy(boxes: Boxes) -> Boxes:
     """(..., 4) centre and size -> (..., 4) corners, same unit."""
-    centre, half = boxes[..., :2], boxes[..., 2:4] / 2
+    centre = boxes[..., :2]
+    half = boxes[..., 2:4] / 2
     return _concat([centre - half, centre + half])
 
 
 def xyxy_to_cxcywh(boxes: Boxes) -> Boxes:
     """(..., 4) corners -> (..., 4) centre and size, same unit."""
-    low, high = boxes[..., :2], boxes[..., 2:4]
+    low = boxes[..., :2]
+    high = boxes[..., 2:4]
     return _concat([(low + high) / 2, high - low])
 
 
@@ -60,8 +62,10 @@ def clip_xyxy(boxes: Boxes, width: float, height: float) -> Boxes:
 
 def _sides(boxes: Boxes, width: float, height: float) -> Boxes:
     """(4,) width, height, width, height, as an array or a tensor like the boxes."""
-    sides = (width, height) * 2
-    return boxes.new_tensor(sides) if isinstance(boxes, Tensor) else np.array(sides, boxes.dtype)
+    sides = (width, height, width, height)
+    if isinstance(boxes, Tensor):
+        return boxes.new_tensor(sides)
+    return np.array(sides, boxes.dtype)
 
 
 def area_xyxy(boxes: Boxes) -> Boxes:
@@ -71,38 +75,48 @@ def area_xyxy(boxes: Boxes) -> Boxes:
 
 def pairwise_iou_xyxy(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """(n, 4) and (m, 4) corners -> (n, m) intersection over union, in the dtype of the input."""
-    wide, tall = (
-        np.minimum(a[:, None, k + 2], b[None, :, k + 2]) - np.maximum(a[:, None, k], b[None, :, k])
-        for k in (0, 1)
-    )
-    overlap = wide.clip(0) * tall.clip(0)
-    return overlap / (area_xyxy(a)[:, None] + area_xyxy(b)[None] - overlap + EPS)
+    a = a[:, None]
+    b = b[None]
+    low = np.maximum(a[..., :2], b[..., :2])
+    high = np.minimum(a[..., 2:], b[..., 2:])
+    sides = (high - low).clip(0)
+    overlap = sides[..., 0] * sides[..., 1]
+    return overlap / (area_xyxy(a) + area_xyxy(b) - overlap + EPS)
 
 
 def iou_cxcywh(pred: Tensor, target: Tensor, kind: Literal["iou", "ciou"] = "ciou") -> Tensor:
     """Overlap of aligned pairs of boxes, differentiable in `pred`.
 
     Args:
-        pred, target: (n, 4) centre and size, any common unit.
+        pred: (n, 4) centre and size, any unit.
+        target: (n, 4), the same unit.
         kind: `iou`, or `ciou` (Zheng et al. 2019, arXiv 1911.08287; the trade-off weight alpha is
             not differentiated, as the paper says).
 
     Returns:
         (n,): 1 for identical boxes; `iou` in [0, 1], `ciou` in (-1, 1] or a little lower.
     """
-    (px, py, pw, ph), (tx, ty, tw, th) = pred.unbind(-1), target.unbind(-1)
-    px1, px2, py1, py2 = px - pw / 2, px + pw / 2, py - ph / 2, py + ph / 2
-    tx1, tx2, ty1, ty2 = tx - tw / 2, tx + tw / 2, ty - th / 2, ty + th / 2
+    px, py, pw, ph = pred.unbind(-1)
+    tx, ty, tw, th = target.unbind(-1)
+    px1 = px - pw / 2
+    px2 = px + pw / 2
+    py1 = py - ph / 2
+    py2 = py + ph / 2
+    tx1 = tx - tw / 2
+    tx2 = tx + tw / 2
+    ty1 = ty - th / 2
+    ty2 = ty + th / 2
 
-    overlap = (px2.minimum(tx2) - px1.maximum(tx1)).clamp(0) * (
-        py2.minimum(ty2) - py1.maximum(ty1)
-    ).clamp(0)
+    overlap_w = (px2.minimum(tx2) - px1.maximum(tx1)).clamp(0)
+    overlap_h = (py2.minimum(ty2) - py1.maximum(ty1)).clamp(0)
+    overlap = overlap_w * overlap_h
     union = pw * ph + tw * th - overlap + EPS
     iou = overlap / union
     if kind == "iou":
         return iou
 
-    hull_w, hull_h = px2.maximum(tx2) - px1.minimum(tx1), py2.maximum(ty2) - py1.minimum(ty1)
+    hull_w = px2.maximum(tx2) - px1.minimum(tx1)
+    hull_h = py2.maximum(ty2) - py1.minimum(ty1)
     centre_distance = (tx1 + tx2 - px1 - px2) ** 2 / 4 + (ty1 + ty2 - py1 - py2) ** 2 / 4
     distance_penalty = centre_distance / (hull_w**2 + hull_h**2 + EPS)
     v = 4 / math.pi**2 * (torch.atan(tw / th) - torch.atan(pw / ph.clamp(EPS))) ** 2

@@ -17,16 +17,21 @@ class BoxCoder(ABC):
     anchor.
 
     A box is cx, cy, w, h in grid units: 1 is the side of a cell, which is the level's stride in
-    pixels. The centre is counted from the upper left corner of the cell. Loss, decoding and
-    exported graphs all go through here.
+    pixels. The centre is relative to the cell's upper left corner. Loss, decoding and exported
+    graphs all use this.
     """
 
     @abstractmethod
     def decode(self, numbers: Tensor, anchors: Tensor | None) -> Tensor:
-        """(..., 4) numbers of the head, (..., 2) width and height of the anchors in grid units or
-        None -> (..., 4) boxes.
+        """Decode boxes. It must be differentiable, and is traced by exporters: no `if` on the
+        values of tensors.
 
-        It must be differentiable, and is traced by exporters: no `if` on the values of tensors.
+        Args:
+            numbers: (..., 4) of the head.
+            anchors: (..., 2) width and height in grid units, or None.
+
+        Returns:
+            (..., 4) boxes.
         """
 
 
@@ -42,8 +47,8 @@ class YOLOv5BoxCoder(BoxCoder):
         """See BoxCoder."""
         if anchors is None:
             raise InputError(
-                "YOLOv5BoxCoder needs anchors, which this head does not have: give the head a box"
-                " coder of its own"
+                "YOLOv5BoxCoder needs anchors, which this head does not have: give the head another"
+                " box coder"
             )
         xy = numbers[..., :2].sigmoid() * 2 - 0.5
         wh = (numbers[..., 2:4].sigmoid() * 2) ** 2 * anchors
@@ -51,41 +56,47 @@ class YOLOv5BoxCoder(BoxCoder):
 
 
 class Head(nn.Module, ABC):
-    """The base class of heads. A head of your own (`model.network.head`, docs/parts.md) is called
-    with `channels`, `strides` and `num_classes`, and whatever its init_args say:
+    """The base class of heads. A custom head (`model.network.head`, docs/parts.md) is called with
+    `channels` and `strides` of the levels, finest first, `num_classes`, and its init_args:
 
         def __init__(self, channels: Sequence[int], strides: Sequence[int], num_classes: int, ...)
 
-    channels: of the neck's map of each level, finest first. strides: pixels a cell, of each level.
+    `forward` gives the *raw* prediction, a tensor per level. If that is (B, A, H, W, 5 + C) for A
+    boxes per cell, with four numbers for the box coder, a logit of objectness and C logits of
+    classes, all methods here work, and so do the built-in loss and assigner. For any other layout
+    override `decode` and `rows_per_level`, and use a custom loss.
 
-    What `forward` gives is the *raw* prediction, a tensor a level. If that is (B, A, H, W, 5 + C),
-    where A boxes a cell have four numbers for the box coder, a logit of objectness and C logits of
-    the classes, everything here works as it is, and so do the built-in loss and assigner. Any other
-    layout needs `decode` and `rows_per_level`, and a loss of its own.
+    Buffers of the head are what `decode` needs; exported files of float16 keep them in float32.
 
-    Buffers of the head itself are what `decode` needs; they stay in float32 in an exported file of
-    float16.
+    Args:
+        strides: pixels per cell of each level.
+        num_classes: C.
+        box_coder: decodes its boxes.
+        num_anchors: A, boxes per cell.
+
+    Attributes:
+        anchors: (levels, A, 2) width and height in units of each level's stride, or None.
     """
 
-    # (levels, A, 2) width and height in units of each level's stride; None: a head without anchors
     anchors: Tensor | None
 
     def __init__(
         self, strides: Sequence[int], num_classes: int, box_coder: BoxCoder, num_anchors: int = 1
     ) -> None:
-        """box_coder: what its numbers mean. num_anchors: A, boxes a cell."""
         super().__init__()
-        self.strides, self.num_classes, self.num_anchors = list(strides), num_classes, num_anchors
+        self.strides = list(strides)
+        self.num_classes = num_classes
+        self.num_anchors = num_anchors
         self.box_coder = box_coder
         self.register_buffer("anchors", None)
 
     @abstractmethod
     def forward(self, maps: list[Tensor]) -> list[Tensor]:
-        """(B, channels, H, W) a level -> the raw prediction of each level."""
+        """(B, channels, H, W) per level -> the raw prediction of each level."""
 
     def boxes(self, raw: Sequence[Tensor]) -> list[Tensor]:
         """Per level (B, A, H, W, 4) float32: cx, cy, w, h in pixels of the network's input."""
-        parts = []
+        levels = []
         for level, (maps, stride) in enumerate(zip(raw, self.strides, strict=True)):
             a, h, w = maps.shape[1:4]
             numbers = maps[..., :4].float().contiguous()
@@ -97,33 +108,38 @@ class Head(nn.Module, ABC):
                 indexing="ij",
             )
             corner = torch.stack((columns, rows), -1)  # (H, W, 2)
-            parts.append(torch.cat((boxes[..., :2] + corner, boxes[..., 2:]), -1) * stride)
-        return parts
+            levels.append(torch.cat((boxes[..., :2] + corner, boxes[..., 2:]), -1) * stride)
+        return levels
 
     def decode(self, raw: Sequence[Tensor]) -> Tensor:
         """The raw prediction -> float32 (B, R, 5 + C): cx, cy, w, h in pixels of the network's
-        input, objectness, class scores, which are multiplied together later; a head without
-        objectness gives 1 there. The rows are ordered by level, anchor, row, column."""
-        scores = [maps.float().sigmoid()[..., 4:] for maps in raw]
-        pairs = zip(self.boxes(raw), scores, strict=True)
-        return torch.cat([torch.cat(pair, -1).flatten(1, 3) for pair in pairs], 1)
+        input, objectness, class scores (not multiplied by objectness; a head without objectness
+        gives 1 there). The rows are ordered by level, anchor, row, column."""
+        levels = []
+        for maps, boxes in zip(raw, self.boxes(raw), strict=True):
+            scores = maps.float().sigmoid()[..., 4:]
+            levels.append(torch.cat((boxes, scores), -1).flatten(1, 3))
+        return torch.cat(levels, 1)
 
     def rows_per_level(self, height: int, width: int) -> list[int] | None:
-        """How many of the R rows belong to each level, for an input of this many pixels; None: rows
-        are not ordered by level, and test-time augmentation keeps them all."""
+        """The number of rows of `decode` of each level, for an input of this many pixels. None: the
+        rows are not ordered by level, and test-time augmentation keeps them all."""
         return [
             self.num_anchors * (height // stride) * (width // stride) for stride in self.strides
         ]
 
 
 class AnchorHead(Head):
-    """YOLOv5's head, a 1x1 convolution a level: (B, C, H, W) -> logits (B, A, H, W, 5 +
-    num_classes) of x, y, w, h, objectness, classes.
+    """YOLOv5's head, a 1x1 convolution per level: (B, channels, H, W) -> logits (B, A, H, W, 5 + C)
+    of x, y, w, h, objectness, classes.
 
     Args:
-        channels, strides, num_classes: see Head.
-        anchors: a row a level of pixels w, h, w, h, ... (levels in the wrong order are reversed); a
-            number: this many default anchors a level; None: the defaults of these levels.
+        channels: see Head.
+        strides: see Head.
+        num_classes: see Head.
+        anchors: one row of pixels w, h, w, h, ... per level (levels in the wrong order are
+            reversed); a number: this many default anchors per level; None: the default of these
+            levels.
 
     Raises:
         InputError: anchors that do not fit the levels.
@@ -166,8 +182,8 @@ class AnchorHead(Head):
 
     @torch.no_grad()
     def add_priors(self) -> None:
-        """Start from what is likely before seeing the image (Lin et al. 2017, arXiv 1708.02002,
-        section 3.3): 8 objects in a 640 px image for objectness, 0.6 objects' worth over the
+        """Set the biases to what is likely before seeing an image (Lin et al. 2017, arXiv
+        1708.02002, section 3.3): 8 objects per 640 px image for objectness, 0.6 over all
         classes."""
         for conv, stride in zip(self.convs, self.strides, strict=True):
             assert isinstance(conv, nn.Conv2d)
@@ -183,18 +199,20 @@ def _anchor_pixels(
     """(levels, A, 2) float32, levels in the order of the strides."""
     if isinstance(anchors, int) and not 1 <= anchors <= 20:
         raise InputError(
-            f"model.network.anchors {anchors}: give 1 to 20 anchors a level, or a list of them"
+            f"model.network.anchors {anchors}: give 1 to 20 anchors per level, or a list of them"
         )
+    levels = len(strides)
     if anchors is None or isinstance(anchors, int):
-        anchors = default_anchors([stride.bit_length() - 1 for stride in strides], anchors or 3)
-    lengths, flat = {len(row) for row in anchors}, [v for row in anchors for v in row]
-    if (
-        len(anchors) != len(strides)
-        or len(lengths) > 1
-        or 0 in lengths
-        or len(anchors[0]) % 2
-        or not all(0 < v < math.inf for v in flat)
-    ):
-        rows = f"one row of positive pixels w, h, w, h, ... for each of the {len(strides)} levels"
-        raise InputError(f"model.network.anchors: give {rows}")
-    return in_level_order(np.array(anchors, np.float32).reshape(len(anchors), -1, 2), strides)
+        per_level = 3 if anchors is None else anchors
+        anchors = default_anchors([stride.bit_length() - 1 for stride in strides], per_level)
+    try:
+        pixels = np.array(anchors, np.float32).reshape(levels, -1, 2)
+    except ValueError:  # rows of different lengths, or of an odd length
+        pixels = np.zeros((levels, 0, 2), np.float32)
+    valid = (pixels > 0) & np.isfinite(pixels)
+    if pixels.size == 0 or len(anchors) != levels or not valid.all():
+        raise InputError(
+            "model.network.anchors: give one row of positive pixels w, h, w, h, ... for each of"
+            f" the {levels} levels"
+        )
+    return in_level_order(pixels, strides)

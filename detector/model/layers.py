@@ -1,5 +1,5 @@
-"""The four blocks that YOLOv5 is made of, and YOLOX-Nano's depthwise convolution. Child names
-(conv, bn, cv1, m, ..., dconv, pconv) are those of the published weights.
+"""YOLOv5's four blocks, and YOLOX-Nano's depthwise convolution. Child names (conv, bn, cv1, m, ...,
+dconv, pconv) are those of the published weights.
 
 CSP blocks: Wang et al. 2019, arXiv 1911.11929. Spatial pyramid pooling: He et al. 2014, arXiv
 1406.4729.
@@ -28,7 +28,8 @@ class Conv(nn.Module):
         groups: int = 1,
     ) -> None:
         super().__init__()
-        padding = kernel // 2 if padding is None else padding
+        if padding is None:
+            padding = kernel // 2
         self.conv = nn.Conv2d(c_in, c_out, kernel, stride, padding, groups=groups, bias=False)
         self.bn: nn.Module = BatchNorm2d(c_out, eps=1e-3, momentum=0.03)
         self.act: nn.Module = nn.SiLU()
@@ -43,13 +44,13 @@ class Conv(nn.Module):
             self.conv = fuse_conv_bn_eval(self.conv.eval(), self.bn.eval())
             self.bn = nn.Identity()
             if isinstance(self.act, nn.SiLU):
-                # where a backward pass needs its input, a copy of that would be made first
+                # in training a copy of its input would be made first
                 self.act.inplace = True
 
 
 class DepthwiseConv(nn.Module):
-    """In place of a Conv of 3x3: one on each channel alone, then one of 1x1 on all (Howard et al.
-    2017, arXiv 1704.04861), each with batch norm and SiLU."""
+    """Replaces a 3x3 Conv: one on each channel separately, then a 1x1 on all (Howard et al. 2017,
+    arXiv 1704.04861), each with batch norm and SiLU."""
 
     def __init__(self, c_in: int, c_out: int, kernel: int = 3, stride: int = 1) -> None:
         super().__init__()
@@ -60,7 +61,7 @@ class DepthwiseConv(nn.Module):
         return self.pconv(self.dconv(x))
 
 
-Convolution = type[Conv] | type[DepthwiseConv]  # what a network's 3x3 convolutions are
+Convolution = type[Conv] | type[DepthwiseConv]  # of a network's 3x3 convolutions
 
 
 class Bottleneck(nn.Module):
@@ -80,8 +81,7 @@ class Bottleneck(nn.Module):
 
 
 class C3(nn.Module):
-    """Cross-stage partial block: half the channels pass through n bottlenecks, half go round
-    them."""
+    """Cross-stage partial block: half of the channels pass n bottlenecks, half skip them."""
 
     def __init__(
         self, c_in: int, c_out: int, n: int = 1, shortcut: bool = True, conv: Convolution = Conv
@@ -91,14 +91,16 @@ class C3(nn.Module):
         self.cv1 = Conv(c_in, hidden, 1)
         self.cv2 = Conv(c_in, hidden, 1)
         self.cv3 = Conv(2 * hidden, c_out, 1)
-        self.m = nn.Sequential(*(Bottleneck(hidden, hidden, shortcut, conv) for _ in range(n)))
+        self.m = nn.Sequential()
+        for _ in range(n):
+            self.m.append(Bottleneck(hidden, hidden, shortcut, conv))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.cv3(concatenate(self.m(self.cv1(x)), self.cv2(x)))
 
 
 class SPPF(nn.Module):
-    """Max-pools of 5, 9 and 13 pixels, computed as a chain of three 5-pixel pools."""
+    """Max-pools of 5, 9 and 13 pixels, as a chain of three 5-pixel pools."""
 
     def __init__(self, c_in: int, c_out: int, kernel: int = 5) -> None:
         super().__init__()
@@ -115,16 +117,14 @@ class SPPF(nn.Module):
 
 
 def concatenate(*maps: Tensor) -> Tensor:
-    """Maps (B, C_i, H, W) -> (B, sum of C_i, H, W): torch.cat, whose gradients however lie in dense
-    memory.
+    """Maps (B, C_i, H, W) -> (B, sum of C_i, H, W): torch.cat with gradients in dense memory.
 
-    torch.cat's are views with gaps. In channels-last memory on a CPU SiLU's backward pass takes ten
-    times as long on these.
+    The gradients of torch.cat are views with gaps. In channels-last memory on a CPU, the backward
+    pass of SiLU takes ten times as long on these.
     """
-    traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
-    if torch.is_grad_enabled() and not traced:
-        return _Concatenate.apply(*maps)
-    return torch.cat(maps, 1)
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or not torch.is_grad_enabled():
+        return torch.cat(maps, 1)
+    return _Concatenate.apply(*maps)
 
 
 class _Concatenate(torch.autograd.Function):

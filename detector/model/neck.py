@@ -9,8 +9,15 @@ from boltbox.detector.model.layers import C3, Conv, Convolution, concatenate
 
 
 class Neck(nn.Module):
-    """{level: map} from the backbone -> one map a detection level, finest first, with the
-    backbone's channels of that level. conv: as of Backbone."""
+    """{level: map} of the backbone -> one map per detection level, finest first, with the same
+    channels.
+
+    Args:
+        channels: of the backbone, by level.
+        levels: detection levels.
+        repeats: bottlenecks by level.
+        conv: of the 3x3 convolutions; see Backbone.
+    """
 
     def __init__(
         self,
@@ -20,18 +27,20 @@ class Neck(nn.Module):
         conv: Convolution = Conv,
     ) -> None:
         super().__init__()
-        top, low, high = max(channels), min(levels), max(levels)
-        down, up = range(top - 1, low - 1, -1), range(low + 1, high + 1)
-        self.lateral = nn.ModuleDict({str(k): Conv(channels[k + 1], channels[k]) for k in down})
-        self.top_down = nn.ModuleDict(
-            {str(k): C3(2 * channels[k], channels[k], repeats[k], False, conv) for k in down}
-        )
-        self.down = nn.ModuleDict(
-            {str(k): conv(channels[k - 1], channels[k - 1], kernel=3, stride=2) for k in up}
-        )
-        self.bottom_up = nn.ModuleDict(
-            {str(k): C3(2 * channels[k - 1], channels[k], repeats[k], False, conv) for k in up}
-        )
+        down = range(max(channels) - 1, min(levels) - 1, -1)
+        up = range(min(levels) + 1, max(levels) + 1)
+        self.lateral = nn.ModuleDict()
+        self.top_down = nn.ModuleDict()
+        self.down = nn.ModuleDict()
+        self.bottom_up = nn.ModuleDict()
+        for k in down:
+            self.lateral[str(k)] = Conv(channels[k + 1], channels[k])
+        for k in down:
+            self.top_down[str(k)] = C3(2 * channels[k], channels[k], repeats[k], False, conv)
+        for k in up:
+            self.down[str(k)] = conv(channels[k - 1], channels[k - 1], kernel=3, stride=2)
+        for k in up:
+            self.bottom_up[str(k)] = C3(2 * channels[k - 1], channels[k], repeats[k], False, conv)
         self.upsample = nn.Upsample(scale_factor=2, mode="nearest")
 
     def forward(self, maps: dict[int, Tensor]) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""The network: backbone, neck and head put together; YOLOv5's sizes of it.
+"""The network: backbone, neck and head; YOLOv5's sizes.
 
 A level k works at stride 2**k. Everything else follows from the two multiples, the list of levels
 and the head.
@@ -29,12 +29,15 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 
 
 class Size(NamedTuple):
+    """Multiples of depth and width, and detection levels."""
+
     depth: float
     width: float
     levels: tuple[int, ...] = (3, 4, 5)
 
 
-P6, P7 = (3, 4, 5, 6), (3, 4, 5, 6, 7)
+P6 = (3, 4, 5, 6)
+P7 = (3, 4, 5, 6, 7)
 SIZES = {
     "n": Size(0.33, 0.25),
     "s": Size(0.33, 0.50),
@@ -51,14 +54,15 @@ SIZES = {
     "p6": Size(1.00, 1.00, P6),
     "p7": Size(1.00, 1.00, P7),
 }
-CHANNELS = {
+LEVELS = (2, 3, 4, 5, 6, 7)  # that a detection level can be
+CHANNELS = {  # by level from 1 on, by top level
     5: (64, 128, 256, 512, 1024),
     6: (64, 128, 256, 512, 768, 1024),
     7: (64, 128, 256, 512, 768, 1024, 1280),
 }
 REPEATS = {2: 3, 3: 6, 4: 9, 5: 3, 6: 3, 7: 3}
-YOLOX_REPEATS = {**REPEATS, 3: 9}
-BACKBONES = {  # bottlenecks of each stage
+YOLOX_REPEATS = REPEATS | {3: 9}
+BACKBONES = {  # bottlenecks by level
     "yolov5": REPEATS,
     "yolox": YOLOX_REPEATS,
     "yolox_depthwise": YOLOX_REPEATS,
@@ -66,23 +70,30 @@ BACKBONES = {  # bottlenecks of each stage
 
 
 class YOLOv5(nn.Module):
-    """YOLOv5's neck, its backbone or another, and its head or another: image (B, 3, H, W) in 0..1,
-    sides multiples of `max_stride` -> the head's raw prediction, a tensor a level.
+    """A detector network: image (B, 3, H, W) in 0..1, sides multiples of `max_stride` -> the head's
+    raw prediction, a tensor per level.
 
     Args:
-        num_classes: number of classes C.
+        num_classes: C.
         size: a row of SIZES: n s m l x, n6 s6 m6 l6 x6, p2 p34 p6 p7.
-        depth_multiple, width_multiple, levels: replace that row's values one by one.
-        anchors: of AnchorHead; see there.
+        depth_multiple: instead of the size's.
+        width_multiple: instead of the size's.
+        levels: consecutive detection levels, instead of the size's.
+        anchors: see AnchorHead.
         activation: silu, relu, leaky_relu (slope 0.1) or hardswish; a timm backbone keeps its own.
-        head: another head, as class_path and init_args (`boltbox.detector.model.parts`).
-        box_coder: another box coder than the head's own, likewise.
-        backbone: yolov5; yolox; yolox_depthwise, in which the neck too has depthwise convolutions,
-            and which is YOLOX-Nano's at size n; or timm/NAME, where the size says the channels of
-            the neck.
+        head: a custom head, as class_path and init_args (`boltbox.detector.model.parts`).
+        box_coder: a custom box coder, likewise.
+        backbone: yolov5; yolox; yolox_depthwise, where the neck has depthwise convolutions too:
+            size n of it is YOLOX-Nano; or timm/NAME, where the size only sets the neck's channels.
+
+    Attributes:
+        levels: detection levels.
+        strides: of the detection levels.
+        max_stride: of the top level.
+        origins: of the weights; functions that load some add to it.
 
     Raises:
-        InputError: options that make no network.
+        InputError: the options make no network.
     """
 
     def __init__(
@@ -102,11 +113,10 @@ class YOLOv5(nn.Module):
             hint = nearest(size.removeprefix("yolov5"), SIZES)
             raise InputError(f"model.network.size '{size}' is not known; {hint}")
         row = SIZES[size]
-        depth, width = depth_multiple or row.depth, width_multiple or row.width
-        levels = tuple(row.levels if levels is None else levels)
-        if levels not in [
-            tuple(range(low, high)) for low in range(2, 8) for high in range(low + 1, 9)
-        ]:
+        depth = depth_multiple or row.depth
+        width = width_multiple or row.width
+        levels = row.levels if levels is None else tuple(levels)
+        if not levels or all(LEVELS[i : i + len(levels)] != levels for i in range(len(LEVELS))):
             raise InputError(
                 f"model.network.levels {list(levels)}: give consecutive levels between 2 and 7,"
                 " like [3, 4, 5]"
@@ -118,39 +128,42 @@ class YOLOv5(nn.Module):
             )
         top = max(5, levels[-1])
         channels = {k: math.ceil(c * width / 8) * 8 for k, c in enumerate(CHANNELS[top], 1)}
-        repeats = {
-            k: _scaled_repeats(3, depth) if k > 2 else 1 for k in range(min(levels), top + 1)
-        }
+        neck_repeats = {}
+        for k in range(min(levels), top + 1):
+            neck_repeats[k] = 1 if k == 2 else _scaled_repeats(3, depth)
 
         super().__init__()
-        self.levels, self.strides, self.max_stride = levels, [2**k for k in levels], 2**top
+        self.levels = levels
+        self.strides = [2**k for k in levels]
+        self.max_stride = 2**top
         conv: Convolution = DepthwiseConv if backbone == "yolox_depthwise" else Conv
         self.backbone = _backbone(backbone, channels, depth, min(levels), conv)
-        self.neck = Neck(channels, levels, repeats, conv)
-        of_head = [channels[k] for k in levels], self.strides, num_classes
+        self.neck = Neck(channels, levels, neck_repeats, conv)
+        head_channels = [channels[k] for k in levels]
         self.head: Head
         if head is None:
-            self.head = AnchorHead(*of_head, anchors)
-        elif anchors is None:
-            self.head = build_part(head, Head, "model.network.head", *of_head)  # type: ignore[type-abstract]
-        else:
+            self.head = AnchorHead(head_channels, self.strides, num_classes, anchors)
+        elif anchors is not None:
             raise InputError(
-                "model.network.anchors is for the head that boltbox has; give those of your own to"
+                "model.network.anchors is for the built-in head; give those of a custom head to"
                 " model.network.head.init_args"
             )
+        else:
+            arguments = (head_channels, self.strides, num_classes)
+            self.head = build_part(head, Head, "model.network.head", *arguments)  # type: ignore[type-abstract]
         if box_coder is not None:
             self.head.box_coder = build_part(box_coder, BoxCoder, "model.network.box_coder")  # type: ignore[type-abstract]
         if activation != "silu":
             for module in self.modules():
                 if isinstance(module, Conv) and not isinstance(module.act, nn.Identity):
                     module.act = ACTIVATIONS[activation]()
-        self.origins: list[Origin] = []  # of the weights; whoever loads some says which
+        self.origins: list[Origin] = []
 
     def forward(self, images: Tensor) -> list[Tensor]:
         return self.head(self.neck(self.backbone(images)))
 
     def decode(self, raw: list[Tensor]) -> Tensor:
-        """What `forward` gives -> (B, R, 5 + C); see `Head.decode`."""
+        """The raw prediction -> (B, R, 5 + C); see `Head.decode`."""
         return self.head.decode(raw)
 
     @property
@@ -164,11 +177,11 @@ class YOLOv5(nn.Module):
         return self.head.anchors
 
     def anchor_head(self) -> AnchorHead | None:
-        """The head, if it is one with anchors."""
+        """The head, if it is an AnchorHead."""
         return self.head if isinstance(self.head, AnchorHead) else None
 
     def fused(self) -> Self:
-        """A copy in evaluation mode: batch norms are folded into their convolutions, but for those
+        """A copy in evaluation mode, with batch norms folded into their convolutions, except those
         of a timm backbone."""
         network = copy.deepcopy(self).eval()
         for module in network.modules():
@@ -185,31 +198,29 @@ class YOLOv5(nn.Module):
         ['backbone.stem', 'backbone.down.2', 'backbone.c3.2', 'backbone.sppf', 'neck.lateral.4', 'neck.top_down.4', \
 'neck.down.4', 'neck.bottom_up.4', 'head']
         """  # noqa: E501
-        # None stands for a layer without weights: upsample, concatenate
-        order = [
-            name if name is None else f"backbone.{name}".rstrip(".")
-            for name in self.backbone.layer_names()
-        ]
+        order: list[str | None] = []  # None: a layer without weights: upsample, concatenate
+        for name in self.backbone.layer_names():
+            order.append(None if name is None else f"backbone.{name}".rstrip("."))
         for k in self.neck.lateral:
             order += [f"neck.lateral.{k}", None, None, f"neck.top_down.{k}"]
         for k in self.neck.bottom_up:
             order += [f"neck.down.{k}", None, f"neck.bottom_up.{k}"]
-        return {i: name for i, name in enumerate([*order, "head"]) if name}
+        order.append("head")
+        return {i: name for i, name in enumerate(order) if name}
 
 
 def _backbone(
     name: str, channels: dict[int, int], depth: float, low: int, conv: Convolution
 ) -> Backbone | TimmBackbone:
-    """model.network.backbone, with the neck's channels by level; low: the lowest level that the
-    neck takes."""
+    """The backbone with the neck's channels by level; low: the lowest level that the neck uses."""
     if name.startswith(PREFIX):
         return TimmBackbone(name.removeprefix(PREFIX), channels, low)
     if name not in BACKBONES:
-        raise InputError(
-            f"model.network.backbone '{name}' is not known;"
-            f" {nearest(name, [*BACKBONES, f'{PREFIX}NAME'])}"
-        )
-    repeats = {k: _scaled_repeats(BACKBONES[name][k], depth) for k in range(2, max(channels) + 1)}
+        hint = nearest(name, list(BACKBONES) + [f"{PREFIX}NAME"])
+        raise InputError(f"model.network.backbone '{name}' is not known; {hint}")
+    repeats = {}
+    for k in range(2, max(channels) + 1):
+        repeats[k] = _scaled_repeats(BACKBONES[name][k], depth)
     return Backbone(channels, repeats, name != "yolov5", conv)
 
 

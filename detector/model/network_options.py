@@ -15,10 +15,10 @@ from boltbox.detector.model.parts import part_config
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import AboveZero, PositiveFloat
 
-MULTIPLE = 16  # most of a network's depth and width
+MAX_MULTIPLE = 16  # of depth and width
 
 
-@dataclass
+@dataclass(frozen=True)
 class NetworkOptions:
     """Which network it is.
 
@@ -26,16 +26,16 @@ class NetworkOptions:
         size: n, s, m, l, x, n6, s6, m6, l6, x6, p2, p34, p6 or p7.
         backbone: yolov5, yolox, yolox_depthwise, or timm/NAME (docs/backbones.md). yolox is for
             weights of YOLOX, yolox_depthwise for those of YOLOX-Nano.
-        depth_multiple: Instead of that of the size.
-        width_multiple: Instead of that of the size.
-        levels: Detection levels, level k has stride 2**k; instead of those of the size.
-        anchors: A row a level of pixels w, h, w, h, ...; or a number: AutoAnchor finds as many for
-            each level; default: the size's.
+        depth_multiple: Instead of the size's.
+        width_multiple: Instead of the size's.
+        levels: Detection levels, level k has stride 2**k; instead of the size's.
+        anchors: One row of pixels w, h, w, h, ... per level; or a number: AutoAnchor searches this
+            many per level; default: the size's.
         activation: silu, relu, leaky_relu or hardswish.
         bn_momentum: Share of the newest batch in batch norm's running statistics. Default: 1 where
             boltbox.callbacks.EMA averages them as it averages the weights, else 0.1.
-        head: A head of your own instead of YOLOv5's, by class_path and init_args (docs/parts.md).
-        box_coder: A box coder of your own instead of the head's.
+        head: Custom head by class_path and init_args (docs/parts.md).
+        box_coder: Custom box coder, likewise.
 
     In Python head and box_coder are a class, or functools.partial of a class and its arguments.
     """
@@ -52,10 +52,11 @@ class NetworkOptions:
     box_coder: Callable[[], BoxCoder] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """By name, in plain types that a checkpoint holds."""
-        head = part_config(self.head, Head, "model.network.head")
-        box_coder = part_config(self.box_coder, BoxCoder, "model.network.box_coder")
-        return vars(self) | {"head": head, "box_coder": box_coder}
+        """The options by name, in plain types that a checkpoint holds."""
+        return vars(self) | {
+            "head": part_config(self.head, Head, "model.network.head"),
+            "box_coder": part_config(self.box_coder, BoxCoder, "model.network.box_coder"),
+        }
 
     def build(self, num_classes: int) -> YOLOv5:
         """The network, with fresh weights.
@@ -64,10 +65,10 @@ class NetworkOptions:
             InputError: the options make no network.
         """
         for name in ("depth_multiple", "width_multiple"):  # a file may hold any number
-            if (getattr(self, name) or 1) > MULTIPLE:
+            value = getattr(self, name)
+            if value is not None and value > MAX_MULTIPLE:
                 raise InputError(
-                    f"model.network.{name} is {getattr(self, name):g}; it must be at most"
-                    f" {MULTIPLE}"
+                    f"model.network.{name} is {value:g}; it must be at most {MAX_MULTIPLE}"
                 )
         options = self.to_dict()
         momentum = options.pop("bn_momentum")
@@ -80,10 +81,11 @@ def empty_network(num_classes: int, options: Mapping[str, Any]) -> YOLOv5:
     """A network without memory for its tensors (device `meta`), for names and shapes.
 
     Args:
+        num_classes: of the network.
         options: of NetworkOptions, by name.
 
     Raises:
-        InputError: they make no network.
+        InputError: the options make no network.
     """
     with torch.device("meta"):
         return NetworkOptions(**options).build(num_classes)

@@ -1,8 +1,8 @@
-"""Parts that a user chooses by class_path and init_args: as plain types, so that a checkpoint holds
-them, and back.
+"""Custom parts, which users choose by class_path and init_args: to plain types, which a checkpoint
+holds, and back.
 
-A class_path that comes from a file is not trusted: nothing of it is called but a subclass of our
-own base class, and its module is imported only if the file may name it (`system.trusted`).
+A class_path from a file is not trusted: only subclasses of our base classes are called, and a
+module is imported only if the file may name it (`system.trusted`).
 """
 
 import importlib
@@ -20,31 +20,32 @@ T = TypeVar("T")
 
 
 def part_config(choice: object, base: type, option: str) -> dict[str, Any] | None:
-    """A choice as plain types.
+    """A custom part as plain types.
 
     Args:
         choice: None; a class; functools.partial of a class and keyword arguments; or what this
             function returns.
-        base: the class that it must be a subclass of.
+        base: the class must be a subclass of this.
         option: for messages, like "model.network.head".
 
     Returns:
         None, or {"class_path": ..., "init_args": {...}}.
 
     Raises:
-        InputError: something else, a class that cannot be imported again, or arguments that a
-            checkpoint cannot hold.
+        InputError: something else, a class that cannot be imported, or arguments that a checkpoint
+            cannot hold.
     """
     if choice is None:
         return None
+    init_args: dict[str, Any] = {}
     kind: type
     if isinstance(choice, Mapping):
-        kind, init_args = find_part(choice, base, option), dict(choice.get("init_args") or {})
+        kind = find_part(choice, base, option)
+        init_args.update(choice.get("init_args") or {})
     else:
-        kind, init_args = (
-            _class_of(choice, base, option),
-            dict(choice.keywords) if isinstance(choice, partial) else {},
-        )
+        kind = _class_of(choice, base, option)
+        if isinstance(choice, partial):
+            init_args.update(choice.keywords)
     if "." in kind.__qualname__:
         raise InputError(
             f"{option}: a checkpoint cannot name {kind.__qualname__}; define the class at the top"
@@ -58,11 +59,16 @@ def part_config(choice: object, base: type, option: str) -> dict[str, Any] | Non
 
 
 def find_part(config: PartConfig, base: type[T], option: str) -> type[T]:
-    """The class of a choice; nothing is called.
+    """Import the class of a part; nothing is called.
+
+    Args:
+        config: class_path and init_args.
+        base: the class must be a subclass of this.
+        option: for messages.
 
     Raises:
-        InputError: there is none where class_path says, it may not be imported (`may_import`), or
-            it is no subclass of `base`.
+        InputError: there is no such class, it may not be imported (`may_import`), or it is no
+            subclass of `base`.
     """
     path = config.get("class_path")
     if not isinstance(path, str) or not isinstance(config.get("init_args") or {}, Mapping):
@@ -71,17 +77,17 @@ def find_part(config: PartConfig, base: type[T], option: str) -> type[T]:
             " arguments"
         )
     module, _, name = path.rpartition(".")
-    message = f"{option} is {path}, which is not found"
-    advice = "put the folder of its file into PYTHONPATH, or install the package that it is in"
+    message = f"{option} {path} is not found"
     if not module:
-        raise InputError(f"{message}: the file is missing in it, as in my_parts.{path}")
+        raise InputError(f"{message}: give its module too, as in my_parts.{path}")
     if not may_import(path):
         raise InputError(f"{refusal(option, path)} (in a script: import {module} first)")
     try:
         found = getattr(importlib.import_module(module), name, None)
     except Exception as e:  # whatever a file of the user's raises
         raise InputError(
-            f"{message}: importing {module} fails ({type(e).__name__}: {e}); {advice}"
+            f"{message}: importing {module} fails ({type(e).__name__}: {e}); put the folder of its"
+            " file into PYTHONPATH, or install its package"
         ) from e
     if found is None:
         hint = "; define it in a file of its own, not in a script" if module == "__main__" else ""
@@ -90,7 +96,13 @@ def find_part(config: PartConfig, base: type[T], option: str) -> type[T]:
 
 
 def build_part(config: PartConfig, base: type[T], option: str, *arguments: Any) -> T:
-    """Call the class of a choice with these arguments and its init_args.
+    """Make a part.
+
+    Args:
+        config: class_path and init_args.
+        base: see `find_part`.
+        option: for messages.
+        arguments: of the class, before its init_args.
 
     Raises:
         InputError: see `find_part`; or the class does not take these arguments.
@@ -103,21 +115,24 @@ def build_part(config: PartConfig, base: type[T], option: str, *arguments: Any) 
 
 
 def _class_of(choice: object, base: type[T], option: str) -> type[T]:
-    """jsonargparse gives a partial of a function of its own, with the class among its arguments."""
-    given = [choice.func, *choice.args] if isinstance(choice, partial) else [choice]
-    found = next((kind for kind in given if inspect.isclass(kind)), None)
-    if found is None:
-        raise InputError(
-            f"{option}: give a class, or functools.partial(MyClass, name=value), not"
-            f" {type(choice).__name__}"
-        )
-    return _check_subclass(found, base, option)
+    """The class of a choice. jsonargparse gives a partial of a function of its own, with the class
+    among the arguments."""
+    candidates = [choice]
+    if isinstance(choice, partial):
+        candidates = [choice.func, *choice.args]
+    for candidate in candidates:
+        if inspect.isclass(candidate):
+            return _check_subclass(candidate, base, option)
+    raise InputError(
+        f"{option}: give a class, or functools.partial(MyClass, name=value), not"
+        f" {type(choice).__name__}"
+    )
 
 
-def _check_subclass(found: object, base: type[T], option: str) -> type[T]:
-    if not inspect.isclass(found) or not issubclass(found, base):
+def _check_subclass(kind: object, base: type[T], option: str) -> type[T]:
+    if not inspect.isclass(kind) or not issubclass(kind, base):
         raise InputError(
-            f"{option}: {getattr(found, '__name__', found)} is no subclass of"
+            f"{option}: {getattr(kind, '__name__', kind)} is no subclass of"
             f" {base.__module__}.{base.__name__}"
         )
-    return found
+    return kind

@@ -10,15 +10,17 @@ from torch import Tensor
 
 from boltbox.detector.model.boxes import cxcywh_to_xyxy
 
-MAX_CANDIDATES = 30_000  # of an image the best ones take part, as in YOLOv5
+MAX_CANDIDATES = 30_000  # per image; the best ones are kept, as in YOLOv5
 
 
 class NMSResult(NamedTuple):
-    """What `nms` keeps of one image, highest score first: tensors on the network's device, in its
-    coordinates. A user gets `boltbox.detector.inference.detections.Detections`: arrays, in pixels
-    of the image file, with the class names.
+    """The detections of one image, highest score first, on the network's device. Users get
+    `boltbox.detector.inference.detections.Detections`.
 
-    boxes (n, 4) xyxy pixels of the network's input; scores (n,) in 0..1; classes (n,) int64.
+    Attributes:
+        boxes: (n, 4) xyxy pixels of the network's input.
+        scores: (n,) in 0..1.
+        classes: (n,) int64.
     """
 
     boxes: Tensor
@@ -39,10 +41,10 @@ def nms(
     """Greedy non-maximum suppression, image by image; ties in score keep the order of the rows.
 
     Args:
-        decoded: (B, R, 5 + C), as `Head.decode` gives it.
-        conf: least objectness, and least objectness * class score; or of each class one.
+        decoded: (B, R, 5 + C), of `Head.decode`.
+        conf: minimum objectness, and minimum objectness * class score; or one for each class.
         iou: a box is dropped if it overlaps a better one of its class by more than this.
-        max_det: most detections an image.
+        max_det: maximum detections per image.
         multi_label: a row may become a detection of every class above `conf`; else of its best
             class only.
         agnostic: suppress across classes.
@@ -52,62 +54,70 @@ def nms(
     """
     results = []
     for rows in decoded:
-        least = rows.new_tensor(conf).expand(rows.shape[1] - 5)
-        boxes, scores, labels = _candidates(rows, least, multi_label and rows.shape[1] > 6, classes)
+        num_classes = rows.shape[1] - 5
+        min_scores = rows.new_tensor(conf).expand(num_classes)
+        boxes, scores, labels = _candidates(
+            rows, min_scores, multi_label and num_classes > 1, classes
+        )
+        # Boxes of different groups are moved apart, so that they never overlap.
         groups = torch.zeros_like(labels) if agnostic else labels
         if rounded:
             apart = boxes + (groups * 7680.0).unsqueeze(1)
         else:
-            # a distance that moves any of these boxes clear of all others; 0 if there is none
-            clear = boxes.max().double() - boxes.min() + 1 if len(boxes) else 0.0
-            apart = boxes.double() + (groups * clear).unsqueeze(1)
+            distance = boxes.max().double() - boxes.min() + 1 if len(boxes) else 0.0
+            apart = boxes.double() + (groups * distance).unsqueeze(1)
         keep = _suppress_best(apart, scores.to(apart.dtype), iou, max_det)
         results.append(NMSResult(boxes[keep], scores[keep], labels[keep]))
     return results
 
 
 def _candidates(
-    rows: Tensor, least: Tensor, multi_label: bool, classes: Sequence[int] | None
+    rows: Tensor, min_scores: Tensor, multi_label: bool, classes: Sequence[int] | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(R, 5 + C) -> boxes xyxy, scores, classes of what may be kept, best first. least (C,): of
-    each class."""
-    rows = rows[rows[:, 4] > least.min()]
+    """Rows (R, 5 + C) and minimum scores (C,) -> boxes xyxy, scores and classes of the best rows,
+    best first."""
+    rows = rows[rows[:, 4] > min_scores.min()]
     products = rows[:, 5:] * rows[:, 4:5]  # (r, C)
     if multi_label:
-        row, label = (products > least).nonzero(as_tuple=True)
-        scores = products[row, label]
+        row, label = (products > min_scores).nonzero(as_tuple=True)
     else:
-        scores, label = products.max(1)
-        row = (scores > least[label]).nonzero(as_tuple=True)[0]
-        scores, label = scores[row], label[row]
+        label = products.max(1).indices
+        row = torch.arange(len(rows), device=rows.device)
+        above = products[row, label] > min_scores[label]
+        row = row[above]
+        label = label[above]
     if classes is not None:
-        wanted = torch.isin(label, torch.tensor(classes, device=label.device))
-        row, label, scores = row[wanted], label[wanted], scores[wanted]
+        included = torch.isin(label, torch.tensor(classes, device=label.device))
+        row = row[included]
+        label = label[included]
+    scores = products[row, label]
     if len(scores) > MAX_CANDIDATES:  # sort no more than needed
-        able = scores >= scores.topk(MAX_CANDIDATES, sorted=False).values.min()
-        row, label, scores = row[able], label[able], scores[able]
+        best = scores >= scores.topk(MAX_CANDIDATES, sorted=False).values.min()
+        row = row[best]
+        label = label[best]
+        scores = scores[best]
     scores, order = scores.sort(descending=True, stable=True)
-    scores, order = scores[:MAX_CANDIDATES], order[:MAX_CANDIDATES]
+    scores = scores[:MAX_CANDIDATES]
+    order = order[:MAX_CANDIDATES]
     return cxcywh_to_xyxy(rows[row[order], :4]), scores, label[order]
 
 
 def _suppress_best(boxes: Tensor, scores: Tensor, iou: float, max_det: int) -> Tensor:
-    """Indices of the first `max_det` survivors of the greedy pass over candidates sorted best
-    first.
+    """Indices of the first `max_det` survivors of candidates sorted best first.
 
-    Whether a candidate survives depends only on better ones that do. So it goes part by part, and
-    ends with enough survivors.
+    Only better survivors decide on a candidate. So it goes part by part, and ends with enough
+    survivors.
     """
     keep = torch.arange(0, device=boxes.device)
     for part in torch.arange(len(boxes), device=boxes.device).split(2 * max_det):
-        together = torch.cat((keep, part))
-        keep = together[suppress(boxes[together], scores[together], iou)]
+        candidates = torch.cat((keep, part))
+        keep = candidates[suppress(boxes[candidates], scores[candidates], iou)]
         if len(keep) >= max_det:
             break
     return keep[:max_det]
 
 
-# torchvision's operator without the rest of torchvision, whose import takes seconds
+# torchvision's operator without importing torchvision, which takes seconds
 _torchvision = find_spec("torchvision")
 assert _torchvision is not None
 for _library in Path(str(_torchvision.origin)).parent.glob("_C*.*"):

@@ -23,7 +23,7 @@ from boltbox.detector.model.boxes import cxcywhn_to_xyxy, xyxy_to_cxcywh
 from boltbox.detector.system.text_file import read_text
 
 # fraction of the image; thinner, and the two edges of a box become one in float32
-LEAST_SIDE = 1e-6
+MIN_SIDE = 1e-6
 
 
 class YoloText(PerImageFormat):
@@ -105,7 +105,7 @@ def parse_yolo(text: str) -> Iterator[LabelObject]:
             polygons = [polygon]
             box = xyxy_to_cxcywh(np.concatenate((polygon.min(0), polygon.max(0))))
         key = (values[0], *box.tolist())
-        if not problem and min(box[2:]) < LEAST_SIDE:
+        if not problem and min(box[2:]) < MIN_SIDE:
             problem = "zero width or height"
         elif not problem and key in earlier:
             problem = "duplicate of an earlier line"
