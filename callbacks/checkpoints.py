@@ -121,7 +121,7 @@ class Checkpoints(ModelCheckpoint):
         """Lightning calls this after all other callbacks, so their state is that of the finished
         epoch."""
         trainer.val_check_batch = self._val_check_batch
-        names = self._names(trainer.current_epoch)
+        names = self._file_names(trainer.current_epoch)
         fitness = pl_module.evaluation.fitness
         if fitness is not None and fitness > best_fitness(trainer):
             names.insert(0, "best.ckpt")
@@ -129,7 +129,7 @@ class Checkpoints(ModelCheckpoint):
         self._save(trainer, names)
         self._exit_on_signal(trainer)
 
-    def _names(self, epoch: int) -> list[str]:
+    def _file_names(self, epoch: int) -> list[str]:
         """Names of the files that are saved after an epoch, besides best.ckpt."""
         if self.save_period > 0 and (epoch + 1) % self.save_period == 0:
             return [f"epoch{epoch}.ckpt", "last.ckpt"]
@@ -148,7 +148,7 @@ class Checkpoints(ModelCheckpoint):
         resumed = Path(str(trainer.ckpt_path))
         if resumed.resolve().parent != folder.resolve() or (folder / "last.ckpt").exists():
             return
-        for name in self._names(trainer.current_epoch - 1):
+        for name in self._file_names(trainer.current_epoch - 1):
             if not (folder / name).exists():
                 with not_fatal(folder / name):
                     write_atomically(folder / name, resumed.read_bytes())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from boltbox.detector.checkpoint.reader import find_trained
+from boltbox.detector.checkpoint.reader import WORDS, find_trained
 from boltbox.detector.checkpoint.runs import path_from, run_of, start_of
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.inference.exported import Exported, format_of, load_exported
@@ -70,7 +70,7 @@ def read_ckpt_path(
     """
     trained: Trained | None = None
     exported: Exported | None = None
-    if format_of(ckpt_path):
+    if ckpt_path not in WORDS and format_of(ckpt_path):
         if command in ("fit", "anchors"):
             raise InputError(
                 f"ckpt_path {ckpt_path}: {command} takes no exported file; give its checkpoint"

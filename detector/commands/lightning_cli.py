@@ -26,7 +26,7 @@ from boltbox.callbacks.epoch_table import EpochTable
 from boltbox.callbacks.recipe import in_order
 from boltbox.callbacks.run_folder import RunFolder, refuse_another
 from boltbox.callbacks.run_state import RunState
-from boltbox.detector.checkpoint.reader import Checkpoint, newest_checkpoint
+from boltbox.detector.checkpoint.reader import WORDS, Checkpoint, newest_checkpoint
 from boltbox.detector.checkpoint.runs import (
     ROOT,
     has_checkpoints,
@@ -197,12 +197,11 @@ class DetectorCLI(LightningCLI):
         run, ckpt_path = self.given_run, options.get("ckpt_path")
         if command == "fit" and is_restart(run):
             ckpt_path = "auto"
-        words = ("last", "best", "auto")
         folder = Path(str(ckpt_path))
-        if command == "fit" and ckpt_path not in words and isdir(folder / "checkpoints"):
+        if command == "fit" and ckpt_path not in WORDS and isdir(folder / "checkpoints"):
             run = self.given_run = run or folder
             ckpt_path = "last" if run == folder else str(folder / "checkpoints/last.ckpt")
-        self.continues = command == "fit" and ckpt_path in words
+        self.continues = command == "fit" and ckpt_path in WORDS
         asked = set(WITHOUT_VALUE) & set(self.line.typed) or any(map(options.get, STARTS))
         if not ckpt_path and command in ("validate", "test") and not asked:
             ckpt_path = newest_checkpoint(run)
