@@ -18,7 +18,6 @@ from boltbox.detector.weights.trained import (
     read_trained,
 )
 
-
 WORDS = ("last", "best", "auto")  # that `--ckpt_path` takes instead of a path
 
 
