@@ -148,7 +148,7 @@ def test_the_program_trains_what_the_command_trains(
     capsys.readouterr()
     line = "validate --ckpt_path runs/fit-1/checkpoints/last.ckpt --trainer.accelerator cpu"
     cli.main([*line.split(), "--report.enabled", "false"])
-    figures = re.search(r"^all +28 .* (\S+)\n", capsys.readouterr().out, re.M)
+    figures = re.search(r"^all +\d+ .* (\S+)\n", capsys.readouterr().out, re.M)
     assert figures
     assert float(figures[1]) == pytest.approx(float(tables[0][-1]["val/coco/AP"]), abs=5.1e-4)
 
