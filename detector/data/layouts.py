@@ -6,9 +6,10 @@ are opened.
 
 import os
 import re
-from collections import Counter, defaultdict
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
-from os.path import isdir, isfile
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -23,36 +24,31 @@ from boltbox.detector.system.text_file import parse_yaml, read_text
 
 DESCRIPTIONS = ("data.yaml", "data.yml", "dataset.yaml")  # the last one is FiftyOne's
 COCO = ("_annotations.coco.json", "instances_*.json", "labels.json", "result.json")
+METADATA = ("metadata.jsonl",)
+ROBOFLOW_CSV = ("_annotations.csv",)
 CONVERTED = "CVAT for images (xml), labelme, VIA (json) or OpenImages (csv)"  # by a command
-METADATA = "metadata.jsonl"
-ROBOFLOW_CSV = "_annotations.csv"
 LABELS = {".txt", ".xml", ".json", ".jsonl", ".csv"}  # suffixes of label files
 CLASS_NAMES = ("classes.txt", "obj.names", "_darknet.labels", "notes.json")
 Content = dict[str, Any]
 
 
 def describe(root: Path) -> Content:
-    """The keys of a data.yaml for a folder without one, paths relative to it. `names` is left out
-    where the format finds them in the labels.
+    """The keys of a data.yaml for a folder without one.
+
+    Args:
+        root: the folder.
+
+    Returns:
+        Paths are relative to the folder. `names` is left out if the format finds them in the
+        labels.
 
     Raises:
         InputError: there are no labels that boltbox reads; with the data.yaml to write, its folders
             of images filled in, the largest first.
     """
-    folders = [root, *(root / name for names in SPLIT_NAMES.values() for name in names)]
-    coco = [f for at in (*folders, root / "annotations") for name in COCO for f in at.glob(name)]
-    metadata = [file for at in folders for file in at.glob(METADATA)]
-    tables = [file for at in folders for file in at.glob(ROBOFLOW_CSV)]
-    found = (
-        _of_files(root, sorted(coco), "coco")
-        or _of_files(root, metadata, "metadata")
-        or _of_files(root, tables, "csv")
-        or ({"format": "voc", **voc} if (voc := VocXml.find_splits(root)) else {})
-        or _text(root, "yolo", YoloText)
-        or _text(root, "dota", DotaText)
-    )
-    if found:
-        return found
+    for content in _descriptions(root):
+        if content:
+            return content
     images = find_images(root)
     if images and not any(file.suffix.lower() in LABELS for file in root.rglob("*")):
         raise InputError(
@@ -60,7 +56,8 @@ def describe(root: Path) -> Content:
             " Label Studio or CVAT (docs/data.md)"
         )
     counts = Counter(os.path.relpath(image.parent, root) for image in images)
-    train, val = ([name for name, _ in counts.most_common(2)] + ["FOLDER", "FOLDER"])[:2]
+    folders = [folder for folder, _ in counts.most_common()]
+    train, val = (folders + ["FOLDER", "FOLDER"])[:2]
     where = f"its images are in {', '.join(counts)}" if counts else "there is no image in it"
     raise InputError(
         f"data.dataset {root}: there are no labels that boltbox knows (docs/data.md); write"
@@ -73,8 +70,10 @@ def split_named(path: str) -> str:
     """The split that a path names, as `annotations/instances_val2017.json` does; train, if it names
     none."""
     words = re.split(r"[^a-z]+", path.lower())
-    named = (split for split, known in SPLIT_NAMES.items() if not {*words}.isdisjoint(known))
-    return next(named, "train")
+    for split, names in SPLIT_NAMES.items():
+        if not set(names).isdisjoint(words):
+            return split
+    return "train"
 
 
 def conversion(root: Path) -> str:
@@ -82,38 +81,66 @@ def conversion(root: Path) -> str:
     return f"labels of {CONVERTED}: {program()} convert {root}"
 
 
-def _of_files(root: Path, files: list[Path], format: str) -> Content:
-    """Label files, each of the split that its path names."""
-    splits = defaultdict(list)
-    for path in (str(file.relative_to(root)) for file in files):
-        splits[split_named(path)].append(path)
-    return {"format": format, **splits} if files else {}
+def _descriptions(root: Path) -> Iterator[Content]:
+    """A description per format, empty if the folder has no such labels."""
+    folders = [root]
+    for names in SPLIT_NAMES.values():
+        folders += [root / name for name in names]
+    yield _of_files(root, folders + [root / "annotations"], COCO, "coco")
+    yield _of_files(root, folders, METADATA, "metadata")
+    yield _of_files(root, folders, ROBOFLOW_CSV, "csv")
+    splits = VocXml.find_splits(root)
+    yield {"format": "voc"} | splits if splits else {}
+    yield _of_text_files(root, YoloText, "yolo")
+    yield _of_text_files(root, DotaText, "dota")
 
 
-def _text(root: Path, format: str, kind: type[YoloText]) -> Content:
-    """Lists of images beside obj.data, folders of splits, or all images; names in a file of its
-    own."""
-    splits: Content = {}
+def _of_files(root: Path, folders: list[Path], names: Sequence[str], format: str) -> Content:
+    """Label files of many images, each of the split that its path names."""
+    content: Content = {}
+    files: list[Path] = []
+    for folder in folders:
+        for name in names:
+            files += folder.glob(name)
+    for file in sorted(files):
+        path = str(file.relative_to(root))
+        content.setdefault(split_named(path), []).append(path)
+    return {"format": format} | content if content else {}
+
+
+def _of_text_files(root: Path, kind: type[YoloText], format: str) -> Content:
+    """Lists of images beside obj.data, folders of splits, or all images; class names in a file of
+    its own."""
+    content: Content = {}
     for split, globs in SPLIT_GLOBS.items():
-        lists = [f"{name}.txt" for name in SPLIT_NAMES[split] if isfile(root / "obj.data")]
-        patterns = [p for name in globs for p in (f"images/{name}", f"{name}/images", name)]
-        folders = [at.relative_to(root) for p in patterns for at in sorted(root.glob(p))]
-        found = [path for path in lists if isfile(root / path)]
-        found += [str(path) for path in folders if has_labels(root / path, kind)]
-        splits |= {split: found[:1]} if found else {}
-    if not splits:
-        whole = [path for path in ("images", ".") if has_labels(root / path, kind)]
-        splits = {"train": whole[:1]} if whole else {}
-    if not splits:
+        paths = []
+        if isfile(root / "obj.data"):
+            lists = [root / f"{name}.txt" for name in SPLIT_NAMES[split]]
+            paths += [path for path in lists if isfile(path)]
+        for name in globs:
+            for pattern in (f"images/{name}", f"{name}/images", name):
+                folders = sorted(root.glob(pattern))
+                paths += [folder for folder in folders if has_labels(folder, kind)]
+        if paths:
+            content[split] = [str(paths[0].relative_to(root))]
+    if not content:
+        for path in ("images", "."):
+            if has_labels(root / path, kind):
+                content["train"] = [path]
+                break
+    if not content:
         return {}
-    beside = [root, *(root / path for paths in splits.values() for path in paths)]
-    files = (folder / name for folder in beside if isdir(folder) for name in CLASS_NAMES)
+    folders = [root] + [root / path for (path,) in content.values()]
+    files = [folder / name for folder in folders for name in CLASS_NAMES]
     names_file = next(filter(isfile, files), None)
-    return {"format": format, **splits} | ({"names": _names(names_file)} if names_file else {})
+    if names_file:
+        content["names"] = _read_names(names_file)
+    content["format"] = format
+    return content
 
 
-def _names(file: Path) -> list[str]:
-    """The class names of a file: a line each, or Label Studio's json."""
+def _read_names(file: Path) -> list[str]:
+    """The class names of a file: one per line, or Label Studio's json."""
     if file.suffix != ".json":
         return read_lines(file)
     try:
