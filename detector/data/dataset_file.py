@@ -1,4 +1,4 @@
-"""What describes a data set: a file (`data.yaml`), or a folder that speaks for itself.
+"""What describes a dataset: a file (`data.yaml`), or a folder whose layout is known.
 
 A further layout of files and folders is one of `layouts.py`; a further label format is a row in
 FORMATS.
@@ -39,14 +39,17 @@ FORMATS: dict[str, type[Format]] = {
     "dota": DotaText,
     "csv": TensorflowCsv,
 }
+FORMAT_OF_SUFFIX = {".json": "coco", ".jsonl": "metadata", ".csv": "csv"}
+TRAIN_ONLY = (["train"], ["train", "test"])  # splits without val
 
 
 def format_class(name: str) -> type[Format]:
-    """The format of a name in FORMATS, or a class of the user's own by its import path,
-    `my_formats.CsvRows`.
+    """The class of a label format.
 
-    A path is code, which is imported: it must come from a command line, a configuration or a
-    script, never from a data file.
+    Args:
+        name: a key of FORMATS, or the import path of a user's class, such as `my_formats.CsvRows`.
+            A path is code, which is imported: it must come from a command line, a configuration or
+            a script, never from a data file.
 
     Raises:
         InputError: there is no such format.
@@ -63,14 +66,19 @@ def format_class(name: str) -> type[Format]:
 
 @dataclass
 class DatasetFile:
-    """A data set by name: where its splits are, in which label format, and the class names.
+    """A dataset by name: where its splits are, in which label format, and the class names.
 
-    source: what the user gave · root: where its relative paths start · format: see `format_class` ·
-    splits: paths of `train`, `val`, `test` as far as they are given · names: in class order; those
-    in the labels, where none are given · images: further image folders (COCO) · keep_difficult:
-    VOC objects marked difficult are kept · share: of the images of `train` that is `val`, where
-    that is not given · notes: what was taken for what the file says, to be printed · has_names:
-    `names` are given, or the labels have more than numbers.
+    Attributes:
+        source: what the user typed.
+        root: where its relative paths start.
+        format: see `format_class`.
+        splits: paths by split: `train`, `val`, `test`, or some of them.
+        names: in class order; those in the labels, if none are given.
+        images: further image folders (COCO).
+        keep_difficult: VOC objects marked difficult are kept.
+        share: of the images of `train` that is `val`, if that is not given.
+        notes: assumptions and corrections, to be printed.
+        gives_names: the data.yaml or its folder gives the names.
 
     Raises:
         InputError: no names are given, and none are in the labels.
@@ -85,7 +93,7 @@ class DatasetFile:
     keep_difficult: bool = False
     share: float | None = None
     notes: list[str] = field(default_factory=list)
-    has_names: bool = True
+    gives_names: bool = True
 
     def __post_init__(self) -> None:
         if not self.names:
@@ -111,39 +119,39 @@ class DatasetFile:
 
         The keys of a data.yaml are YOLOv5's: `path` (relative to the file, or to the current
         folder), `train`, `val`, `test` (a folder, a list file, a json file, or a list of them),
-        `names` (list or map), `nc`; and ours: `format` (see FORMATS; found out when left out),
-        `images` (folders of a COCO set's images), `split` (as the argument),
-        `keep_difficult`.
+        `names` (list or map), `nc`; and ours: `format` (see FORMATS; detected by default), `images`
+        (folders of a COCO set's images), `split` (as the argument), `keep_difficult`.
 
         Args:
-            source: what the user gave.
-            split: share of the images of `train` that is `val`, for a data set that names no `val`;
+            source: what the user typed.
+            split: share of the images of `train` that is `val`, for a dataset that names no `val`;
                 see `part_of`.
-            format: that of the labels, in place of the key; see `format_class`.
+            format: that of the labels, instead of the key; see `format_class`.
             needs_val: without a `val`, SHARE of train becomes it.
 
         Raises:
             InputError: naming the file and the key.
         """
-        path = Path(source)
-        is_archive = path.suffix.lower() == ".zip" and isfile(path)
-        if is_archive:
-            path = unpacked(path)
-        path = next((path / name for name in DESCRIPTIONS if isfile(path / name)), path)
         if source == demo.NAME:
-            splits = {s: [DEMO_ROOT / "images" / s] for s in ("train", "val")}
-            file = cls(source, DEMO_ROOT, "yolo", splits, list(demo.NAMES))
+            paths = {name: [DEMO_ROOT / "images" / name] for name in ("train", "val")}
+            file = cls(source, DEMO_ROOT, "yolo", paths, list(demo.NAMES))
         else:
-            content = describe(path) if isdir(path) else _file_content(path)
-            file = _from_content(path, content, format)
-            if is_archive:
-                file.notes.insert(0, f"unpacked from {source}")
+            path = Path(source)
+            notes = []
+            if path.suffix.lower() == ".zip" and isfile(path):
+                path = unpacked(path)
+                notes.append(f"unpacked from {source}")
+            path = next((path / name for name in DESCRIPTIONS if isfile(path / name)), path)
+            content = describe(path) if isdir(path) else _read_content(path)
+            file = _from_content(path, content, format, notes)
         if split is not None:
             file.share = split
-        elif needs_val and file.share is None and [*file.splits] in (["train"], ["train", "test"]):
+        elif needs_val and file.share is None and list(file.splits) in TRAIN_ONLY:
             file.share = SHARE
-            note = "there is no val split: a fifth of train is set aside for it, always the same"
-            file.notes.append(f"{note} (--data.split {SHARE})")
+            file.notes.append(
+                "there is no val split: a fifth of train is set aside for it, always the same"
+                f" (--data.split {SHARE})"
+            )
         if file.share is not None:
             file._divide(file.share)
         return file
@@ -161,30 +169,31 @@ class DatasetFile:
                 f" has {', '.join(self.splits)}; leave split out"
             )
         train = self.splits["train"]
-        self.splits = {"train": train, "val": train, **self.splits}
+        self.splits = {"train": train, "val": train} | self.splits
 
     def prepare(self) -> None:
-        """In one process only: draw the demo data set if it was asked for and is not there yet;
-        print the notes."""
+        """Draw the demo dataset if it is asked for and not there yet, and print the notes. For one
+        process only."""
         if self.source == demo.NAME:
             demo.make_demo(self.root)
         for note in self.notes:
             rank_zero_print(f"{self.source}: {note}")
 
     def without_names(self) -> list[str]:
-        """What to know before a training of classes without names, in lines; none where they
-        have some."""
-        if self.has_names:
+        """The warning before a training of classes without names, in lines; none if they have
+        some."""
+        numbers = [str(number) for number in range(len(self.names))]
+        if self.gives_names or self.names != numbers:
             return []
-        file, text = Path(self.source), "names: [NAME, ...]"
+        file = Path(self.source)
+        text = "names: [NAME, ...]"
         if isdir(file) and self.format == "yolo":
-            file, text = self.root / CLASS_NAMES[0], "one name per line"
+            file = self.root / CLASS_NAMES[0]
+            text = "one name per line"
         elif isdir(file):
             file = self.root / DESCRIPTIONS[0]
-            places = [
-                f"{split}: {relpath(paths[0], self.root)}" for split, paths in self.splits.items()
-            ]
-            text = ", ".join([*places, text])
+            for split, paths in reversed(self.splits.items()):
+                text = f"{split}: {relpath(paths[0], self.root)}, {text}"
         return [
             f"warning: no class names; the classes are numbers, 0 to {len(self.names) - 1}",
             "  the checkpoints of this training keep them as names; to give names first, write",
@@ -195,6 +204,7 @@ class DatasetFile:
         """The split, read and checked.
 
         Args:
+            split: train, val or test.
             strict: an object whose class has no name is an error, and a split without a usable box.
                 Else it is dropped, and named like other faults.
             single_class: every object becomes class 0.
@@ -211,10 +221,9 @@ class DatasetFile:
             if not exists(path):
                 raise InputError(f"{self.source}: {split} refers to {path}, which does not exist")
         share = None if split == "test" else self.share
-        form = format_class(self.format)(
-            Split(split, paths, self.root, self.images, self.keep_difficult, share)
-        )
-        dataset = SplitReader(form, self.names, strict, single_class).read()
+        described = Split(split, paths, self.root, self.images, self.keep_difficult, share)
+        label_format = format_class(self.format)(described)
+        dataset = SplitReader(label_format, self.names, strict, single_class).read()
         if strict and not len(dataset.labels.boxes):
             lost = f", first left out: {dataset.faults[0]}" if dataset.faults else ""
             raise InputError(
@@ -224,10 +233,9 @@ class DatasetFile:
         return dataset
 
 
-def _file_content(path: Path) -> Content:
+def _read_content(path: Path) -> Content:
     """The keys of a data.yaml."""
-    wanted = "give a data.yaml, a folder, or 'demo'"
-    if path.suffix in (".json", ".jsonl", ".csv"):
+    if path.suffix in FORMAT_OF_SUFFIX:
         raise InputError(
             f"data.dataset {path}: a file of labels; give the folder that it lies in, or name it in"
             f" a data.yaml (train: {path.name}); {conversion(path.parent)}"
@@ -235,41 +243,43 @@ def _file_content(path: Path) -> Content:
     try:
         content = parse_yaml(read_text(path), path)
     except InputError as e:
-        raise InputError(f"data.dataset {e}; {wanted}") from None
+        raise InputError(f"data.dataset {e}; give a data.yaml, a folder, or 'demo'") from None
     if not isinstance(content, dict):
         hint = "" if path.suffix in (".yaml", ".yml") else f"; {conversion(path.parent)}"
         raise InputError(f"data.dataset {path}: expected a map (train, val, names){hint}")
     return content
 
 
-def _from_content(path: Path, content: Content, format: str | None) -> DatasetFile:
-    """Of the keys of a data.yaml; paths that are not there are looked for near the file.
+def _from_content(
+    path: Path, content: Content, format: str | None, notes: list[str]
+) -> DatasetFile:
+    """Of the keys of a data.yaml; paths that do not exist are looked for near the file.
 
     Args:
-        path: of the file, or the folder that is described. format: instead of its key.
+        path: of the file, or the folder that is described.
+        content: the keys.
+        format: instead of its key.
+        notes: gets what is corrected.
     """
-
-    def listed(key: str) -> list[str]:
-        value = content.get(key) or []
-        return [str(entry) for entry in (value if isinstance(value, list) else [value])]
-
-    home, notes = path if isdir(path) else path.parent, []
-    given = Path(str(content.get("path") or "."))
-    root = next(filter(isdir, (home / given, given)), None)
+    home = path if isdir(path) else path.parent
+    named = Path(str(content.get("path") or "."))
+    root = next(filter(isdir, (home / named, named)), None)
     if root is None:
         root = home
-        notes.append(f"path {given} is not here, its own folder is taken")
+        notes.append(f"path {named} does not exist; using {home}")
     splits: dict[str, list[Path]] = {}
     for split in ("train", "val", "test"):
-        for entry in listed(split):
+        for entry in _as_list(content.get(split)):
             # relative to the root, else to the data.yaml, else to the current folder
             place = next(filter(exists, (root / entry, home / entry, Path(entry))), None)
-            if place is None and (place := find_tail(entry, root, home)):
-                notes.append(f"{split} {entry} is not there, {place} is taken")
-            if place or split != "test":
-                splits.setdefault(split, []).append(place or root / entry)
+            if place is None:
+                place = find_tail(entry, root, home)
+                if place:
+                    notes.append(f"{split} {entry} does not exist; using {place}")
+            if place is None and split == "test":
+                notes.append(f"test {entry} does not exist; there is no test split")
             else:
-                notes.append(f"test {entry} is not there, it is left out")
+                splits.setdefault(split, []).append(place or root / entry)
     if not splits:
         raise InputError(f"{path}: none of the keys train, val, test is given")
     kind = format or str(content.get("format") or _guess_format(root, splits))
@@ -278,25 +288,41 @@ def _from_content(path: Path, content: Content, format: str | None) -> DatasetFi
             f"{path}: format '{kind}' is not known; choose from {', '.join(FORMATS)}, or for a"
             f" class of your own give --data.format {kind}"
         )
-    names, images = read_names(path, content), [root / folder for folder in listed("images")]
-    options = bool(content.get("keep_difficult")), content.get("split"), notes
-    file = DatasetFile(str(path), root, kind, splits, names, images, *options)
-    numbers = [str(number) for number in range(len(file.names))]
-    file.has_names = content.get("names") is not None or file.names != numbers
-    return file
+    return DatasetFile(
+        str(path),
+        root,
+        kind,
+        splits,
+        names=read_names(path, content),
+        images=[root / folder for folder in _as_list(content.get("images"))],
+        keep_difficult=bool(content.get("keep_difficult")),
+        share=content.get("split"),
+        notes=notes,
+        gives_names=content.get("names") is not None,
+    )
+
+
+def _as_list(value: object) -> list[str]:
+    """The paths of a key that holds one or several, or none."""
+    if not value:
+        return []
+    return [str(item) for item in value] if isinstance(value, list) else [str(value)]
 
 
 def _guess_format(root: Path, splits: dict[str, list[Path]]) -> str:
     """By the first path of the first split."""
     first = next(iter(splits.values()))[0]
-    by_suffix = {".json": "coco", ".jsonl": "metadata", ".csv": "csv"}
-    if first.suffix in by_suffix:
-        return by_suffix[first.suffix]
-    # a list of VOC has no paths of images, and COCO's json files lie in annotations/ too
-    listed = first.suffix == ".txt" and any(root.glob("[Aa]nnotations/*.xml"))
-    if listed and isfile(first):
-        listed = Path(*read_lines(first)[:1]).suffix.lower() not in SUFFIXES
-    if has_xml(first) if isdir(first) else listed:
-        return "voc"
-    dota = isdir(first) and has_labels(first, DotaText) and not has_labels(first, YoloText)
-    return "dota" if dota else "yolo"
+    if first.suffix in FORMAT_OF_SUFFIX:
+        return FORMAT_OF_SUFFIX[first.suffix]
+    if isdir(first):
+        if has_xml(first):
+            return "voc"
+        if has_labels(first, DotaText) and not has_labels(first, YoloText):
+            return "dota"
+    # COCO's json files lie in annotations/ too
+    elif isfile(first) and first.suffix == ".txt" and any(root.glob("[Aa]nnotations/*.xml")):
+        lines = read_lines(first)
+        # a list of VOC has no paths of images
+        if not lines or Path(lines[0]).suffix.lower() not in SUFFIXES:
+            return "voc"
+    return "yolo"

@@ -5,9 +5,7 @@ A bad box is dropped and named, not its image; an image is dropped only if it ca
 
 import inspect
 import os
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from itertools import chain
 from os.path import isdir
@@ -38,17 +36,23 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import progress
 
 VERSION = 8  # raise it with any change to what is read from a file
-# A file system's clock ticks this seldom, in nanoseconds: of two changes within a tick the second
-# may leave the time as it was.
-_TICK = 20_000_000
 
 
 def part_of(entries: Sequence[Entry], share: float, split: Split) -> list[Entry]:
-    """Those of `train` or of `val`, in their order; each has one image at least, if there are two.
+    """The entries of `train` or of `val`, where both are parts of the same images.
 
-    Images are ranked by the SHA-256 of their path below the root; the first ones, a share of all,
-    are for validation. So the parts do not depend on the order of the list, on the machine or on
-    where the folder lies, and a new image moves at most one other.
+    Images are ranked by the SHA-256 of their path below the root; the first ones are for
+    validation. So the parts do not depend on the order of the list, on the machine or on the place
+    of the folder, and a new image moves at most one other.
+
+    Args:
+        entries: all images.
+        share: of the images that is for validation. Each part has one image at least, if there are
+            two.
+        split: which part.
+
+    Returns:
+        In their order.
     """
 
     def rank(path: str) -> bytes:
@@ -56,33 +60,41 @@ def part_of(entries: Sequence[Entry], share: float, split: Split) -> list[Entry]
 
     ranked = sorted({entry.image for entry in entries}, key=rank)
     count = min(max(round(len(ranked) * share), 1), len(ranked) - 1)
-    chosen = set(ranked[:count])
-    return [entry for entry in entries if (entry.image in chosen) == (split.name == "val")]
+    for_validation = set(ranked[:count])
+    is_val = split.name == "val"
+    return [entry for entry in entries if (entry.image in for_validation) == is_val]
 
 
-@dataclass
 class SplitReader:
     """Reads one split.
 
-    form: its format · names: class names in order · strict: an object whose class has no name is an
-    error; else it is dropped · single_class: every object is of class 0, named `item` unless there
-    is just one name.
+    Args:
+        label_format: of the split.
+        names: class names in order.
+        strict: an object whose class has no name is an error; else it is dropped.
+        single_class: every object is of class 0, named `item` unless there is just one name.
     """
 
-    form: Format
-    names: list[str]
-    strict: bool = True
-    single_class: bool = False
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        label_format: Format,
+        names: list[str],
+        strict: bool = True,
+        single_class: bool = False,
+    ) -> None:
+        self.format = label_format
+        self.names = ["item"] if single_class and len(names) > 1 else names
+        self.strict = strict
+        self.single_class = single_class
         self.files: list[str] = []
         self.sizes: list[tuple[int, int]] = []
         self.objects: list[list[LabelObject]] = []
         self.sources: list[LabelSource] = []
         self.faults: list[Fault] = []
-        if self.single_class and len(self.names) > 1:
-            self.names = ["item"]
-        self.numbers = {key: c for c, name in enumerate(self.names) for key in (name, c)}
+        self.numbers: dict[str | int, int] = {}  # of classes, by name and by number
+        for number, name in enumerate(self.names):
+            self.numbers[name] = number
+            self.numbers[number] = number
 
     def read(self) -> DetectionDataset:
         """The split; from the labels cache if no file has changed since it was read.
@@ -90,72 +102,83 @@ class SplitReader:
         Raises:
             InputError: the split cannot be read; or if strict, an object whose class has no name.
         """
-        split = self.form.split
-        given = [str(path) for path in split.paths if not isdir(path)]
-        try:
-            given.append(inspect.getfile(type(self.form)))  # a user's own may change
-        except OSError:
-            raise InputError(
-                f"data.format {type(self.form).__name__}: define it in a file, not in a notebook"
-            ) from None
-        before = states(given)
-        entries = self.form.find()
+        split = self.format.split
+        files_of_split = [str(path) for path in split.paths if not isdir(path)]
+        files_of_split.append(self._code())
+        before = states(files_of_split)
+        entries = self.format.find()
         if not split.share or split.name == "train":  # else they are reported twice
-            self.faults += self.form.faults
+            self.faults += self.format.faults
         if split.share:
             entries = part_of(entries, split.share, split)
-        images, files = [e.image for e in entries], [e.file for e in entries]
-        now = states([*images, *dict.fromkeys(files)])
-        stamp = digest([VERSION, self.names, given, before, images, files, now])
-        kind = type(self.form).__qualname__
+        images = [entry.image for entry in entries]
+        files = [entry.file for entry in entries]
+        now = states(images + list(dict.fromkeys(files)))
+        stamp = digest([VERSION, self.names, files_of_split, before, images, files, now])
+        kind = type(self.format).__qualname__
         place = digest([os.getcwd(), repr(split), kind, self.strict, self.single_class])[:24]
         path = cache_folder() / "labels" / f"{split.name}-{place}.npz"
-        if found := load_labels(path, stamp):
-            return found
-        if max(changed for _, changed in before + now) > time.time_ns() - _TICK:
-            time.sleep(_TICK / 1e9)  # a change from here on has another time
-        pairs = zip(entries, image_sizes(images), strict=True)
-        for entry, size in progress(pairs, f"{split.name}: reading labels", len(entries)):
-            if isinstance(size, str):
-                self._lose(entry, entry.image, size)
-                continue
-            try:
-                labels = self.form.read(entry, *size)
-            except InputError as e:
-                self._lose(entry, entry.file, str(e).removeprefix(f"{entry.file}: "))
-            else:
-                self._add(entry, labels, *size)
+        if dataset := load_labels(path, stamp):
+            return dataset
+        sized = zip(entries, image_sizes(images), strict=True)
+        for entry, size in progress(sized, f"{split.name}: reading labels", len(entries)):
+            self._read_entry(entry, size)
         dataset = DetectionDataset(self.files, self._table(), self.names, self.sources, self.faults)
         save_labels(path, stamp, dataset)
         return dataset
 
-    def _lose(self, entry: Entry, file: str, problem: str) -> None:
+    def _code(self) -> str:
+        """The file of the format, because a user's own may change."""
+        kind = type(self.format)
+        try:
+            return inspect.getfile(kind)
+        except OSError:
+            raise InputError(
+                f"data.format {kind.__name__}: define it in a file, not in a notebook"
+            ) from None
+
+    def _read_entry(self, entry: Entry, size: tuple[int, int] | str) -> None:
+        """size: (height, width), or why the image cannot be used."""
+        if isinstance(size, str):
+            self._leave_out(entry, entry.image, size)
+            return
+        try:
+            labels = self.format.read(entry, *size)
+        except InputError as e:
+            self._leave_out(entry, entry.file, str(e).removeprefix(f"{entry.file}: "))
+        else:
+            self._add(entry, labels, *size)
+
+    def _leave_out(self, entry: Entry, file: str, problem: str) -> None:
         self.faults.append(Fault(file, "", problem, entry.image))
 
-    def _add(self, entry: Entry, found: ImageLabels | None, height: int, width: int) -> None:
+    def _add(self, entry: Entry, labels: ImageLabels | None, height: int, width: int) -> None:
         """An image of this size in pixels."""
-        objects = found.objects if found else []
-        corners = np.array([item.box for item in objects], np.float64).reshape(-1, 4)
+        objects = labels.objects if labels else []
+        boxes = np.array([item.box for item in objects], np.float64).reshape(-1, 4)
         kept: list[LabelObject] = []
-        faults = []
-        for item, box, problem in zip(objects, corners, box_problems(corners), strict=True):
-            if problem := item.problem or problem or self._class_problem(entry, item):
-                known = box.tolist() if np.isfinite(box).all() else None
-                faults.append(Fault(entry.file, item.place, problem, entry.image, known))
-            else:
+        reasons = []
+        for item, box, box_problem in zip(objects, boxes, box_problems(boxes), strict=True):
+            problem = item.problem or box_problem or self._class_problem(entry, item)
+            if not problem:
                 kept.append(item)
-        self.faults += faults
-        reasons = [fault for fault in faults if fault.problem != DIFFICULT]
+                continue
+            known_box = box.tolist() if np.isfinite(box).all() else None
+            self.faults.append(Fault(entry.file, item.place, problem, entry.image, known_box))
+            if problem != DIFFICULT:
+                reasons.append(f"{item.place}, {problem}")
         if reasons and not kept:
             # no background: it shows objects whose boxes are unknown
-            first = f"{reasons[0].where}, {reasons[0].problem}"
-            self._lose(entry, entry.image, f"none of its objects can be used, first: {first}")
+            problem = f"none of its objects can be used, first: {reasons[0]}"
+            self._leave_out(entry, entry.image, problem)
             return
-        places = [item.place for item in kept]
         self.files.append(entry.image)
         self.sizes.append((height, width))
         self.objects.append(kept)
-        self.sources.append(LabelSource(entry.file, places, found.size) if found else LabelSource())
+        source = LabelSource()
+        if labels:
+            source = LabelSource(entry.file, [item.place for item in kept], labels.size)
+        self.sources.append(source)
 
     def _class_problem(self, entry: Entry, item: LabelObject) -> str:
         """Why the class of an object cannot be used, or an empty string.
@@ -176,22 +199,23 @@ class SplitReader:
 
     def _table(self) -> LabelTable:
         """The objects of all images."""
-        items = [*chain.from_iterable(self.objects)]
+        items = list(chain.from_iterable(self.objects))
         polygons = [item.polygons for item in items]
-        parts = [*chain.from_iterable(polygons)]
+        parts = list(chain.from_iterable(polygons))
         boxes = np.array([item.box for item in items], np.float32).reshape(-1, 4)
         areas = np.array([item.area for item in items], np.float32)
         classes = [0 if self.single_class else self.numbers[item.name] for item in items]
+        points = [np.zeros((0, 2), np.float32)] + parts
         return LabelTable(
-            np.array(self.sizes, np.int64).reshape(-1, 2),
-            starts(self.objects),
-            boxes,
-            np.array(classes, np.int64),
-            np.array([item.crowd for item in items], bool),
-            np.where(np.isnan(areas), area_xyxy(boxes), areas),
-            starts(polygons),
-            starts(parts),
-            np.concatenate([np.zeros((0, 2)), *parts], dtype=np.float32),
+            sizes=np.array(self.sizes, np.int64).reshape(-1, 2),
+            starts=starts(self.objects),
+            boxes=boxes,
+            classes=np.array(classes, np.int64),
+            crowd=np.array([item.crowd for item in items], bool),
+            area=np.where(np.isnan(areas), area_xyxy(boxes), areas),
+            part_starts=starts(polygons),
+            point_starts=starts(parts),
+            points=np.concatenate(points, dtype=np.float32),
         )
 
 
@@ -199,9 +223,12 @@ def box_problems(boxes: np.ndarray) -> list[str]:
     """What is wrong with each of (n, 4) corner numbers, or an empty string."""
     with np.errstate(over="ignore"):
         corners = boxes.astype(np.float32)  # as they are kept
-    wrong = {
-        "missing or non-finite coordinate": ~np.isfinite(corners).all(1),
-        f"coordinate beyond {FARTHEST:.0f} px": (np.abs(corners) >= FARTHEST).any(1),
-        "zero or negative width or height": (corners[:, 2:] <= corners[:, :2]).any(1),
-    }
-    return np.select([*wrong.values()], [*wrong], "").tolist()
+    not_finite = ~np.isfinite(corners).all(1)
+    far = (np.abs(corners) >= FARTHEST).any(1)
+    empty = (corners[:, 2:] <= corners[:, :2]).any(1)
+    problems = (
+        "missing or non-finite coordinate",
+        f"coordinate beyond {FARTHEST:.0f} px",
+        "zero or negative width or height",
+    )
+    return np.select([not_finite, far, empty], problems, "").tolist()
