@@ -16,7 +16,7 @@ _NO_LABELS = {"classes.txt"}  # labelImg writes it beside the labels
 def examine_folders(
     file: DatasetFile, datasets: Mapping[str, DetectionDataset]
 ) -> Iterator[Finding]:
-    """Report class names that are nearly the same, and files that nothing or too much refers to.
+    """Report similar class names, images that are not read, and labels without an image.
 
     Args:
         file: the dataset.
@@ -39,7 +39,6 @@ def examine_folders(
     yield from _unread_images(images)
     format_of_labels = format_class(file.format)
     if issubclass(format_of_labels, PerImageFormat):
-        yield from _shared_label_files(datasets)
         yield from _orphans(file, format_of_labels, images)
 
 
@@ -52,18 +51,6 @@ def _unread_images(images: set[str]) -> Iterator[Finding]:
             if path.suffix.lower() in _UNREAD:
                 problem = f"images of the kind {path.suffix} are not read; convert it"
                 yield Finding("warning", "unread_image", problem, str(path))
-
-
-def _shared_label_files(datasets: Mapping[str, DetectionDataset]) -> Iterator[Finding]:
-    """Label files of several images."""
-    images_of = defaultdict(set)
-    for dataset in datasets.values():
-        for image, source in zip(dataset.files, dataset.sources, strict=True):
-            images_of[source.file].add(image)
-    for label, images in images_of.items():
-        if label and len(images) > 1:
-            problem = f"is used for {len(images)} images: {', '.join(sorted(images))}"
-            yield Finding("warning", "stem_clash", problem, label)
 
 
 def _orphans(

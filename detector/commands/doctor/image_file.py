@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import cv2
 import numpy as np
-from PIL import ExifTags, Image
+from PIL import Image
 
 from boltbox.detector.data.images import UNREADABLE, open_image, read_image
 from boltbox.detector.system.errors import InputError
@@ -25,13 +25,11 @@ class ImageFile(NamedTuple):
 
     Attributes:
         damage: what the decoder says of a damaged file, else "".
-        orientation: EXIF orientation; 1 is upright.
         digest: SHA-256 of the file, "" if it is damaged.
         bits: difference hash, 64 bytes; empty if the file is damaged or of one colour.
     """
 
     damage: str = ""
-    orientation: int = 1
     digest: str = ""
     bits: bytes = b""
 
@@ -49,7 +47,6 @@ def examine_image(path: str) -> ImageFile:
         try:
             with open_image(path) as file:
                 side = min(file.size)
-                orientation = _orientation(file)
             data = Path(path).read_bytes()
             bits = difference_hash(_decode(path, data, side))
             damage = ""
@@ -60,15 +57,7 @@ def examine_image(path: str) -> ImageFile:
                 damage = line
     if damage:
         return ImageFile(damage)
-    return ImageFile("", orientation, sha256(data).hexdigest(), bits)
-
-
-def _orientation(file: Image.Image) -> int:
-    with contextlib.suppress(*UNREADABLE):  # damaged EXIF data is ignored
-        orientation = file.getexif().get(ExifTags.Base.Orientation)
-        if isinstance(orientation, int) and 2 <= orientation <= 8:
-            return orientation
-    return 1
+    return ImageFile("", sha256(data).hexdigest(), bits)
 
 
 def _decode(path: str, data: bytes, side: int) -> np.ndarray:

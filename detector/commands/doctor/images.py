@@ -25,7 +25,7 @@ FEW = 16  # images; fewer are decoded without worker processes
 
 
 def examine_images(splits: Mapping[str, Collection[str]]) -> Iterator[Finding]:
-    """Decode every image on all processors and report damage, EXIF rotation and copies.
+    """Decode every image on all processors and report damage and copies.
 
     Args:
         splits: image paths by split, the training split first.
@@ -54,12 +54,6 @@ def examine_images(splits: Mapping[str, Collection[str]]) -> Iterator[Finding]:
         if image.damage:
             problem = f"damaged: the decoder says '{image.damage}'"
             yield Finding("fault", DAMAGED, problem, path, split, image=path)
-        elif image.orientation > 1:
-            problem = (
-                f"EXIF turns it (orientation {image.orientation}); boxes are those of the turned"
-                " picture"
-            )
-            yield Finding("note", "exif_rotation", problem, path, split, image=path)
     hashed = [i for i, image in enumerate(images) if image.bits]
     hashes = np.frombuffer(b"".join(images[i].bits for i in hashed), np.uint64).reshape(-1, 8)
     groups = np.array([split_of[i] for i in hashed])

@@ -1,6 +1,5 @@
 """What is wrong in label files: what training drops, and what it uses as it is."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -63,10 +62,6 @@ def examine_labels(file: DatasetFile, split: str, dataset: DetectionDataset) -> 
         if not source.file:
             problem = "no label file; it counts as background"
             yield Finding("note", "missing_label_file", problem, image, split, image=image)
-    for image, times in Counter(dataset.files).items():
-        if times > 1:
-            problem = f"listed {times} times, and used as often"
-            yield Finding("warning", "listed_twice", problem, image, split, image=image)
     yield from _wrong_sizes(split, dataset)
     yield from _boxes(split, dataset)
 

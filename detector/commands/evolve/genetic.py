@@ -123,7 +123,9 @@ def next_values(
         earlier = sorted(ended[:-population], key=fitness, reverse=True)
         elites = min(schedule(g - 1, generations).elites, population // 4)
         parents = list(ended[-population:]) + earlier[:elites]
-        values = np.array([[t.params[gene.name] for gene in genes] for t in parents], float)
-        scores = np.array([fitness(t) for t in parents])
+        values = np.zeros((len(parents), len(genes)))
+        for i, parent in enumerate(parents):
+            values[i] = [parent.params[gene.name] for gene in genes]
+        scores = np.array(list(map(fitness, parents)))
         row = child(rng, values, scores, genes, g - 1, generations)
     return {gene.name: gene.cast(x) for gene, x in zip(genes, row, strict=True)}

@@ -103,10 +103,15 @@ def planned(configuration: Mapping[str, Any]) -> tuple[Plan, dict[str, Any], dic
     options |= fixed
     start = tuple(start_values(genes, options))
     plan = Plan(tuple(genes), evolve, start, int(options["seed_everything"] or 0), fixed)
-    settings = {k: v for k, v in options.items() if not k.startswith(OF_A_COMMAND)}
+    settings: dict[str, Any] = {}
+    for option, value in options.items():
+        if not option.startswith(OF_A_COMMAND):
+            settings[option] = value
     for gene in genes:
         settings[f"the gene {gene.name}"] = gene
-    config = {k: v for k, v in configuration.items() if k not in ("evolve", "run", "config")}
+    config = dict(configuration)
+    for name in ("evolve", "run", "config"):
+        config.pop(name, None)
     config["trainer"] = config["trainer"] | {"default_root_dir": None, "logger": False}
     return plan, json.loads(json.dumps(settings)), config
 

@@ -127,10 +127,12 @@ def report(study: Study, loggers: Sequence[Logger], number: int) -> None:
     for trial in ended:
         if trial != best:
             shutil.rmtree(study.run(trial.number) / "checkpoints", ignore_errors=True)
-    (trial,) = [trial for trial in ended if trial.number == number]
+    trial = study.trial(number)
     highest = best.value if best else None
-    values = dict(trial.params, fitness=trial.value, best=highest)
-    metrics = {f"evolve/{k}": v for k, v in values.items() if v is not None}
+    metrics = {}
+    for name, value in dict(trial.params, fitness=trial.value, best=highest).items():
+        if value is not None:
+            metrics[f"evolve/{name}"] = value
     for logger in loggers:
         logger.log_metrics(metrics, step=number)
         logger.save()

@@ -183,10 +183,15 @@ def start_values(genes: Sequence[Gene], configuration: Mapping[str, Any]) -> lis
     Returns:
         Value by gene name within the bounds; no set of values twice.
     """
-    files = [flatten(yaml.safe_load((FOLDER / f"{name}.yaml").read_text())) for name in FILES]
-    low = dict(configuration) | files[0]
+    bases: list[Mapping[str, Any]] = [configuration]
+    low = dict(configuration)
+    for name in FILES:
+        file = flatten(yaml.safe_load((FOLDER / f"{name}.yaml").read_text()))
+        if name == "low":
+            low |= file
+        bases.append(low | file)
     start: list[dict[str, float]] = []
-    for options in [configuration] + [low | file for file in files]:
+    for options in bases:
         values = {}
         for gene in genes:
             value = options.get(gene.option)

@@ -82,6 +82,10 @@ class Study:
         """The individuals that have a fitness or failed, by number."""
         return self._trials(TrialState.COMPLETE, TrialState.FAIL)
 
+    def trial(self, number: int) -> FrozenTrial:
+        """An individual by its number."""
+        return self._trials()[number]
+
     def best(self) -> FrozenTrial | None:
         """The fittest individual, among equals the earliest; None while none has a fitness."""
         return max(self._trials(TrialState.COMPLETE), key=fitness, default=None)
@@ -89,7 +93,7 @@ class Study:
     def has_next(self) -> bool:
         """Whether an individual is left to begin or to continue."""
         begun = len(self.ended()) + len(self._trials(TrialState.RUNNING))
-        return bool(self._interrupted) or begun < self.plan.evolve.size
+        return len(self._interrupted) > 0 or begun < self.plan.evolve.size
 
     def ask(self) -> Trial:
         """The next individual to train: an interrupted one, or one with new values."""

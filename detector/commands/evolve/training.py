@@ -1,5 +1,6 @@
 """Trains the individuals of a study: several `fit` processes at a time on this machine."""
 
+import itertools
 import json
 import math
 import os
@@ -86,8 +87,9 @@ class Training:
             return Outcome(None, reason=f"its fitness is {best['fitness']}")
         metrics = {}
         for row in read_table(self.run / "metrics.csv"):
-            if row["epoch"] == str(best["epoch"]):
-                metrics = {k: float(v) for k, v in row.items() if k.startswith("val/") and v}
+            for name, value in row.items():
+                if row["epoch"] == str(best["epoch"]) and name.startswith("val/") and value:
+                    metrics[name] = float(value)
         return Outcome(best["fitness"], metrics)
 
 
@@ -109,8 +111,9 @@ def train_all(
         on_poll: called with each running training several times per second.
         on_end: called with the number of each individual that has ended.
     """
-    hours = study.plan.evolve.hours or math.inf
-    deadline = time.monotonic() + 3600 * hours
+    deadline = math.inf
+    if study.plan.evolve.hours:
+        deadline = time.monotonic() + 3600 * study.plan.evolve.hours
     free = list(workers)
     trainings: list[Training] = []
     try:
@@ -166,15 +169,15 @@ def environments(
         The variables of each worker.
     """
     if not devices:
-        count = workers or 1
+        count = 1 if workers is None else workers
         threads = max(available_cores() // count, 1)
         return [{"OMP_NUM_THREADS": str(threads)}] * count
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    gpus = visible.split(",") if visible else [str(k) for k in range(torch.cuda.device_count())]
+    gpus = visible.split(",") if visible else list(map(str, range(torch.cuda.device_count())))
     if named:
         gpus = [gpus[k] for k in named]
     groups = []
     for start in range(0, len(gpus) - devices + 1, devices):
         groups.append({"CUDA_VISIBLE_DEVICES": ",".join(gpus[start : start + devices])})
-    count = workers or len(groups)
-    return [groups[k % len(groups)] for k in range(count)]
+    count = len(groups) if workers is None else workers
+    return list(itertools.islice(itertools.cycle(groups), count))

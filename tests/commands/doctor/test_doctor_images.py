@@ -167,27 +167,6 @@ def test_a_decoder_that_crashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert str(raised.value).partition(":")[0] in paths[:21]
 
 
-# Warnings and notes
-
-
-def of(seed: int) -> np.ndarray:
-    return smooth(40, 60, seed)
-
-
-@pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "tif"])
-def test_exif_rotation(tmp_path: Path, suffix: str) -> None:
-    for orientation in (1, 3, 6):
-        exif = Image.Exif()
-        exif[0x0112] = orientation
-        Image.fromarray(smooth(40, 60, orientation)).save(
-            tmp_path / f"{orientation}.{suffix}", exif=exif
-        )
-    findings = examine(*sorted(tmp_path.iterdir()))
-    assert [(f.severity, f.kind, Path(f.file).stem) for f in findings] == [
-        ("note", "exif_rotation", k) for k in "36"
-    ]
-
-
 @pytest.mark.parametrize("suffix", ["jpg", "png", "webp"])
 @pytest.mark.parametrize("block", [b"garbage!", b"II*\0\x08\0\0\0\0\0\0\0\0\0", bytes(20)])
 def test_exif_data_that_says_nothing(tmp_path: Path, suffix: str, block: bytes) -> None:

@@ -28,8 +28,8 @@ OURS = {
         "missing_image unreadable_image too_small_image unusable"
     ),
     "warning": (
-        "duplicate_box box_past_frame orphan_annotation orphan_label_file stem_clash unread_image "
-        "listed_twice mostly_unlabelled similar_names"
+        "duplicate_box box_past_frame orphan_annotation orphan_label_file unread_image "
+        "mostly_unlabelled similar_names"
     ),
     "note": "missing_label_file difficult_object",
 }
@@ -129,7 +129,6 @@ def test_yolo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("warning", "box_past_frame", "c.txt", "line 12"),
         ("note", "missing_label_file", "none.png", ""),
         ("note", "missing_label_file", "other.png", ""),
-        ("warning", "stem_clash", "clash.txt", ""),
         ("warning", "orphan_label_file", "gone.txt", ""),
         ("warning", "unread_image", "film.gif", ""),
         ("fault", "unreadable_image", "broken.png", ""),

@@ -31,8 +31,6 @@ HEALED = {  # warnings that a repair does away with
     "box_past_frame",
     "orphan_label_file",
     "orphan_annotation",
-    "stem_clash",
-    "listed_twice",
 }
 TRAIN = ("good", "clipped", "cut", "tiny", "liar", "endless", "twin", "leak", "foreign")
 Box = tuple[str, float, float, float, float]  # class name, xyxy in pixels
