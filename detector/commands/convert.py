@@ -20,194 +20,264 @@ from boltbox.detector.system.rank_zero import print_fact, program, rank_zero_pri
 from boltbox.detector.system.text_file import check_regular, read_text
 
 globox = need("globox")
-Find = Callable[[str, Path], Path | None]  # the image that a label file names, if it is there
-EMPTY: tuple[Any, ...] = (None, "", {}, [])  # values of an attribute that give no class
+Content = Any  # what tells whether a file holds labels
+FindImage = Callable[[str, Path], Path | None]  # by the name in a label file; None: not there
+NO_CLASS: tuple[Any, ...] = (None, "", {}, [])  # values of an attribute
 LISTED = 10  # skipped files
 # what a file raises that is not of the kind its name says
 UNREADABLE = OSError, ValueError, RecursionError, csv.Error, ElementTree.ParseError
-Found = Iterator[tuple[Any, int]]  # globox' Annotation of an image, and how many objects it has
+Images = Iterator[tuple[Any, int]]  # globox' Annotation of an image, and number of its objects
+
+
+class Labels:
+    """The boxes of all label files.
+
+    Attributes:
+        splits: globox' Annotation by path of the image, by split.
+        objects: number of objects, those without a box or a class too.
+        missing: images that are not there or share their name.
+        skipped: files that cannot be read, and why.
+    """
+
+    def __init__(self, root: Path, label_key: str | None) -> None:
+        self.root = root
+        self.label_key = label_key
+        self.find_image = _image_finder(root)
+        self.splits: dict[str, dict[str, Any]] = defaultdict(dict)
+        self.objects = 0
+        self.missing: set[str] = set()
+        self.skipped: list[str] = []
+
+    def add_folder(self) -> None:
+        """The labels of all files of the folder; those that cannot be opened are skipped."""
+        for file in sorted(self.root.rglob("*")):
+            try:
+                content = _read_content(file)
+            except InputError as e:
+                self.skipped.append(str(e))
+            else:
+                self.add_file(file, content)
+
+    def add_file(self, file: Path, content: Content) -> None:
+        """The labels of one file; none if it is no label file."""
+        try:
+            for annotation, objects in _read(file, content, self.find_image, self.label_key):
+                image = self.find_image(annotation.image_id, file)
+                if image is None:
+                    self.missing.add(annotation.image_id)
+                    continue
+                self.objects += objects
+                self._add_boxes(annotation, image, file)
+        except InputError:
+            raise
+        except Exception as e:  # of many kinds
+            raise _cannot_be_read(file, f"{type(e).__name__}: {in_one_line(e)}") from None
+
+    def _add_boxes(self, annotation: Any, image: Path, file: Path) -> None:
+        name = relpath(image, self.root)
+        # a label file of one image says the split by its folder only
+        label = file.parent if file.stem == image.stem else file
+        split = split_named(f"{relpath(label, self.root)} {relpath(image.parent, self.root)}")
+        images = self.splits[split]
+        if name not in images:
+            images[name] = globox.Annotation(name, annotation.image_size)
+        images[name].boxes += annotation.boxes
+
+    def boxes(self) -> list[Any]:
+        """Those of all images."""
+        boxes = []
+        for images in self.splits.values():
+            for annotation in images.values():
+                boxes += annotation.boxes
+        return boxes
 
 
 def convert(source: Path, out: Path | None = None, label_key: str | None = None) -> None:
     """Make a data.yaml of labels of CVAT for images, labelme, VIA or OpenImages.
 
-    The labels become a COCO file for each split, which the names of folders and files tell. Images
+    The labels become one COCO file per split, which the names of folders and files tell. Images
     stay where they are.
 
     Args:
         source: The folder of labels and images, or one file of labels.
         out: A new folder; default: the name of source with _coco, in the current folder.
-        label_key: VIA: the attribute of a region that is its class, where there are several.
+        label_key: VIA: the attribute of a region that is its class, if there are several.
 
     Raises:
         InputError: no such file, none of such labels has a box and an image, a file cannot be read,
             or `out` holds a data.yaml.
     """
     out = out or Path(f"{source.resolve().stem}_coco")
-    target = out / "data.yaml"
     if isdir(out) and any(out.iterdir()):
         raise InputError(f"{out}: it is not empty, and nothing is overwritten; give another --out")
     if not source.exists():
         raise InputError(f"{source}: no such file or folder")
-    root = source if isdir(source) else source.parent
-    find = _finder(root)
-    splits: dict[str, dict[str, Any]] = defaultdict(dict)  # annotations by image
-    missing, objects = set(), 0
-    skipped: list[str] = []
-    for file in sorted(root.rglob("*")) if isdir(source) else [source]:
-        try:
-            content = _content(file)
-        except UNREADABLE as e:
-            problem = in_one_line(e).removeprefix(f"{file}: ")
-            unusable = f"{file}: these labels cannot be read ({problem})"
-            if file == source:
-                raise InputError(unusable) from None
-            skipped.append(unusable)
-            continue
-        try:
-            for found, count in _read(file, content, find, label_key):
-                image = find(found.image_id, file)
-                if not image:
-                    missing.add(found.image_id)
-                    continue
-                objects += count
-                label = file.parent if file.stem == image.stem else file
-                split = splits[split_named(f"{relpath(label, root)} {relpath(image.parent, root)}")]
-                name = relpath(image, root)
-                split.setdefault(name, globox.Annotation(name, found.image_size))
-                split[name].boxes += found.boxes
-        except InputError:
-            raise
-        except Exception as e:  # of many kinds
-            problem = f"{type(e).__name__}: {in_one_line(e)}"
-            raise InputError(f"{file}: these labels cannot be read ({problem})") from None
-    if len(splits) == 1:
-        splits = {"train": splits.popitem()[1]}
-    boxes = [box for split in splits.values() for found in split.values() for box in found.boxes]
+    if isdir(source):
+        labels = Labels(source, label_key)
+        labels.add_folder()
+    else:
+        labels = Labels(source.parent, label_key)
+        labels.add_file(source, _read_content(source))
+    boxes = labels.boxes()
     left_out = (
-        f"{objects - len(boxes)} objects without a box or a class, {len(missing)} images"
-        " that are not there or share their name"
+        f"{labels.objects - len(boxes)} objects without a box or a class,"
+        f" {len(labels.missing)} images that are not there or share their name"
     )
-    for line in skipped[:LISTED]:
+    for line in labels.skipped[:LISTED]:
         rank_zero_print(f"skipped: {line}")
-    if len(skipped) > LISTED:
-        rank_zero_print(f"skipped: {len(skipped) - LISTED} more files that cannot be read")
+    if len(labels.skipped) > LISTED:
+        rank_zero_print(f"skipped: {len(labels.skipped) - LISTED} more files that cannot be read")
     if not boxes:
-        hint = "; ".join([f"left out: {left_out}", *skipped[:1]])
+        hint = "; ".join([f"left out: {left_out}"] + labels.skipped[:1])
         raise InputError(f"{source}: there is no box of {CONVERTED}; {hint}")
-    numbers = {name: k for k, name in enumerate(sorted({box.label for box in boxes}))}
-    described: dict[str, Any] = {"images": relpath(root, out), "names": [*numbers]}
-    texts: dict[Path, str] = {}
-    for name, split in splits.items():
-        ids = {image: k for k, image in enumerate(split)}
-        coco = globox.AnnotationSet(split.values()).to_coco(label_to_id=numbers, imageid_to_id=ids)
-        texts[out / f"{name}.json"] = json.dumps(coco)
-        described[name] = f"{name}.json"
-        print_fact(name, f"{len(split)} images")
-    texts[target] = yaml.safe_dump(described, sort_keys=False, allow_unicode=True)
-    for path, text in texts.items():
-        write_atomically(path, text)
-    print_fact("boxes", f"{len(boxes)} of {', '.join(numbers)}")
+    names = sorted({box.label for box in boxes})
+    _write(labels, names, out)
+    print_fact("boxes", f"{len(boxes)} of {', '.join(names)}")
     print_fact("left out", left_out)
-    print_fact("next", f"{program()} fit --data.dataset {target}")
+    print_fact("next", f"{program()} fit --data.dataset {out / 'data.yaml'}")
 
 
-def _finder(root: Path) -> Find:
-    """Finds near the label file, else by name, with or without suffix, if no other has it."""
-    named: dict[str, Path | None] = {}
+def _write(labels: Labels, names: list[str], out: Path) -> None:
+    """A COCO file per split, then the data.yaml."""
+    numbers = {name: number for number, name in enumerate(names)}
+    description: dict[str, Any] = {"images": relpath(labels.root, out), "names": names}
+    for split, images in labels.splits.items():
+        name = split if len(labels.splits) > 1 else "train"
+        ids = {image: k for k, image in enumerate(images)}
+        annotations = globox.AnnotationSet(images.values())
+        coco = annotations.to_coco(label_to_id=numbers, imageid_to_id=ids)
+        write_atomically(out / f"{name}.json", json.dumps(coco))
+        description[name] = f"{name}.json"
+        print_fact(name, f"{len(images)} images")
+    text = yaml.safe_dump(description, sort_keys=False, allow_unicode=True)
+    write_atomically(out / "data.yaml", text)
+
+
+def _image_finder(root: Path) -> FindImage:
+    """Finds images near the label file, else by name, with or without suffix, if it is the only
+    one."""
+    images: dict[str, Path | None] = {}
     for path in find_images(root):
         for name in {path.name, path.stem}:
-            named[name] = None if name in named else path
+            images[name] = None if name in images else path
 
     def find(name: str, file: Path) -> Path | None:
         path = Path(name.replace("\\", "/"))
-        near = (file.parent / path, file.parent / "images" / path)
-        return next(filter(isfile, near), None) or named.get(path.name)
+        for near in (file.parent / path, file.parent / "images" / path):
+            if isfile(near):
+                return near
+        return images.get(path.name)
 
     return find
 
 
-def _content(file: Path) -> Any:
+def _cannot_be_read(file: Path, problem: str) -> InputError:
+    return InputError(f"{file}: these labels cannot be read ({problem})")
+
+
+def _read_content(file: Path) -> Content:
     """What tells whether a file holds labels: the root of an xml file, the value of a json file,
-    the first row of a csv file; None of any other file. Raises one of UNREADABLE."""
-    if file.suffix == ".xml":
-        return ElementTree.fromstring(read_text(file))
-    if file.suffix == ".json":
-        return json.loads(read_text(file))
-    if file.suffix == ".csv":
-        check_regular(file)
-        with open(file, newline="", encoding="utf-8-sig") as lines:
-            header = next(csv.reader(lines), None)
-        if header is None:
-            raise InputError(f"{file}: it is empty")
-        return header
+    the first row of a csv file; None of any other file.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    try:
+        if file.suffix == ".xml":
+            return ElementTree.fromstring(read_text(file))
+        if file.suffix == ".json":
+            return json.loads(read_text(file))
+        if file.suffix == ".csv":
+            check_regular(file)
+            with open(file, newline="", encoding="utf-8-sig") as lines:
+                for header in csv.reader(lines):
+                    return header
+            raise ValueError("it is empty")
+    except UNREADABLE as e:
+        raise _cannot_be_read(file, in_one_line(e).removeprefix(f"{file}: ")) from None
     return None
 
 
-def _read(file: Path, content: Any, find: Find, label_key: str | None) -> Found:
+def _read(file: Path, content: Content, find_image: FindImage, label_key: str | None) -> Images:
     """The images of a file of labels; none of any other file."""
     if file.suffix == ".xml":
         yield from _read_cvat(content)
-    elif file.suffix == ".csv" and {"ImageID", "LabelName", "XMin"} <= {*content}:
-        yield from _read_open_images(file, find)
-    elif file.suffix == ".json":
-        entries = content.get("_via_img_metadata", content) if isinstance(content, dict) else {}
+    elif file.suffix == ".csv" and {"ImageID", "LabelName", "XMin"}.issubset(content):
+        yield from _read_open_images(file, find_image)
+    elif file.suffix == ".json" and isinstance(content, dict):
+        entries = content.get("_via_img_metadata", content)
         if {"shapes", "imagePath"} <= entries.keys():
-            found = globox.Annotation.from_labelme(file, include_poly=True)
-            yield found, len(content["shapes"])
+            annotation = globox.Annotation.from_labelme(file, include_poly=True)
+            yield annotation, len(content["shapes"])
         elif all(isinstance(entry, dict) and "regions" in entry for entry in entries.values()):
-            yield from _read_via([*entries.values()], label_key)
+            yield from _read_via(list(entries.values()), label_key)
 
 
-def _read_cvat(root: ElementTree.Element) -> Found:
+def _read_cvat(root: ElementTree.Element) -> Images:
     """Rotated boxes are left out: globox reads them as if they were upright."""
     for node in root.iter("image"):
         objects = len(node) - len(node.findall("tag"))
         for box in node.findall("box[@rotation]"):
             node.remove(box)
-        found = globox.Annotation.from_cvat(node)
+        annotation = globox.Annotation.from_cvat(node)
         for polygon in node.findall("polygon"):
             points = [map(float, p.split(",")) for p in polygon.attrib["points"].split(";")]
-            found.add(_around(polygon.attrib["label"], points))
-        yield found, objects
+            annotation.add(_box_around(polygon.attrib["label"], points))
+        yield annotation, objects
 
 
-def _read_via(entries: list[dict[str, Any]], label_key: str | None) -> Found:
-    of_entry = [entry["regions"] for entry in entries]
-    of_entry = [[*r.values()] if isinstance(r, dict) else r for r in of_entry]  # VIA 1
-    given = [r["region_attributes"].items() for regions in of_entry for r in regions]
-    values = [item for attributes in given for item in attributes]
-    keys = sorted({key for key, value in values if value})
-    if not keys:  # the only class may be 0
-        keys = sorted({key for key, value in values if value not in EMPTY})
-    if not label_key and len(keys) > 1:
-        raise ValueError(f"the class may be {' or '.join(keys)}; give one as --label_key")
-    key = label_key or "".join(keys)
-    for entry, regions in zip(entries, of_entry, strict=True):
-        usable = []
+def _read_via(entries: list[dict[str, Any]], label_key: str | None) -> Images:
+    """VGG Image Annotator: rectangles and polygons."""
+    for entry in entries:
+        if isinstance(entry["regions"], dict):  # version 1
+            entry["regions"] = list(entry["regions"].values())
+    key = label_key or _class_attribute(entries)
+    for entry in entries:
+        regions = entry["regions"]
+        labelled = []
+        polygons = []
         for region in regions:
             label = region["region_attributes"].get(key)
-            if isinstance(label, dict | list) and label:
+            if label in NO_CLASS:
+                continue
+            if isinstance(label, dict | list):
                 raise ValueError(f"{key} is a set of checkboxes; an object has one class")
-            if label not in EMPTY:
-                usable.append({**region, "region_attributes": {key: str(label)}})
-        content = {**entry, "regions": usable}
-        found = globox.Annotation.from_via_json(content, label_key=key, confidence_key="")
-        for region in usable:
+            labelled.append(region | {"region_attributes": {key: str(label)}})
             shape = region["shape_attributes"]
             if shape["name"] == "polygon":
                 points = zip(shape["all_points_x"], shape["all_points_y"], strict=True)
-                found.add(_around(region["region_attributes"][key], points))
-        yield found, len(regions)
+                polygons.append(_box_around(str(label), points))
+        annotation = globox.Annotation.from_via_json(
+            entry | {"regions": labelled}, label_key=key, confidence_key=""
+        )
+        annotation.boxes += polygons
+        yield annotation, len(regions)
 
 
-def _around(label: str, points: Any) -> Any:
+def _class_attribute(entries: list[dict[str, Any]]) -> str:
+    """The attribute of VIA's regions that has values, "" if none has."""
+    keys: set[str] = set()
+    keys_of_zeros: set[str] = set()  # the only class may be 0
+    for entry in entries:
+        for region in entry["regions"]:
+            for key, value in region["region_attributes"].items():
+                if value:
+                    keys.add(key)
+                elif value not in NO_CLASS:
+                    keys_of_zeros.add(key)
+    found = sorted(keys or keys_of_zeros)
+    if len(found) > 1:
+        raise ValueError(f"the class may be {' or '.join(found)}; give one as --label_key")
+    return "".join(found)
+
+
+def _box_around(label: str, points: Any) -> Any:
     """globox' BoundingBox of a polygon, points xy in pixels."""
     return globox.BoundingBox.from_labelme({"label": label, "points": points})
 
 
-def _read_open_images(file: Path, find: Find) -> Found:
-    """An object at a time."""
+def _read_open_images(file: Path, find_image: FindImage) -> Images:
+    """An object at a time; boxes are fractions of the image."""
     names: dict[str, str] = {}
     for path in file.parent.glob("class-descriptions*.csv"):
         check_regular(path)
@@ -215,11 +285,13 @@ def _read_open_images(file: Path, find: Find) -> Found:
     size_of = cache(lambda image: image_sizes([image])[0])
     with open(file, newline="", encoding="utf-8-sig") as lines:
         for row in csv.DictReader(lines):
-            found, image = globox.Annotation(row["ImageID"]), find(row["ImageID"], file)
+            annotation = globox.Annotation(row["ImageID"])
+            image = find_image(row["ImageID"], file)
             size = size_of(image) if image else ""
-            if isinstance(size, tuple):
+            if isinstance(size, tuple):  # else it is not a readable image
+                height, width = size
                 label = names.get(row["LabelName"], row["LabelName"])
-                x, y = ([float(row[axis + end]) for end in ("Min", "Max")] for axis in "XY")
-                points = [(x[k] * size[1], y[k] * size[0]) for k in (0, 1)]
-                found.add(_around(label, points))
-            yield found, 1
+                low = (float(row["XMin"]) * width, float(row["YMin"]) * height)
+                high = (float(row["XMax"]) * width, float(row["YMax"]) * height)
+                annotation.add(_box_around(label, [low, high]))
+            yield annotation, 1
