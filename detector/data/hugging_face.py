@@ -1,4 +1,4 @@
-"""A data set of the library `datasets` -> an imagefolder, which `--data.dataset` takes."""
+"""A dataset of the library `datasets` -> an imagefolder, which `--data.dataset` takes."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def save_hugging_face(
         dataset: a Dataset, or a DatasetDict with train, validation, test. Its columns: `image`;
             `objects` with `bbox` and `category` (or `categories`), lists of an image or a list of
             objects.
-        folder: where to; it must not hold a data.yaml.
+        folder: where to write; it must not hold a data.yaml.
         bbox_format: of `bbox`, in pixels: x1, y1, width, height, or x1, y1, x2, y2.
 
     Returns:
@@ -35,24 +35,34 @@ def save_hugging_face(
     if target.exists():
         raise InputError(f"{target}: already exists and is not overwritten; give another folder")
     content: dict[str, Any] = {}
-    for name, rows in (dataset if isinstance(dataset, dict) else {"train": dataset}).items():
-        split = next((split for split, known in SPLIT_NAMES.items() if name in known), None)
+    splits = dataset if isinstance(dataset, dict) else {"train": dataset}
+    for name, rows in splits.items():
+        split = _split_of(name)
         columns = getattr(rows, "features", None) or {}
-        objects = _element(columns.get("objects"))
-        fields = objects if isinstance(objects, dict) else {}
-        label = next((key for key in ("category", "categories") if key in fields), None)
-        if not (split and label and "bbox" in fields and "image" in columns):
+        fields = _element(columns.get("objects"))
+        if not isinstance(fields, dict):
+            fields = {}
+        label = "category" if "category" in fields else "categories"
+        if split is None or not fields.keys() >= {label, "bbox"} or "image" not in columns:
             raise InputError(
-                f"save_hugging_face: the split {name} has the columns {[*columns]} and of `objects`"
-                f" {[*fields]}; give a Dataset with `image` and `objects` (`bbox`, `category`), or"
-                " a DatasetDict of train, validation and test"
+                f"save_hugging_face: the split {name} has the columns {list(columns)} and of"
+                f" `objects` {list(fields)}; give a Dataset with `image` and `objects` (`bbox`,"
+                " `category`), or a DatasetDict of train, validation and test"
             )
         _save_split(rows, target.parent / split, label, bbox_format == "xyxy")
         content[split] = f"{split}/metadata.jsonl"
-        if names := getattr(_element(fields[label]), "names", None):
+        names = getattr(_element(fields[label]), "names", None)
+        if names:
             content["names"] = names
     write_atomically(target, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
     return target
+
+
+def _split_of(name: str) -> str | None:
+    for split, names in SPLIT_NAMES.items():
+        if name in names:
+            return split
+    return None
 
 
 def _element(feature: Any) -> Any:
@@ -70,12 +80,12 @@ def _save_split(rows: Any, folder: Path, label: str, corners: bool) -> None:
     lines = []
     for k, row in enumerate(rows.cast_column("image", Image(decode=False)).with_format(None)):
         try:
-            image, objects = row["image"], row["objects"] or []
-            path = Path(image["path"] or "")
-            content = image["bytes"]
+            path = Path(row["image"]["path"] or "")
+            content = row["image"]["bytes"]
             if not content:
                 check_regular(path)
                 content = path.read_bytes()
+            objects = row["objects"] or []
             if isinstance(objects, list):
                 objects = {key: [item[key] for item in objects] for key in ("bbox", label)}
             boxes = objects["bbox"]
@@ -88,6 +98,6 @@ def _save_split(rows: Any, folder: Path, label: str, corners: bool) -> None:
             ) from None
         name = f"{k:06}{path.suffix or '.png'}"
         (folder / name).write_bytes(content)
-        found = {"bbox": boxes, "category": objects[label]}
-        lines.append(json.dumps({"file_name": name, "objects": found}) + "\n")
+        labels = {"bbox": boxes, "category": objects[label]}
+        lines.append(json.dumps({"file_name": name, "objects": labels}) + "\n")
     write_atomically(folder / "metadata.jsonl", "".join(lines))
