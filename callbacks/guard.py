@@ -126,7 +126,8 @@ class Guard(L.Callback):
         for process in gather(concerned):
             if process:
                 self._indices += process[0]
-                names = names or process[1]
+                if not names:
+                    names = process[1]
         error = Incident
         action = "stopped"
         if self.policy == "roll_back" and self.roll_backs < ROLL_BACKS:

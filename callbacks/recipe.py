@@ -50,13 +50,12 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
     check_recipe(options)
     warnings.filterwarnings("ignore", message=".*LeafSpec")  # of torch, about Lightning
     logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(_is_no_advertisement)
-    folder = run or options.get("default_root_dir")
-    if options.get("fast_dev_run"):
-        folder = folder or ROOT  # nothing is written there, see RunFolder
-    else:
-        folder = folder or new_run("fit")
-        if is_first_process():
-            claim(Path(folder), "fit")  # loggers may write into it before RunFolder does
+    is_trial = options.get("fast_dev_run")  # nothing is written, see RunFolder
+    folder = run if run else options.get("default_root_dir")
+    if not folder:
+        folder = ROOT if is_trial else new_run("fit")
+    if not is_trial and is_first_process():
+        claim(Path(folder), "fit")  # loggers may write into it before RunFolder does
     callbacks = as_list(options.get("callbacks"))
     with_options: list[L.Callback] = []
     for kind in CALLBACKS.values():
@@ -71,7 +70,7 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
     ]
     bar = options.get("enable_progress_bar") is not False
     precision = usable_precision(
-        str(options.get("precision") or DEFAULT),
+        str(options["precision"] if options.get("precision") else DEFAULT),
         options.get("accelerator", "auto"),
         "fit",
         str(options.get("strategy", "auto")),

@@ -9,11 +9,9 @@ import torch
 from torch import Tensor
 
 from boltbox.detector.distributed.process_group import gather
-from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.gradient_window import gradients, restore_gradients
-from boltbox.detector.training.module import ADVICE, Detector
-from boltbox.detector.weights.torch_file import as_input_error
+from boltbox.detector.training.module import Detector
+from boltbox.detector.training.resume import check_training
 
 
 class RunState(L.Callback):
@@ -41,7 +39,9 @@ class RunState(L.Callback):
         self, trainer: L.Trainer, pl_module: Detector, checkpoint: dict[str, Any]
     ) -> None:
         if trainer.state.fn == "fit":
-            _check_resume(trainer.max_epochs, pl_module, checkpoint)
+            optim = pl_module.options.optim
+            optimizer = optim.build(pl_module.network, pl_module.batch_size)
+            check_training(checkpoint, optim, optimizer, trainer.max_epochs)
         saved = checkpoint.get("processes")
         if not saved:  # by a Trainer without this callback
             return
@@ -57,33 +57,6 @@ class RunState(L.Callback):
     def on_train_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         restore_gradients(pl_module.network, self._gradients)
         self._gradients = {}
-
-
-def _check_resume(epochs: int | None, detector: Detector, checkpoint: dict[str, Any]) -> None:
-    """Before a run touches its folder.
-
-    Raises:
-        InputError: The optimizer's state is of another optimizer, or the training is past its last
-            epoch.
-    """
-    optim = detector.options.optim
-    with as_input_error("the checkpoint", "one that a training can continue from"):
-        (saved,) = checkpoint["optimizer_states"]
-        trained = checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
-        saved_groups = [group["params"] for group in saved["param_groups"]]
-        optimizer = checkpoint["hyper_parameters"]["optim"]["optimizer"]
-        is_past = epochs is not None and 0 <= epochs < trained
-    fresh = optim.build(detector.network, detector.batch_size).state_dict()
-    groups = [group["params"] for group in fresh["param_groups"]]
-    if saved_groups != groups or optimizer != optim.to_dict()["optimizer"]:
-        raise InputError(f"the checkpoint's optimizer state is of another optimizer: {ADVICE}")
-    if is_past:
-        raise InputError(
-            f"trainer.max_epochs {epochs}: the checkpoint has already trained {trained} epochs;"
-            " give more"
-        )
-    if trained == epochs:
-        rank_zero_print(f"finished: all {trained} epochs are trained")
 
 
 def _means(processes: list[dict[str, Tensor]]) -> dict[str, Tensor]:

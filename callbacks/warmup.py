@@ -5,6 +5,7 @@ from typing import Any
 
 import lightning as L
 
+from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import BelowOne, NonNegativeFloat
 from boltbox.detector.system.rank_zero import print_fact
 from boltbox.detector.training.gradient_window import GradientWindow
@@ -53,15 +54,20 @@ class Warmup(L.Callback):
         optim = pl_module.options.optim
         batch_size = pl_module.batch_size
         batches = int(trainer.num_training_batches)
-        epochs = trainer.max_epochs or 1
+        epochs = trainer.max_epochs
+        if not epochs or epochs < 1:
+            raise InputError(
+                "trainer.max_epochs must be a positive number: the learning rate falls over the"
+                " whole run"
+            )
         step_images = optim.effective_batch_size(batch_size, batches * epochs)
-        self._schedule = self._make_schedule(pl_module, trainer.max_epochs, batches, step_images)
+        self._schedule = self._make_schedule(pl_module, epochs, batches, step_images)
         window = accumulation(step_images, batch_size)
         steps = math.ceil(batches / window) * epochs
         print_optimizer(optim, pl_module.is_auto("optimizer"), steps, batch_size * window)
 
     def _make_schedule(
-        self, detector: Detector, epochs: int | None, batches: int, step_images: int
+        self, detector: Detector, epochs: int, batches: int, step_images: int
     ) -> Schedule:
         optim = detector.options.optim
         literal = detector.options.literal
@@ -77,7 +83,7 @@ class Warmup(L.Callback):
             lr_schedule=optim.lr_schedule,
             momentum=optim.momentum,
             step_batches=step_images / detector.batch_size,
-            warmup=warmup_iterations(self.warmup_epochs, batches, epochs or 1, minimum, literal),
+            warmup=warmup_iterations(self.warmup_epochs, batches, epochs, minimum, literal),
             warmup_momentum=self.warmup_momentum,
             warmup_bias_lr=bias_lr,
             literal=literal,
@@ -90,7 +96,9 @@ class Warmup(L.Callback):
         iteration = trainer.current_epoch * self._schedule.batches + batch_idx
         rates = self._schedule.rates_at(iteration)
         pl_module.set_rates(rates)
-        is_last = trainer.is_last_batch and not pl_module.options.literal
+        is_last = trainer.is_last_batch
+        if pl_module.options.literal:  # gradients stay open at the end of an epoch
+            is_last = False
         self._window.start_batch(trainer, rates.accumulate, is_last)
         self.accumulate = rates.accumulate
 

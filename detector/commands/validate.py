@@ -37,7 +37,7 @@ def validate(
         ensemble: Further files like ckpt_path that predict too, with the same classes.
     """
     model.evaluation.configure(
-        ensemble=load_ensemble(ensemble or (), model.names),
+        ensemble=load_ensemble(ensemble if ensemble else (), model.names),
         conf=conf,
         iou=iou,
         max_det=max_det,

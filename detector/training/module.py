@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self
 
 import lightning as L
 import numpy as np
@@ -17,7 +17,6 @@ from torch.optim import Optimizer
 
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.detection_batch import detection_batch
-from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, examples
 from boltbox.detector.data.inputs.sources import Image
 from boltbox.detector.data.sample import Batch, rescaled
 from boltbox.detector.data.transforms.letterbox import round_up
@@ -30,42 +29,21 @@ from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.model.origin import origins_of, to_plain
 from boltbox.detector.model.sharding import is_sharded, shard
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.rank_zero import print_fact, program, rank_zero_print
+from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.batch_size import choose_batch_size
 from boltbox.detector.training.compilation import compiled, eager_unless
 from boltbox.detector.training.gradient_window import ends_in_step
 from boltbox.detector.training.optimizer import OptimOptions, StartingPoint, set_rates
-from boltbox.detector.training.pretrained_score import EXAMPLES, score_pretrained
+from boltbox.detector.training.options import Options, as_group
+from boltbox.detector.training.pretrained_score import choose_starting_point
+from boltbox.detector.training.resume import check_network
 from boltbox.detector.training.schedule import Rates
-from boltbox.detector.training.trainer_data import global_batch_size
+from boltbox.detector.training.trainer_data import check_names, data_of, global_batch_size
 from boltbox.detector.training.trainer_options import check_recipe, print_missing_callbacks
 from boltbox.detector.training.validation import Evaluation
 from boltbox.detector.weights.start import StartOptions
-from boltbox.detector.weights.torch_file import as_input_error, shapes
+from boltbox.detector.weights.torch_file import as_input_error
 from boltbox.detector.weights.trained import DETECTOR, read_trained
-
-ADVICE = (
-    "leave out the options that differ from its own, or start from its weights with"
-    " --model.start.weights"
-)
-T = TypeVar("T")
-
-
-class Options(NamedTuple):
-    """The options of a Detector; see there."""
-
-    network: NetworkOptions
-    loss: LossOptions
-    optim: OptimOptions
-    start: StartOptions
-    literal: bool
-    multi_scale: bool
-    compile: bool
-
-
-def as_group(kind: type[T], options: T | Mapping[str, Any]) -> T:
-    """A group of options, which a checkpoint holds as a map."""
-    return kind(**options) if isinstance(options, Mapping) else options
 
 
 class Detector(L.LightningModule):
@@ -125,7 +103,7 @@ class Detector(L.LightningModule):
         self.options = Options(network, loss, optim, start, literal, multi_scale, compile)
         self._open_options = {name: getattr(optim, name) for name in optim.auto_names()}
         self._starting_point = StartingPoint.of(start.weights, start.backbone_weights)
-        self._is_scored = False
+        self._is_chosen = False
         self._resolve_optim()
         if not names:
             raise InputError(
@@ -152,9 +130,8 @@ class Detector(L.LightningModule):
         """A trained detector in evaluation mode, ready for `predict`.
 
         Args:
-            path: A checkpoint of ours (.ckpt; its moving average becomes the network), a run
-                folder, which means its best, a YOLOv5 file (.pt), or an exported file, which
-                predicts in the network's place. Nothing in it is executed.
+            path: A checkpoint (its moving average), a run folder (its best checkpoint), a YOLOv5
+                file (.pt), or an exported file. Nothing in it is executed.
             device: Default: the first GPU, if there is one.
 
         Raises:
@@ -244,16 +221,7 @@ class Detector(L.LightningModule):
             (B, R, 5 + C) float32, a row per box: cx, cy, w, h in pixels of `images`, objectness,
             class scores, which are multiplied with it; of an exported file its own output.
         """
-        if self.evaluation.exported is not None:
-            return self.evaluation.exported(images)
-        network = self.averaged_network()
-        training = [module for module in network.modules() if module.training]
-        network.eval()
-        try:
-            return network.decode(network(images))
-        finally:
-            for module in training:
-                module.training = True
+        return self.evaluation.predict(self.averaged_network(), images)
 
     @property  # type: ignore[misc]  # Lightning's can be set
     def example_input_array(self) -> Tensor:
@@ -261,21 +229,12 @@ class Detector(L.LightningModule):
         return torch.zeros(1, 3, self.image_size, self.image_size)
 
     def setup(self, stage: str) -> None:
-        """Take image size, batch size and seed from the data; of a data module of one's own its
-        `names` and `image_size`, if it has them. With the data at hand, a fit chooses its
-        optimizer.
-
-        Raises:
-            InputError: The data are of other classes, or a training has weights of half precision.
-        """
+        """Take image size, batch size and seed from the data, and `image_size` from a data module
+        of one's own, if it has it. With the data at hand, a fit chooses its optimizer."""
         if stage == "fit":
             check_recipe({"precision": self.trainer.precision})
         data: Any = getattr(self.trainer, "datamodule", None)
-        if list(getattr(data, "names", self.names)) != self.names:
-            raise InputError(
-                f"the Detector knows the classes {self.names}, its data have {data.names}: give it"
-                " data.names"
-            )
+        check_names(data, self.names)
         self._knows_image_size = hasattr(data, "image_size")
         if self._knows_image_size:
             self.set_image_size(data.image_size)
@@ -283,53 +242,30 @@ class Detector(L.LightningModule):
             self.batch_size = data.batch_size
             self._seed = data.seed
             if stage == "fit":
-                self._choose_by_examples(data)
+                self._choose_optimizer(data)
 
-    def _choose_by_examples(self, data: DetectionData) -> None:
-        """Where optimizer and lr0 are left open, pretrained weights are scored on images of the
-        data, once, and the score decides."""
+    def _choose_optimizer(self, data: DetectionData) -> None:
+        """Once: where optimizer and lr0 are left open, pretrained weights are tried on the data."""
         is_open = self.is_auto("optimizer") and self.is_auto("lr0")
-        if self._is_scored or not (is_open and self.loaded.has_head):
+        if self._is_chosen or not self.loaded.has_head or not is_open:
             return
-        self._is_scored = True
-        inputs = EvaluationInput(data.image_size, data.stride)
-        images = examples(data.images["train"], inputs, EXAMPLES)
-        self.network.to(self.trainer.strategy.root_device)
-        score = score_pretrained(self.network, images, self.loaded.known_classes)
-        score = self.trainer.strategy.broadcast(score)
+        self._is_chosen = True
         # a momentum or weight decay that the user gives is meant for AdamW
         may_restart = self.is_auto("momentum") and self.is_auto("weight_decay")
-        self._starting_point = score.starting_point(may_restart)
-        if self._starting_point is not StartingPoint.PRETRAINED:
-            self._resolve_optim()
-        if self._starting_point is StartingPoint.SCRATCH:
+        start = choose_starting_point(
+            self.trainer, self.network, data, self.loaded.known_classes, may_restart
+        )
+        if start is StartingPoint.SCRATCH:
             self.loaded = self.loaded._replace(has_head=False)  # for AutoAnchor
-            print_fact(
-                "weights",
-                f"they do not recognise these objects (objectness {score.objectness:.3f}):"
-                " training as from scratch",
-            )
-        elif self._starting_point is StartingPoint.FINETUNE:
-            print_fact(
-                "weights",
-                f"they already recognise these objects (mAP50 {score.map50:.2f}): lower learning"
-                f" rate, lr0 {self.lr:g}",
-            )
+        if start is not self._starting_point:
+            self._starting_point = start
+            self._resolve_optim()
 
     def choose_batch_size(self, image_size: int, images: int) -> int:
-        """See `boltbox.detector.training.batch_size`; data.batch_size auto asks for it.
-
-        Args:
-            image_size: Longer side of the images in pixels.
-            images: Images of the data.
-
-        Returns:
-            Images per batch, over all devices.
-        """
+        """See `boltbox.detector.training.batch_size`; data.batch_size auto asks for it."""
         side = image_size * 3 // 2 if self.options.multi_scale else image_size
-        return choose_batch_size(
-            self.trainer, self.network, self.loss, self.options.optim, side, images
-        )
+        optim = self.options.optim
+        return choose_batch_size(self.trainer, self.network, self.loss, optim, side, images)
 
     def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Data of one's own become a Batch; a tensor stays, as in trainer.predict."""
@@ -358,8 +294,8 @@ class Detector(L.LightningModule):
                 shard(network, self.device_mesh["data_parallel"])
 
     def configure_optimizers(self) -> Optimizer:
-        if not isinstance(getattr(self.trainer, "datamodule", None), DetectionData):
-            self.batch_size = global_batch_size(self.trainer) or self.batch_size
+        if data_of(self.trainer) is None:
+            self.batch_size = global_batch_size(self.trainer, default=self.batch_size)
         return self.options.optim.build(self.network, self.batch_size)
 
     def on_fit_start(self) -> None:
@@ -370,11 +306,11 @@ class Detector(L.LightningModule):
         self.options.optim.apply_to(self.trainer.optimizers[0], self.network, self.batch_size)
         self._start_epoch()
         if self.options.compile and not self._compiled_shape:
-            datamodule: Any = self.trainer.datamodule  # type: ignore[attr-defined]
-            varied = self.options.multi_scale or getattr(datamodule, "rect", True)
-            if compiled(self.network, varied):
-                images = self.batch_size // self.trainer.world_size
-                self._compiled_shape = (images, 3, self.image_size, self.image_size)
+            images = self.batch_size // self.trainer.world_size
+            shape = (images, 3, self.image_size, self.image_size)
+            data = data_of(self.trainer)
+            is_varied = self.options.multi_scale or data is None or bool(data.rect)
+            self._compiled_shape = shape if compiled(self.network, is_varied) else ()
 
     def on_train_epoch_start(self) -> None:
         self._start_epoch()
@@ -431,25 +367,16 @@ class Detector(L.LightningModule):
         GradientWindow)."""
 
     def optimizer_step(
-        self,
-        epoch: int,
-        batch_idx: int,
-        optimizer: Any,
-        optimizer_closure: Callable[[], Any] | None = None,
+        self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
     ) -> None:
         if ends_in_step(self.trainer, batch_idx):
             super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
         else:  # Lightning asks for a step at the end of an epoch; the open window is discarded
-            assert optimizer_closure is not None
             optimizer_closure()
         optimizer.zero_grad()
 
     def make_predictor(self, **options: Any) -> Predictor:
-        """A Predictor of what is evaluated.
-
-        Args:
-            options: Of Predictor.
-        """
+        """A Predictor of what is evaluated, with these options of Predictor."""
         defaults = {
             "image_size": self.image_size,
             "rounded": self.options.literal,
@@ -472,17 +399,11 @@ class Detector(L.LightningModule):
         return self.make_predictor(**options).predict(images, **arguments)
 
     def on_validation_start(self) -> None:
-        self.evaluation.start()
+        self.evaluation.start(self.trainer)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> dict[str, list[np.ndarray]]:
-        is_fit = self.trainer.state.fn == "fit"
-        return {
-            "detections": self.evaluation.step(batch, is_fit, self.make_predictor, self._losses)
-        }
-
-    def _losses(self, raw: list[Tensor], targets: Tensor) -> Mapping[str, Tensor]:
-        _, parts = self.loss(raw, targets, self.averaged_network().head)
-        return parts
+        head = self.averaged_network().head
+        return {"detections": self.evaluation.step(batch, self.make_predictor, self.loss, head)}
 
     def on_validation_epoch_end(self) -> None:
         self.log_dict(self.evaluation.finish(self.trainer))
@@ -508,9 +429,7 @@ class Detector(L.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["image_size"] = self.image_size
-        checkpoint["class_maps"] = self.evaluation.class_maps
-        checkpoint["thresholds"] = self.evaluation.thresholds
-        checkpoint["fitness"] = self.evaluation.fitness
+        checkpoint |= self.evaluation.results()
         checkpoint["origins"] = to_plain(self.network.origins)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -520,30 +439,11 @@ class Detector(L.LightningModule):
         Raises:
             InputError: The checkpoint has other classes or tensors.
         """
-        tensors = checkpoint["state_dict"]
-        if any(name.startswith("ema.") for name in tensors):
+        if any(name.startswith("ema.") for name in checkpoint["state_dict"]):
             self.start_average()
-        with as_input_error("the checkpoint", DETECTOR):
-            options = checkpoint["hyper_parameters"]
-            names = options["names"]
-            different = shapes(tensors).items() ^ shapes(self.state_dict()).items()
-        if names != self.names:
-            rename = ""
-            if len(names) == len(self.names):
-                command = f"{program()} strip CHECKPOINT --names data.yaml"
-                rename = f"; if these are other names of the same classes: {command}"
-            raise InputError(
-                f"the checkpoint knows the classes {names}, but here they are {self.names}: to"
-                f" train on these, start from its weights with --model.start.weights{rename}"
-            )
-        if different:
-            raise InputError(
-                f"the checkpoint does not fit this network ({len(dict(different))} tensors, like"
-                f" {min(different)[0]}): {ADVICE}"
-            )
-        self._resolve_optim(options.get("optim"))
-        self.evaluation.class_maps = checkpoint.get("class_maps", self.evaluation.class_maps)
-        self.evaluation.thresholds = checkpoint.get("thresholds")
+        check_network(checkpoint, self.names, self.state_dict())
+        self._resolve_optim(checkpoint["hyper_parameters"].get("optim"))
+        self.evaluation.restore(checkpoint)
         if not self._knows_image_size and "image_size" in checkpoint:
             self.set_image_size(checkpoint["image_size"])
             self._knows_image_size = True

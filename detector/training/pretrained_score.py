@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import lightning as L
 import numpy as np
 import torch
 
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, examples
 from boltbox.detector.data.sample import Batch, finish_on_device
 from boltbox.detector.evaluation.class_metrics import class_metrics, match
 from boltbox.detector.inference.predictor import dtype_of
 from boltbox.detector.model.boxes import cxcywh_to_xyxy
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.postprocess import nms
-from boltbox.detector.training.optimizer import StartingPoint
+from boltbox.detector.system.rank_zero import print_fact
+from boltbox.detector.training.optimizer import FINETUNE_LR, StartingPoint
 
 EXAMPLES = 64  # images that are scored
 # measured in benchmarks/optimizers.md
@@ -35,16 +39,49 @@ class PretrainedScore(NamedTuple):
     map50: float
 
     def starting_point(self, may_restart: bool) -> StartingPoint:
-        """What a training from these weights starts from.
+        """What a training from these weights starts from; prints a line about it.
 
         Args:
             may_restart: Weights that see no objects may be trained like random ones.
         """
         if self.objectness < MIN_OBJECTNESS and may_restart:
+            print_fact(
+                "weights",
+                f"they do not recognise these objects (objectness {self.objectness:.3f}, below"
+                f" {MIN_OBJECTNESS:g}): training as from scratch",
+            )
             return StartingPoint.SCRATCH
         if self.map50 >= MIN_MAP50:
+            print_fact(
+                "weights",
+                f"they already recognise these objects (mAP50 {self.map50:.2f}): lower learning"
+                f" rate, lr0 {FINETUNE_LR:g}",
+            )
             return StartingPoint.FINETUNE
         return StartingPoint.PRETRAINED
+
+
+def choose_starting_point(
+    trainer: L.Trainer,
+    network: YOLOv5,
+    data: DetectionData,
+    known_classes: Sequence[int],
+    may_restart: bool,
+) -> StartingPoint:
+    """Look at 64 training images: what a training of pretrained weights on these data starts from.
+
+    Args:
+        trainer: Of the training; all its processes get the same answer.
+        network: With the weights. It is moved to the Trainer's device.
+        data: Set up for a fit.
+        known_classes: Numbers of the classes that the weights were trained on.
+        may_restart: Weights that see no objects may be trained like random ones.
+    """
+    inputs = EvaluationInput(data.image_size, data.stride)
+    batches = examples(data.images["train"], inputs, EXAMPLES)
+    network.to(trainer.strategy.root_device)
+    score = score_pretrained(network, batches, known_classes)
+    return trainer.strategy.broadcast(score).starting_point(may_restart)
 
 
 @torch.no_grad()

@@ -6,8 +6,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from boltbox.detector.system.errors import InputError
-
 LrSchedule = Literal["linear", "cosine"]
 
 ENOUGH_STEPS = 5000  # optimizer steps that a run should have, as far as its batches allow
@@ -48,7 +46,7 @@ class Schedule:
             to the end of its epoch.
     """
 
-    epochs: int | None
+    epochs: int
     batches: int
     lr0: float
     lrf: float
@@ -60,17 +58,8 @@ class Schedule:
     warmup_bias_lr: float
     literal: bool = False
 
-    def __post_init__(self) -> None:
-        """Raises InputError if the run has no end."""
-        if not self.epochs or self.epochs < 1:
-            raise InputError(
-                "trainer.max_epochs must be a positive number: the learning rate falls over the"
-                " whole run"
-            )
-
     def lr(self, epoch: int) -> float:
         """The learning rate of an epoch (from 0) after the warm-up."""
-        assert self.epochs
         return self.lr0 * lr_factor(epoch, self.epochs, self.lrf, self.lr_schedule)
 
     def rates_at(self, iteration: int) -> Rates:

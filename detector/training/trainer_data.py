@@ -28,8 +28,18 @@ def data_of(trainer: L.Trainer, skipped: str = "") -> DetectionData | None:
     return None
 
 
-def global_batch_size(trainer: L.Trainer) -> int | None:
-    """Images per batch, over all devices, of the user's own training data; None: it is not known.
+def check_names(data: Any, names: list[str]) -> None:
+    """Raises InputError if the data have other classes than these, those of a Detector."""
+    if list(getattr(data, "names", names)) != names:
+        raise InputError(
+            f"the Detector knows the classes {names}, its data have {data.names}: give it"
+            " data.names"
+        )
+
+
+def global_batch_size(trainer: L.Trainer, default: int) -> int:
+    """Images per batch, over all devices, of the user's own training data; the default, if it is
+    not known.
 
     Raises:
         InputError: The data have no length, or are not divided among the devices.
@@ -49,4 +59,4 @@ def global_batch_size(trainer: L.Trainer) -> int | None:
             " use_distributed_sampler=True"
         )
     batch_size = getattr(sampler, "batch_size", None)
-    return batch_size * trainer.world_size if batch_size else None
+    return batch_size * trainer.world_size if batch_size else default

@@ -13,12 +13,12 @@ from boltbox.detector.data.sample import Batch
 from boltbox.detector.evaluation.metrics import DetectionMetrics, Result
 from boltbox.detector.inference.exported import Exported
 from boltbox.detector.inference.predictor import Predictor
+from boltbox.detector.model.head import Head
+from boltbox.detector.model.loss import Loss
 from boltbox.detector.model.network import YOLOv5
 
 # of a validation; a box may be a detection of several classes
 VALIDATION = {"conf": 0.001, "iou": 0.6, "max_det": 300, "multi_label": True}
-
-Losses = Callable[[list[Tensor], Tensor], Mapping[str, Tensor]]  # of (raw prediction, targets)
 
 
 class Evaluation(nn.Module):
@@ -49,6 +49,7 @@ class Evaluation(nn.Module):
         self.fitness: float | None = None
         self.class_maps = [0.0] * num_classes
         self.thresholds: list[float] | None = None
+        self._step_options = dict(VALIDATION)
         self._predictor: Predictor | None = None
 
     def configure(
@@ -65,24 +66,39 @@ class Evaluation(nn.Module):
 
     def members(self, network: YOLOv5) -> list[YOLOv5 | Exported]:
         """What predicts: the network or, in its place, the exported file; and the ensemble."""
-        return [self.exported or network, *self.ensemble]
+        return [self.exported if self.exported else network, *self.ensemble]
 
-    def start(self) -> None:
-        """Before the first batch."""
+    def predict(self, network: YOLOv5, images: Tensor) -> Tensor:
+        """The decoded prediction of network or exported file, see `Detector.forward`; the modes of
+        the network's layers are the same afterwards."""
+        if self.exported is not None:
+            return self.exported(images)
+        training = [module for module in network.modules() if module.training]
+        network.eval()
+        try:
+            return network.decode(network(images))
+        finally:
+            for module in training:
+                module.training = True
+
+    def start(self, trainer: L.Trainer) -> None:
+        """Before the first batch. In a fit, predictions that are not finite are left to
+        boltbox.callbacks.Guard, and `predictor_options` do not count."""
+        options = {"finite": False} if trainer.state.fn == "fit" else self.predictor_options
+        self._step_options = VALIDATION | options
         self._predictor = None
         self.metrics.reset()
 
     def step(
-        self, batch: Batch, is_fit: bool, make_predictor: Callable[..., Predictor], losses: Losses
+        self, batch: Batch, make_predictor: Callable[..., Predictor], loss: Loss, head: Head
     ) -> list[np.ndarray]:
         """Evaluate a batch.
 
         Args:
             batch: On the device.
-            is_fit: It is a validation of a training: predictions that are not finite are left to
-                boltbox.callbacks.Guard, and `predictor_options` do not count.
             make_predictor: Makes a Predictor of the network, with these options.
-            losses: Gives the named parts of the loss.
+            loss: Its named parts are averaged.
+            head: Of the network.
 
         Returns:
             The detections of each image, (n, 6): see `Predictor.detect`.
@@ -90,12 +106,11 @@ class Evaluation(nn.Module):
         if self._predictor is None:
             # not in `start`: with the first batch DDP gives all processes the batch norm statistics
             # of the first one
-            options = {"finite": False} if is_fit else self.predictor_options
-            self._predictor = make_predictor(**VALIDATION | options)
+            self._predictor = make_predictor(**self._step_options)
         detections, raw = self._predictor.detect(batch)
         parts: Mapping[str, Tensor] = {}
         if raw is not None:
-            parts = losses(raw, batch.targets)
+            _, parts = loss(raw, batch.targets, head)
         truths = [truth for truth in batch.truths if truth is not None]
         self.metrics.update(detections, truths, batch.indices, parts)
         return detections
@@ -117,3 +132,16 @@ class Evaluation(nn.Module):
         split = "test" if trainer.testing else "val"
         values = result.losses | result.summary
         return {f"{split}/{name}": value for name, value in values.items()}
+
+    def results(self) -> dict[str, Any]:
+        """What a checkpoint holds."""
+        return {
+            "class_maps": self.class_maps,
+            "thresholds": self.thresholds,
+            "fitness": self.fitness,
+        }
+
+    def restore(self, checkpoint: Mapping[str, Any]) -> None:
+        """Continue with the `results` of a checkpoint."""
+        self.class_maps = checkpoint.get("class_maps", self.class_maps)
+        self.thresholds = checkpoint.get("thresholds")
