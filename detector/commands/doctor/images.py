@@ -87,8 +87,10 @@ def _decoded(paths: list[str]) -> Iterator[ImageFile]:
 
 
 def _prepare_worker() -> None:
-    """Ctrl-C is answered by the main process only, which ends its workers."""
+    """Only the main process answers Ctrl-C. It ends its workers by SIGTERM, for which they may have
+    inherited a handler."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     die_with_this_parent()
 
 
