@@ -59,13 +59,13 @@ class DetectionData(L.LightningDataModule):
         image_weights: Sample images with rare or poorly detected classes more often; turns rect
             off.
         val_batch_size: Images per validation batch and device; default: batch_size, at most 32.
-        tile_size: Look at larger images whole and in overlapping tiles, whose sides are this many
-            pixels of the image file (validate, test; docs/predict.md); default: no tiles.
+        tile_size: Predict larger images as a whole and in overlapping tiles, whose sides are this
+            many pixels of the image file (validate, test; docs/predict.md); default: no tiles.
         tile_overlap: Minimum share of a tile that neighbours have in common.
         cache: Keep the resized images of a fit, if there is room for all. `ram`: in memory that all
             processes share; `disk`: in the cache folder; `auto`: `ram` if they need at most a
             quarter of the free memory.
-        split: Share of the training images to validate on, like 0.2, for a data set that names
+        split: Share of the training images to validate on, like 0.2, for a dataset that names
             none: always the same images.
         format: Label format, if it is not detected: yolo, voc, coco, metadata, dota, csv, or the
             import path of a custom class (docs/formats.md).
@@ -284,12 +284,12 @@ class DetectionData(L.LightningDataModule):
         batches, shapes = inputs.batches(sizes, self.val_batch_size, not self.literal)
         samples = EvaluationSamples(self.images[split], inputs, shapes)
         rank, world = self._rank_and_world
-        own = batches[rank::world]
-        if not own:
+        rank_batches = batches[rank::world]
+        if not rank_batches:
             # All processes must reach the same collectives, so a process without a batch repeats
             # the first one. The metrics count an image once.
-            own = batches[:1]
-        return self._loader(samples, own, collate_items)
+            rank_batches = batches[:1]
+        return self._loader(samples, rank_batches, collate_items)
 
     def _loader(
         self, samples: Any, batches: Iterable[Any], collate_fn: Callable[..., Batch]

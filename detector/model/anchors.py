@@ -135,10 +135,10 @@ def cluster(sizes: np.ndarray, k: int, rng: np.random.Generator, starts: int = 3
     return centres * spread
 
 
-def _draw(rows: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
-    if len(rows) <= most:
+def _draw(rows: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
+    if len(rows) <= number:
         return rows
-    return rows[rng.choice(len(rows), most, replace=False)]
+    return rows[rng.choice(len(rows), number, replace=False)]
 
 
 def mutate(

@@ -36,7 +36,7 @@ class BoxCoder(ABC):
 
 
 class YOLOv5BoxCoder(BoxCoder):
-    """The centre lies between -0.5 and 1.5 cells from the corner, a side is up to 4 times the
+    """The centre is between -0.5 and 1.5 cells from the corner, a side is up to 4 times the
     anchor's.
 
     Raises:

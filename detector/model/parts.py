@@ -83,16 +83,16 @@ def find_part(config: PartConfig, base: type[T], option: str) -> type[T]:
     if not may_import(path):
         raise InputError(f"{refusal(option, path)} (in a script: import {module} first)")
     try:
-        found = getattr(importlib.import_module(module), name, None)
+        kind = getattr(importlib.import_module(module), name, None)
     except Exception as e:  # whatever a file of the user's raises
         raise InputError(
             f"{message}: importing {module} fails ({type(e).__name__}: {e}); put the folder of its"
             " file into PYTHONPATH, or install its package"
         ) from e
-    if found is None:
-        hint = "; define it in a file of its own, not in a script" if module == "__main__" else ""
+    if kind is None:
+        hint = "; define it in a module, not in a script" if module == "__main__" else ""
         raise InputError(f"{message}: {module} has no class {name}{hint}")
-    return _check_subclass(found, base, option)
+    return _check_subclass(kind, base, option)
 
 
 def build_part(config: PartConfig, base: type[T], option: str, *arguments: Any) -> T:

@@ -209,7 +209,7 @@ def test_a_class_that_is_missing(
 
 
 def test_a_class_of_another_script() -> None:
-    hint = "__main__ has no class Head; define it in a file of its own"
+    hint = "__main__ has no class Head"
     with pytest.raises(InputError, match=hint):
         find_part({"class_path": "__main__.Head"}, Head, "model.network.head")
 

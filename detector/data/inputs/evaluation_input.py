@@ -143,13 +143,13 @@ class EvaluationSamples:
         return sample.replace(image=sample.image.render(), truth=truth)
 
 
-def examples(images: ResizedImages, inputs: EvaluationInput, most: int) -> Iterator[Batch]:
-    """Up to `most` of the images with objects, spread over the dataset, each as a batch."""
+def examples(images: ResizedImages, inputs: EvaluationInput, number: int) -> Iterator[Batch]:
+    """Up to `number` of the images with objects, spread over the dataset, each as a batch."""
     labels = images.dataset.labels
     _, shapes = inputs.batches(labels.sizes, 1)
     samples = EvaluationSamples(images, inputs, shapes)
     with_objects = np.flatnonzero(np.diff(labels.starts))
-    step = math.ceil(len(with_objects) / most)
+    step = math.ceil(len(with_objects) / number)
     for i in with_objects[:: max(step, 1)].tolist():
         yield collate_items([samples[i]])
 
