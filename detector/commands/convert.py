@@ -107,7 +107,8 @@ def convert(source: Path, out: Path | None = None, label_key: str | None = None)
         InputError: no such file, none of such labels has a box and an image, a file cannot be read,
             or `out` holds a data.yaml.
     """
-    out = out or Path(f"{source.resolve().stem}_coco")
+    if out is None:
+        out = Path(f"{source.resolve().stem}_coco")
     if isdir(out) and any(out.iterdir()):
         raise InputError(f"{out}: it is not empty, and nothing is overwritten; give another --out")
     if not source.exists():
@@ -139,11 +140,11 @@ def convert(source: Path, out: Path | None = None, label_key: str | None = None)
 
 def _write(labels: Labels, names: list[str], out: Path) -> None:
     """A COCO file per split, then the data.yaml."""
-    numbers = {name: number for number, name in enumerate(names)}
+    numbers = dict(zip(names, range(len(names)), strict=True))
     description: dict[str, Any] = {"images": relpath(labels.root, out), "names": names}
     for split, images in labels.splits.items():
         name = split if len(labels.splits) > 1 else "train"
-        ids = {image: k for k, image in enumerate(images)}
+        ids = dict(zip(images, range(len(images)), strict=True))
         annotations = globox.AnnotationSet(images.values())
         coco = annotations.to_coco(label_to_id=numbers, imageid_to_id=ids)
         write_atomically(out / f"{name}.json", json.dumps(coco))
@@ -231,7 +232,7 @@ def _read_via(entries: list[dict[str, Any]], label_key: str | None) -> Images:
     for entry in entries:
         if isinstance(entry["regions"], dict):  # version 1
             entry["regions"] = list(entry["regions"].values())
-    key = label_key or _class_attribute(entries)
+    key = label_key if label_key else _class_attribute(entries)
     for entry in entries:
         regions = entry["regions"]
         labelled = []
@@ -265,10 +266,12 @@ def _class_attribute(entries: list[dict[str, Any]]) -> str:
                     keys.add(key)
                 elif value not in NO_CLASS:
                     keys_of_zeros.add(key)
-    found = sorted(keys or keys_of_zeros)
-    if len(found) > 1:
-        raise ValueError(f"the class may be {' or '.join(found)}; give one as --label_key")
-    return "".join(found)
+    if not keys:
+        keys = keys_of_zeros
+    if len(keys) > 1:
+        choices = " or ".join(sorted(keys))
+        raise ValueError(f"the class may be {choices}; give one as --label_key")
+    return "".join(keys)
 
 
 def _box_around(label: str, points: Any) -> Any:

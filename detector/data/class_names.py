@@ -26,8 +26,8 @@ def same_names(known: Sequence[str], names: Sequence[str]) -> dict[int, int]:
     >>> same_names(["A+", "A-", "b"], ["A-", "B"])
     {0: 1}
     """
-    plain_known = [_plain(name) for name in known]
-    plain_names = [_plain(name) for name in names]
+    plain_known = list(map(_plain, known))
+    plain_names = list(map(_plain, names))
     if len(set(plain_known)) < len(set(known)) or len(set(plain_names)) < len(set(names)):
         plain_known = list(known)
         plain_names = list(names)
@@ -36,7 +36,7 @@ def same_names(known: Sequence[str], names: Sequence[str]) -> dict[int, int]:
 
 def _plain(name: str) -> str:
     letters = "".join(filter(str.isalnum, name.casefold()))
-    return letters or name
+    return letters if letters else name
 
 
 def read_names(path: Path, content: Mapping[str, Any]) -> list[str]:
@@ -60,7 +60,7 @@ def read_names(path: Path, content: Mapping[str, Any]) -> list[str]:
             return []
         if count > MOST_NUMBERS:
             raise InputError(f"{path}: `nc` is {count}, above {MOST_NUMBERS}; give `names`")
-        return [str(number) for number in range(count)]
+        return list(map(str, range(count)))
     if isinstance(names, dict):
         numbered = {str(key): name for key, name in names.items()}
         names = [numbered.get(str(number)) for number in range(len(names))]
@@ -74,7 +74,7 @@ def read_names(path: Path, content: Mapping[str, Any]) -> list[str]:
                 f"{path}: `names` holds {name}, as which YAML reads words like yes, no, on, off;"
                 " put the name in quotes"
             )
-    names = [str(name) for name in names]
+    names = list(map(str, names))
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"{path}: `names` holds {name!r} twice; rename one class")

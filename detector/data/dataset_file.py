@@ -182,7 +182,7 @@ class DatasetFile:
     def without_names(self) -> list[str]:
         """The warning before a training of classes without names, in lines; none if they have
         some."""
-        numbers = [str(number) for number in range(len(self.names))]
+        numbers = list(map(str, range(len(self.names))))
         if self.gives_names or self.names != numbers:
             return []
         file = Path(self.source)
@@ -262,7 +262,7 @@ def _from_content(
         notes: gets what is corrected.
     """
     home = path if isdir(path) else path.parent
-    named = Path(str(content.get("path") or "."))
+    named = Path(*_as_list(content.get("path"))[:1])
     root = next(filter(isdir, (home / named, named)), None)
     if root is None:
         root = home
@@ -282,16 +282,17 @@ def _from_content(
                 splits.setdefault(split, []).append(place or root / entry)
     if not splits:
         raise InputError(f"{path}: none of the keys train, val, test is given")
-    kind = format or str(content.get("format") or _guess_format(root, splits))
-    if not format and kind not in FORMATS:
-        raise InputError(
-            f"{path}: format '{kind}' is not known; choose from {', '.join(FORMATS)}, or for a"
-            f" class of your own give --data.format {kind}"
-        )
+    if not format:
+        format = str(content["format"]) if content.get("format") else _guess_format(root, splits)
+        if format not in FORMATS:
+            raise InputError(
+                f"{path}: format '{format}' is not known; choose from {', '.join(FORMATS)}, or for"
+                f" a class of your own give --data.format {format}"
+            )
     return DatasetFile(
         str(path),
         root,
-        kind,
+        format,
         splits,
         names=read_names(path, content),
         images=[root / folder for folder in _as_list(content.get("images"))],
@@ -306,7 +307,7 @@ def _as_list(value: object) -> list[str]:
     """The paths of a key that holds one or several, or none."""
     if not value:
         return []
-    return [str(item) for item in value] if isinstance(value, list) else [str(value)]
+    return list(map(str, value)) if isinstance(value, list) else [str(value)]
 
 
 def _guess_format(root: Path, splits: dict[str, list[Path]]) -> str:

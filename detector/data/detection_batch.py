@@ -44,8 +44,9 @@ def detection_batch(given: Any, num_classes: int, stride: int, labelled: bool = 
             "data of your own: images must be 3 x H x W, float in 0..1,"
             f" {_scale_hint(images) or 'with a target for each'}"
         )
-    height = round_up(max(image.shape[1] for image in images), stride)
-    width = round_up(max(image.shape[2] for image in images), stride)
+    _, height, width = np.array([image.shape for image in images]).max(0).tolist()
+    height = round_up(height, stride)
+    width = round_up(width, stride)
     canvas = torch.full((len(images), 3, height, width), GREY / 255)
     rows = []
     truths: list[Labels | None] = []

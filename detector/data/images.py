@@ -152,7 +152,7 @@ def find_images(source: str | Path, suffixes: Collection[str] = SUFFIXES) -> lis
     if isfile(source):
         return [Path(source)]
     pattern = os.path.join(escape(str(source)), "**") if isdir(source) else str(source)
-    files = [Path(file) for file in sorted(glob(pattern, recursive=True))]
+    files = map(Path, sorted(glob(pattern, recursive=True)))
     return [file for file in files if file.suffix.lower() in suffixes and file.is_file()]
 
 
@@ -162,5 +162,4 @@ def read_lines(source: Path) -> list[str]:
     Raises:
         InputError: it is not a text file.
     """
-    lines = [line.strip() for line in read_text(source).splitlines()]
-    return [line for line in lines if line]
+    return list(filter(None, map(str.strip, read_text(source).splitlines())))

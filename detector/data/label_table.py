@@ -61,7 +61,7 @@ class LabelTable:
         return len(self.sizes)
 
     def __iter__(self) -> Iterator[Labels]:
-        return (self[i] for i in range(len(self)))
+        return map(self.__getitem__, range(len(self)))
 
     def __getitem__(self, i: int) -> Labels:
         first, last = self.starts[i : i + 2].tolist()
@@ -116,5 +116,5 @@ class LabelTable:
 def starts(pieces: Sequence[Sized]) -> np.ndarray:
     """(n + 1,) int64: where n pieces start that lie one after the other, and where the last one
     ends."""
-    lengths = [len(piece) for piece in pieces]
+    lengths = list(map(len, pieces))
     return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))

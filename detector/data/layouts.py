@@ -56,8 +56,8 @@ def describe(root: Path) -> Content:
             " Label Studio or CVAT (docs/data.md)"
         )
     counts = Counter(os.path.relpath(image.parent, root) for image in images)
-    folders = [folder for folder, _ in counts.most_common()]
-    train, val = (folders + ["FOLDER", "FOLDER"])[:2]
+    largest = [folder for folder, _ in counts.most_common(2)]
+    train, val = (largest + ["FOLDER", "FOLDER"])[:2]
     where = f"its images are in {', '.join(counts)}" if counts else "there is no image in it"
     raise InputError(
         f"data.dataset {root}: there are no labels that boltbox knows (docs/data.md); write"
@@ -113,10 +113,10 @@ def _of_text_files(root: Path, kind: type[YoloText], format: str) -> Content:
     its own."""
     content: Content = {}
     for split, globs in SPLIT_GLOBS.items():
-        paths = []
+        paths: list[Path] = []
         if isfile(root / "obj.data"):
-            lists = [root / f"{name}.txt" for name in SPLIT_NAMES[split]]
-            paths += [path for path in lists if isfile(path)]
+            for name in SPLIT_NAMES[split]:
+                paths += root.glob(f"{name}.txt")
         for name in globs:
             for pattern in (f"images/{name}", f"{name}/images", name):
                 folders = sorted(root.glob(pattern))
@@ -130,12 +130,15 @@ def _of_text_files(root: Path, kind: type[YoloText], format: str) -> Content:
                 break
     if not content:
         return {}
-    folders = [root] + [root / path for (path,) in content.values()]
-    files = [folder / name for folder in folders for name in CLASS_NAMES]
-    names_file = next(filter(isfile, files), None)
-    if names_file:
-        content["names"] = _read_names(names_file)
+    folders = [root]
+    for (path,) in content.values():
+        folders.append(root / path)
     content["format"] = format
+    for folder in folders:
+        for name in CLASS_NAMES:
+            if isfile(folder / name):
+                content["names"] = _read_names(folder / name)
+                return content
     return content
 
 

@@ -21,14 +21,15 @@ def cache_folder() -> Path:
     """BOLTBOX_CACHE, else boltbox in XDG_CACHE_HOME, else ~/.cache/boltbox. Nothing is created."""
     if folder := os.environ.get("BOLTBOX_CACHE"):
         return Path(folder).absolute()
-    parent = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(parent, "boltbox").absolute()
+    if parent := os.environ.get("XDG_CACHE_HOME"):
+        return Path(parent, "boltbox").absolute()
+    return Path(os.path.expanduser("~/.cache/boltbox")).absolute()
 
 
 def states(paths: Iterable[str]) -> list[tuple[int, int]]:
     """Of each path size in bytes and time of the last change in nanoseconds; -1, -1 where there is
     nothing."""
-    return [_state(path) for path in paths]
+    return list(map(_state, paths))
 
 
 def _state(path: str) -> tuple[int, int]:
@@ -81,7 +82,7 @@ def save_labels(path: Path, stamp: str, dataset: DetectionDataset) -> None:
         "files": dataset.files,
         "names": dataset.names,
         "sources": dataset.sources,
-        "faults": [astuple(fault) for fault in dataset.faults],
+        "faults": list(map(astuple, dataset.faults)),
     }
     arrays = dict(vars(dataset.labels))
     arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
+from itertools import filterfalse
 from os.path import isfile
 from pathlib import Path
 from typing import Any
@@ -137,7 +138,7 @@ def _without_group(categories: list[Any], annotations: list[Any]) -> list[Any]:
         is_parent = category.get("supercategory") == "none" and str(category["name"]) in parents
         return is_parent and str(category["id"]) not in used
 
-    return [category for category in categories if not is_group(category)]
+    return list(filterfalse(is_group, categories))
 
 
 def _polygons(segmentation: object) -> list[np.ndarray]:
@@ -146,7 +147,7 @@ def _polygons(segmentation: object) -> list[np.ndarray]:
         return []
     parts = []
     for polygon in segmentation:
-        flat = [number(value) for value in polygon] if isinstance(polygon, list) else []
+        flat = list(map(number, polygon)) if isinstance(polygon, list) else []
         is_near = all(abs(value) < FARTHEST for value in flat)
         if len(flat) >= 6 and len(flat) % 2 == 0 and is_near:
             parts.append(np.array(flat, np.float32).reshape(-1, 2))

@@ -44,7 +44,7 @@ def _objects(file: str, keep_difficult: bool = False) -> Iterator[LabelObject]:
         fields = line.split()
         if fields and ":" not in fields[0]:
             name = " ".join(fields[8:-1])
-            numbers = [number(field) for field in fields[:8]]
+            numbers = list(map(number, fields[:8]))
             missing = [math.nan] * (8 - len(numbers))
             points = np.array(numbers + missing).reshape(4, 2)
             box = np.concatenate((points.min(0), points.max(0)))

@@ -28,8 +28,9 @@ SPLIT_NAMES = {  # of files and folders
     "test": ("test",),
 }
 YEAR = "[12][0-9][0-9][0-9]"
-SPLIT_GLOBS: dict[str, list[str]] = {split: [] for split in SPLIT_NAMES}  # also with a year
+SPLIT_GLOBS: dict[str, list[str]] = {}  # also with a year
 for _split, _names in SPLIT_NAMES.items():
+    SPLIT_GLOBS[_split] = []
     for _name in _names:
         SPLIT_GLOBS[_split] += [_name, _name + YEAR]
 DIFFICULT = "marked difficult"  # the problem of an object that is left out on purpose
@@ -195,7 +196,7 @@ class PerImageFormat(Format):
         images: set[str] = set()
         for source in self.split.paths:
             paths = find_images(source) if isdir(source) else self.listed_images(source)
-            images.update(str(path) for path in paths)
+            images.update(map(str, paths))
         return [Entry(image, self.label_path(image)) for image in sorted(images)]
 
 

@@ -37,7 +37,9 @@ class MetadataJsonl(Format):
                             largest = max(largest, label)
                         else:
                             names.add(label)
-        return sorted(names) or [str(number) for number in range(largest + 1)]
+        if names:
+            return sorted(names)
+        return list(map(str, range(largest + 1)))
 
     def find(self) -> list[Entry]:
         entries = []

@@ -19,6 +19,7 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.text_file import read_text
 
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
+COLUMNS = {"filename", "width", "height", "class"}.union(CORNERS)
 Row = tuple[int, dict[str, str]]  # number of the line, values by column
 
 
@@ -71,7 +72,7 @@ def _rows(path: Path) -> list[Row]:
         rows = [(reader.line_num, row) for row in reader]
     except csv.Error as e:
         raise InputError(f"{path}: not a csv file ({e})") from None
-    missing = {"filename", "width", "height", "class", *CORNERS}.difference(reader.fieldnames or ())
+    missing = COLUMNS.difference(reader.fieldnames if reader.fieldnames else ())
     if missing:
         raise InputError(f"{path}: the columns {', '.join(sorted(missing))} are missing")
     return rows

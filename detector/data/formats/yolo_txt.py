@@ -50,15 +50,17 @@ class YoloText(PerImageFormat):
                 largest = max(largest, int(item.name))
         if largest >= MOST_NUMBERS:
             return []
-        return [str(number) for number in range(largest + 1)]
+        return list(map(str, range(largest + 1)))
 
     def listed_images(self, source: Path) -> list[Path]:
         root = self.split.root
         images = []
         for line in read_lines(source):
             places = [source.parent / line, root / line, Path(line)]
-            image = next(filter(exists, places), None) or find_tail(line, source.parent, root)
-            images.append(image or places[0])
+            image = next(filter(exists, places), None)
+            if image is None:
+                image = find_tail(line, source.parent, root)
+            images.append(places[0] if image is None else image)
         return images
 
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels | None:
