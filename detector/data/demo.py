@@ -101,7 +101,7 @@ def make_demo(root: Path, train: int = TRAIN, val: int = VAL) -> Path:
             os.replace(new, root)
         except OSError:
             if not config.exists():  # else another process was first
-                raise InputError(f"{root} is not the demo data set: move it away") from None
+                raise InputError(f"{root} is not the demo dataset: move it away") from None
     return config
 
 

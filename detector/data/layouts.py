@@ -60,7 +60,7 @@ def describe(root: Path) -> Content:
     train, val = (largest + ["FOLDER", "FOLDER"])[:2]
     where = f"its images are in {', '.join(counts)}" if counts else "there is no image in it"
     raise InputError(
-        f"data.dataset {root}: there are no labels that boltbox knows (docs/data.md); write"
+        f"data.dataset {root}: no supported labels (docs/data.md); write"
         f" {root / DESCRIPTIONS[0]}: {{train: {train}, val: {val}, names: [NAME, ...]}}; {where};"
         f" {conversion(root)}"
     )

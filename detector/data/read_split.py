@@ -195,7 +195,7 @@ class SplitReader:
                 f" {len(self.names)} names {self.names}; correct the labels or `names`, or use"
                 " --data.single_class true"
             )
-        return f"unknown class {item.name!r}: it is none of the data set's {len(self.names)}"
+        return f"unknown class {item.name!r}: it is not among the {len(self.names)} names"
 
     def _table(self) -> LabelTable:
         """The objects of all images."""

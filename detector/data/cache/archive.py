@@ -105,7 +105,7 @@ def _checked(archive: Path, infos: list[zipfile.ZipInfo], free: int) -> Members:
     if len(members) > MOST_FILES:
         raise InputError(f"{archive}: it holds {len(members)} files, more than {MOST_FILES}")
     if size > max(SMALL, MOST_RATIO * packed):
-        raise InputError(f"{archive}: {packed} bytes become {size}, which no data set does")
+        raise InputError(f"{archive}: {packed} bytes become {size}, more than a dataset needs")
     if size > free:
         raise InputError(f"{archive}: its files take {size} bytes, but {free} are free on the disk")
     return members

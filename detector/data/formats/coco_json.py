@@ -116,17 +116,22 @@ def _read_json(source: Path) -> tuple[list[dict[str, Any]], dict[Any, str], list
         names = {category["id"]: category["name"] for category in categories}
         if len(names) < len(categories):
             raise ValueError("two of its `categories` have the same id")
-        for name in list(names.values()) + [image["file_name"] for image in images]:
-            if not isinstance(name, str):
-                raise ValueError(f"the name {name!r} is not a text")
-        for key in list(names) + [image["id"] for image in images]:
-            if type(key) not in (int, float, str):
-                raise ValueError(f"the id {key!r} is neither a number nor a text")
+        for key, name in names.items():
+            _check(key, name)
+        for image in images:
+            _check(image["id"], image["file_name"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise InputError(
             f"{source}: not a COCO json file with `images` and `categories` ({e!r})"
         ) from None
     return images, names, annotations
+
+
+def _check(key: object, name: object) -> None:
+    if not isinstance(name, str):
+        raise ValueError(f"the name {name!r} is not a text")
+    if type(key) not in (int, float, str):
+        raise ValueError(f"the id {key!r} is neither a number nor a text")
 
 
 def _without_group(categories: list[Any], annotations: list[Any]) -> list[Any]:

@@ -1,6 +1,6 @@
 """The protocol of a label format: find the images of a split and their label files, and read these.
 
-The reader (`read_split.py`) knows formats by this alone. A format is one file here and one row of
+`read_split.py` uses formats through it only. A format is one file here and one row of
 FORMATS in `dataset_file.py`; one of a user's own needs no row (docs/formats.md).
 """
 
