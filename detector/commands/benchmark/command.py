@@ -84,7 +84,7 @@ def benchmark(
         deadline: Give a row up after this many seconds, its start included.
 
     Raises:
-        InputError: the data set cannot be used, or no row could be measured.
+        InputError: the dataset cannot be used, or no row could be measured.
     """
     prepare(trainer, datamodule, "benchmark")
     plain: Setting = {

@@ -38,7 +38,11 @@ class Finding(NamedTuple):
     other: str = ""
 
     def place(self, file: str) -> str:
-        """The file, by this name, and the place in it; else the split."""
+        """The file and the place in it; without a file the split.
+
+        Args:
+            file: name of the file, or "".
+        """
         if not file:
             return self.split
         return f"{file}, {self.where}" if self.where else file
@@ -63,7 +67,11 @@ class Diagnosis:
     statistics: dict[str, Any]
 
     def count(self, severity: str) -> int:
-        """Number of findings of a severity."""
+        """Number of findings of a severity.
+
+        Args:
+            severity: fault, warning or note.
+        """
         return sum(finding.severity == severity for finding in self.findings)
 
     def content(self) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def check_folder(file: DatasetFile, datasets: Mapping[str, DetectionDataset], fo
     for part in parts:
         if target.is_relative_to(os.path.realpath(part)):
             raise InputError(
-                f"{folder}: this folder lies within the data set, in {part}; give one outside, the"
+                f"{folder}: this folder lies within the dataset, in {part}; give one outside, the"
                 " original stays as it is"
             )
 

@@ -34,7 +34,12 @@ class Schedule(NamedTuple):
 
 
 def schedule(g: int, generations: int) -> Schedule:
-    """The schedule of generation g, from 0: explore early, keep the best late."""
+    """The schedule of a generation: explore early, keep the best late.
+
+    Args:
+        g: generation, from 0.
+        generations: in all.
+    """
     return Schedule(
         elites=2 + math.floor(3 * g / generations),
         tournament=max(2, math.floor(10 - g / (generations / 10))),

@@ -43,7 +43,7 @@ class Evolution:
         sampler: Source of values: YOLOv5's genetic algorithm, or Optuna's TPE.
         space: File of the values to search for, with bounds; default: YOLOv5's 13 augmentation
             values.
-        workers: Simultaneous trainings; default: one per GPU, or one.
+        workers: Simultaneous training runs; default: one per GPU, or one.
         hours: No new training after this many hours; null: no limit. The same command continues.
     """
 
@@ -68,7 +68,7 @@ class Plan(NamedTuple):
         evolve: the options.
         start: values of the first individuals; the sampler chooses those of the others.
         seed: of everything random.
-        fixed: value by option, which replaces the configuration's in all trainings.
+        fixed: value by option, which replaces the configuration's in all training runs.
     """
 
     genes: tuple[Gene, ...]
@@ -86,7 +86,7 @@ def planned(configuration: Mapping[str, Any]) -> tuple[Plan, dict[str, Any], dic
 
     Returns:
         The plan, value by option for all options that must stay the same in the study, and the
-        configuration of its trainings.
+        configuration of its training runs.
 
     Raises:
         InputError: the space or the population makes no sense.

@@ -79,7 +79,7 @@ def run_evolution(
         seconds = None if expected else training.expected_seconds(epochs)
         if seconds:
             expected.append(time_left(seconds))
-            print_fact("expected", f"about {expected[0]} for all {evolve.size} trainings")
+            print_fact("expected", f"about {expected[0]} for all {evolve.size} runs")
 
     def on_end(number: int) -> None:
         report(study, trainer.loggers, number)
@@ -92,7 +92,7 @@ def run_evolution(
         expected.append(time_left(mean_seconds(ended)))
     limit = f"{evolve.hours:g} hours" if evolve.hours else "none"
     size = f"{evolve.size}, in {evolve.generations} generations of {evolve.population}"
-    print_fact("trainings", f"{size}; {len(ended)} done")
+    print_fact("runs", f"{size}; {len(ended)} done")
     print_fact("each", f"{epochs} epochs, {len(workers)} at a time")
     print_fact("limit", f"{limit} (evolve.hours), for the start of the last training")
     print_fact("expected", expected[0] if expected else "follows after the first epoch")
@@ -115,13 +115,13 @@ def report(study: Study, loggers: Sequence[Logger], number: int) -> None:
         number: of the individual.
 
     Raises:
-        InputError: all trainings of the first generation failed.
+        InputError: all training runs of the first generation failed.
     """
     ended = study.ended()
     best = study.best()
     if not best and len(ended) >= study.plan.evolve.population:
         raise InputError(
-            f"none of {len(ended)} trainings came to its end; the first:"
+            f"none of {len(ended)} training runs succeeded; the first failed:"
             f" {ended[0].user_attrs['reason']}"
         )
     for trial in ended:
@@ -179,7 +179,14 @@ def _row(genes: Sequence[Gene], trial: FrozenTrial) -> dict[str, Any]:
 
 
 def mean_seconds(trials: Sequence[FrozenTrial]) -> float:
-    """Mean duration, with the time between two commands where a training was interrupted."""
+    """Mean duration of training runs, with the time between two commands after an interruption.
+
+    Args:
+        trials: individuals that have ended.
+
+    Returns:
+        Seconds.
+    """
     durations = [trial.duration.total_seconds() for trial in trials if trial.duration]
     return statistics.fmean(durations)
 

@@ -33,21 +33,40 @@ class Gene(NamedTuple):
     is_integer: bool = False
 
     def cast(self, value: float) -> float:
-        """The value as the option takes it: an integer or a float."""
+        """The value as the option takes it.
+
+        Args:
+            value: any number.
+
+        Returns:
+            An integer for an integer gene, else a float.
+        """
         return round(value) if self.is_integer else float(value)
 
     def clip(self, value: float) -> float:
-        """The nearest value within the bounds."""
+        """The nearest value within the bounds.
+
+        Args:
+            value: any number.
+        """
         return self.cast(min(max(value, self.low), self.high))
 
     def to_unit(self, value: float) -> float:
-        """Position within the bounds, from 0 to 1; of the logarithm for a log gene."""
+        """Position within the bounds, from 0 to 1; of the logarithm for a log gene.
+
+        Args:
+            value: within the bounds.
+        """
         if self.log:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
 
     def from_unit(self, position: float) -> float:
-        """Inverse of `to_unit`, clipped to the bounds."""
+        """Inverse of `to_unit`, clipped to the bounds.
+
+        Args:
+            position: 0 is low, 1 is high.
+        """
         if self.log:
             return self.clip(self.low * (self.high / self.low) ** position)
         return self.clip(self.low + position * (self.high - self.low))

@@ -1,7 +1,7 @@
 """A study in Optuna's storage, an SQLite file in its folder.
 
 An individual, one set of hyper-parameters, is an Optuna trial. It is RUNNING until its result is
-known; so after a kill the next command continues the trainings of all RUNNING trials.
+known; so after a kill the next command continues the training runs of all RUNNING trials.
 """
 
 from collections.abc import Mapping
@@ -83,7 +83,11 @@ class Study:
         return self._trials(TrialState.COMPLETE, TrialState.FAIL)
 
     def trial(self, number: int) -> FrozenTrial:
-        """An individual by its number."""
+        """One individual.
+
+        Args:
+            number: of the individual.
+        """
         return self._trials()[number]
 
     def best(self) -> FrozenTrial | None:
@@ -126,11 +130,20 @@ class Study:
         return trial
 
     def run(self, number: int) -> Path:
-        """The run folder of an individual."""
+        """The run folder of an individual.
+
+        Args:
+            number: of the individual.
+        """
         return self.folder / "trials" / f"{number:04d}"
 
     def tell(self, trial: Trial, outcome: Outcome) -> None:
-        """Record the result of an individual."""
+        """Record the result of an individual.
+
+        Args:
+            trial: of the individual.
+            outcome: of its training.
+        """
         trial.set_user_attr("metrics", dict(outcome.metrics))
         trial.set_user_attr("reason", " ".join(outcome.reason.split()))
         state = TrialState.FAIL if outcome.fitness is None else TrialState.COMPLETE

@@ -19,7 +19,7 @@ from boltbox.detector.commands.training_process import TrainingProcess
 from boltbox.detector.system.csv_table import read_table
 from boltbox.detector.system.operating_system import available_cores
 
-POLL_INTERVAL = 0.5  # seconds between two looks at the trainings
+POLL_INTERVAL = 0.5  # seconds between two looks at the training runs
 # seconds that a training may take to save a checkpoint when it is asked to stop
 STOP_TIMEOUT = 60.0
 RESTARTS = 2  # of a run that is killed each time
@@ -55,7 +55,14 @@ class Training:
         self.process = TrainingProcess(self.line, self.run / "log.txt", **self.environment)
 
     def expected_seconds(self, epochs: int) -> float | None:
-        """Seconds that this number of epochs takes, start included; None in the first epoch."""
+        """Estimate the duration of the training, start included.
+
+        Args:
+            epochs: of the training.
+
+        Returns:
+            Seconds; None in the first epoch.
+        """
         file = self.run / "metrics.csv"
         rows = read_table(file) if file.is_file() else []
         if not rows:
@@ -162,7 +169,7 @@ def environments(
 
     Args:
         workers: number of workers; default: as many as there are GPUs for.
-        devices: GPUs per training; 0: trainings run on the CPU.
+        devices: GPUs per training; 0: training on the CPU.
         named: the only GPUs to use, as indices into the visible ones.
 
     Returns:

@@ -26,7 +26,7 @@ from boltbox.detector.system.ranges import ClosedUnitInterval, PositiveInt
 from boltbox.detector.system.rank_zero import print_fact, program
 from boltbox.detector.system.trusted import trusting
 
-COMPARED = 8  # images of a data set
+COMPARED = 8  # images of a dataset
 
 
 def export(
@@ -71,7 +71,7 @@ def export(
         agnostic: With nms: suppress across classes.
         half: Weights and maps in float16; input and output stay float32.
         int8: Weights and maps in eight bits.
-        data: Data set (data.yaml, folder or demo) on whose training images the file is compared
+        data: Dataset (data.yaml, folder or demo) on whose training images the file is compared
             with PyTorch, and with int8 its ranges are measured; default: drawn images, no int8.
         opset: Of ONNX; default: the exporter's.
         run: Run folder of `last` and `best`; default: the most recent fit.

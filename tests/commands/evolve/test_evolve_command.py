@@ -90,11 +90,11 @@ def test_two_generations_of_two(
     printed = capsys.readouterr().out
     facts = [line.partition(":")[::2] for line in printed.splitlines()]
     told = {key: value.strip() for key, value in facts}
-    assert told["trainings"] == "4, in 2 generations of 2; 0 done"
+    assert told["runs"] == "4, in 2 generations of 2; 0 done"
     assert told["each"] == "1 epochs, 2 at a time"
     assert "12 hours (evolve.hours)" in told["limit"]
     keys = [key for key, _ in facts]
-    assert keys.index("trainings") < keys.index("trial 0")
+    assert keys.index("runs") < keys.index("trial 0")
     assert keys.count("expected") == 2, "said to follow, and printed after the first epoch"
     assert [value for key, value in facts if key == "left"][-1].strip() == "0, ETA 0:00:00"
     individuals = trials("found")
@@ -216,7 +216,7 @@ def test_kill_9_of_a_training_and_of_the_command(
     (trial,) = [trial for trial in trials("found") if trial.state != TrialState.WAITING]
     assert trial.state == TrialState.RUNNING, "nobody could say that it ended"
     printed = Path("output-0.txt").read_text()
-    assert re.search(r"expected: +about 0:\d\d:\d\d for all 2 trainings", printed)
+    assert re.search(r"expected: +about 0:\d\d:\d\d for all 2 runs", printed)
     assert "trial 0" not in printed, "the time is known long before the first result"
 
     Path("go").touch()
