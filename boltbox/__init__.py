@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 def _is_checkout(folder: Path) -> bool:
     project = folder / "pyproject.toml"
-    return project.is_file() and 'name = "boltbox"' in project.read_text(encoding="utf-8")
+    if not project.is_file():
+        return False
+    return 'name = "boltbox"' in project.read_text(encoding="utf-8")
 
 
 _HERE = Path(__file__).parent
