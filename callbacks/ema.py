@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from boltbox.detector.model.batch_norm import set_momentum
+from boltbox.detector.model.layers import set_momentum
 from boltbox.detector.model.sharding import local
 from boltbox.detector.system.ranges import ClosedUnitInterval
 from boltbox.detector.training.module import Detector

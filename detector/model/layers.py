@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.fusion import fuse_conv_bn_eval
-
-from boltbox.detector.model.batch_norm import BatchNorm2d
 
 
 class Conv(nn.Module):
@@ -31,7 +30,7 @@ class Conv(nn.Module):
         if padding is None:
             padding = kernel // 2
         self.conv = nn.Conv2d(c_in, c_out, kernel, stride, padding, groups=groups, bias=False)
-        self.bn: nn.Module = BatchNorm2d(c_out, eps=1e-3, momentum=0.03)
+        self.bn: nn.Module = nn.BatchNorm2d(c_out, eps=1e-3, momentum=0.03)
         self.act: nn.Module = nn.SiLU()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -136,3 +135,10 @@ class _Concatenate(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
         return tuple(part.clone() for part in gradient.split(ctx.sizes, 1))
+
+
+def set_momentum(network: nn.Module, momentum: float) -> None:
+    """Set the share of a training batch's statistics in the running ones, in every batch norm."""
+    for module in network.modules():
+        if isinstance(module, _BatchNorm):
+            module.momentum = momentum

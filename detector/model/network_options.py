@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from boltbox.detector.model.batch_norm import set_momentum
 from boltbox.detector.model.head import BoxCoder, Head
+from boltbox.detector.model.layers import set_momentum
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.parts import part_config
 from boltbox.detector.system.errors import InputError
