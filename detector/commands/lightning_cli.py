@@ -1,5 +1,4 @@
-"""The commands with a Trainer: from the words of the command line to the function that does the
-work."""
+"""The commands with a Trainer: from the command line to the function of the command."""
 
 import inspect
 import logging
@@ -10,7 +9,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from os.path import isdir
 from pathlib import Path
 from pkgutil import resolve_name
@@ -74,9 +73,10 @@ from boltbox.detector.weights.torch_file import as_input_error
 from boltbox.detector.weights.trained import DETECTOR
 
 TRUST_PARTS = "Import all code that a run folder or checkpoint names, not only boltbox's."
-STARTS = ("model.start.weights", "model.start.backbone_weights")  # files to start from
+STARTS = ("model.start.weights", "model.start.backbone_weights")  # weights to start from
 # parameters of a command's function that are no options
 OBJECTS: set[str | int] = {"trainer", "model", "datamodule", "fit_command", "command"}
+NOT_SAVED = ("run", "ckpt_path", "trust_parts", "trainer.default_root_dir")  # in config.yaml
 
 
 class TrainerParser(Parser, LightningArgumentParser):
@@ -84,71 +84,58 @@ class TrainerParser(Parser, LightningArgumentParser):
 
 
 class DetectorCLI(LightningCLI):
-    """LightningCLI with run folders, the recipe's callbacks, and checkpoints that bring their own
-    options.
+    """LightningCLI with run folders, the recipe's callbacks, and options from checkpoints.
+
+    LightningCLI calls the methods in the order in which they stand here.
 
     Args:
-        command: whose function takes (trainer, model, datamodule, ...).
-        line: the command line.
+        command: A command, whose function takes a Trainer.
+        line: The command line.
     """
-
-    found: CkptPath | None = None  # what --ckpt_path means
 
     def __init__(self, command: Command, line: CommandLine) -> None:
         self.function: Callable[..., Any] = resolve_name(command.place)
-        self.line, self.command = line, line.command
-        run = line.options.get("run") or line.options.get("trainer.default_root_dir")
-        self.given_run = Path(run) if run and run != "null" else None
+        self.line = line
+        self.command = line.command
+        self.loaded: CkptPath | None = None  # what --ckpt_path means
+        self.continues = False  # whether a fit continues in its run folder
+        self.run_folder: Path | None = None  # the one that was typed
+        for name in ("trainer.default_root_dir", "run"):
+            if line.options.get(name) not in (None, "", "null"):
+                self.run_folder = Path(line.options[name])
         quiet_lightning()
-        data: type[L.LightningDataModule] = DetectionData
-        if self.line.data_class:
-            part = {"class_path": self.line.data_class}
-            with trusting([package_of(self.line.data_class)]):
-                data = find_part(part, L.LightningDataModule, "data")
         start = f"{program()} {self.command}"
-        about = {
-            "usage": f"{start} [options]",
-            "description": f"{command.help}.",
-            "epilog": HELP["examples"].get(self.command, "").replace("PROGRAM", start)
-            + f"\nEvery option: {start} --help all",
-            "formatter_class": HelpFormatter,
-        }
+        examples = HELP["examples"].get(self.command, "").replace("PROGRAM", start)
         # the result of a command may be JSON on the standard output
-        aside = redirect_stdout(sys.stderr) if "json" in line.options else nullcontext()
+        messages = sys.stderr if "json" in line.options else sys.stdout
         with ExitStack() as self.held:  # the run folder, and the trust in what it names
             self.held.callback(remove_all_empty)
-            with aside:
+            with redirect_stdout(messages):
                 super().__init__(
                     model_class=Detector,
-                    datamodule_class=data,
+                    datamodule_class=data_module_class(line.data_class),
                     trainer_class=L.Trainer,
                     save_config_callback=None,
                     trainer_defaults=TRAINER_OPTIONS,
                     seed_everything_default=0,
-                    parser_kwargs=about,
+                    parser_kwargs={
+                        "usage": f"{start} [options]",
+                        "description": f"{command.help}.",
+                        "epilog": f"{examples}\nEvery option: {start} --help all",
+                        "formatter_class": HelpFormatter,
+                    },
                     parser_class=TrainerParser,
                     args=line.words,
                     run=False,
                     auto_configure_optimizers=False,
                     load_from_checkpoint_support=False,
                 )
-            objects = {
-                "trainer": self.trainer,
-                "model": self.model,
-                "datamodule": self.datamodule,
-                "fit_command": self.fit_command,
-                "command": self.command,
-            }
-            arguments = {
-                name: objects[name] if name in objects else self.config_init[name]
-                for name in inspect.signature(self.function).parameters
-            }
-            with end_together(self.trainer, str(arguments.get("ckpt_path"))):
-                self.function(**arguments)
+            self._call_function()
             if self.command == "fit" and has_checkpoints(Path(self.trainer.default_root_dir)):
                 print_fact("next", f"{program()} predict --source PHOTOS")
 
     def add_arguments_to_parser(self, parser: Any) -> None:
+        """Add the options of run, callbacks and command to those of Trainer, model and data."""
         parser.add_argument(
             "--run", type=str, default=None, help="Folder of the run; default: runs/COMMAND-NUMBER."
         )
@@ -162,178 +149,228 @@ class DetectorCLI(LightningCLI):
         parser.link_arguments("data.names", "model.names", apply_on="instantiate")
 
     def parse_arguments(self, parser: Any, args: Any) -> None:
-        """One parse: options that a checkpoint or the demo brings come before what was typed."""
-        line, typed = self.line, paths_in(self.line.options)
+        """Parse once; the options of a checkpoint, or of the demo, come before the typed ones."""
+        line = self.line
         if args == ["--help"] and not line.wants_all:
-            shown = list(HELP["shown"])
-            if self.command in ("fit", "evolve", "benchmark"):
-                shown += HELP["shown_for_training"]
-            parser.show_only(shown)
-        everything = str(line.options.get("trust_parts")).lower() == "true"
-        self.held.enter_context(trusting(map(package_of, typed), everything))
+            parser.show_only(short_help(self.command))
+        typed = paths_in(line.options)
+        trust_all = str(line.options.get("trust_parts")).lower() == "true"
+        self.held.enter_context(trusting(map(package_of, typed), trust_all))
         dataset = line.options.get("data.dataset")
-        self.found = self._read_ckpt_path(dataset)
-        brought = {} if line.data_class else demo.defaults(self.command, dataset)
-        if self.found:
-            brought = self.found.options
-        file = str(self.found.source) if self.found else ""
-        files = dict.fromkeys(flatten(brought), file)
-        parser.files = files | dict.fromkeys(line.options, "") | line.files
-        words = [f"--config={yaml.safe_dump(brought)}", *args]
-        if self.found is None or everything:
-            self.config = parser.parse_args(words)
+        self.loaded = self._read_ckpt_path(dataset)
+        file = ""
+        if self.loaded:
+            first = self.loaded.options
+            file = str(self.loaded.source)
         else:
+            first = {} if line.data_class else demo.defaults(self.command, dataset)
+        files = dict.fromkeys(flatten(first), file)
+        parser.files = files | dict.fromkeys(line.options, "") | line.files
+        words = [f"--config={yaml.safe_dump(first)}", *args]
+        if self.loaded and not trust_all:
             with only_from_trusted():
                 self.config = parser.parse_args(words)
             check_classes(self.config, typed, file)
-        if self.found:
-            print_fact("resume" if self.command == "fit" else "weights", self.found.path)
+        else:
+            self.config = parser.parse_args(words)
+        if self.loaded:
+            print_fact("resume" if self.command == "fit" else "weights", self.loaded.path)
             print_fact("options", file)
-        elif self.found is None and brought.get("data.dataset"):
+        elif first.get("data.dataset"):
             print_fact("data", demo.announcement(dataset))
 
     def _read_ckpt_path(self, dataset: str | None) -> CkptPath | None:
-        options, command = self.line.options, self.command
-        run, ckpt_path = self.given_run, options.get("ckpt_path")
-        if command == "fit" and is_restart(run):
-            ckpt_path = "auto"
-        folder = Path(str(ckpt_path))
-        if command == "fit" and ckpt_path not in WORDS and isdir(folder / "checkpoints"):
-            run = self.given_run = run or folder
-            ckpt_path = "last" if run == folder else str(folder / "checkpoints/last.ckpt")
-        self.continues = command == "fit" and ckpt_path in WORDS
-        asked = set(WITHOUT_VALUE) & set(self.line.typed) or any(map(options.get, STARTS))
-        if not ckpt_path and command in ("validate", "test") and not asked:
-            ckpt_path = newest_checkpoint(run)
+        """Read what --ckpt_path means; validate and test evaluate the newest checkpoint."""
+        options = self.line.options
+        ckpt_path = options.get("ckpt_path")
+        if self.command == "fit":
+            if is_restart(self.run_folder):
+                ckpt_path = "auto"
+            if ckpt_path not in WORDS and isdir(Path(str(ckpt_path), "checkpoints")):
+                ckpt_path = self._checkpoint_in(Path(str(ckpt_path)))
+            self.continues = ckpt_path in WORDS
+        has_start = any(options.get(name) for name in STARTS)
+        only_prints = any(word in WITHOUT_VALUE for word in self.line.typed)
+        is_evaluation = self.command in ("validate", "test")
+        if is_evaluation and not ckpt_path and not has_start and not only_prints:
+            ckpt_path = newest_checkpoint(self.run_folder)
         if not ckpt_path:
             return None
-        own = bool(self.line.data_class)
-        found = read_ckpt_path(str(ckpt_path), run, command, dataset, own)
-        for name in STARTS if found else ():
-            if name in options and name not in self.line.files and ckpt_path != "auto":
+        loaded = read_ckpt_path(
+            str(ckpt_path), self.run_folder, self.command, dataset, bool(self.line.data_class)
+        )
+        for name in STARTS:
+            is_typed = name in options and name not in self.line.files
+            if loaded and is_typed and ckpt_path != "auto":
                 raise InputError(
-                    f"{name} {options[name]}: --ckpt_path {ckpt_path} gives the weights; leave"
+                    f"{name} {options[name]}: the weights come from --ckpt_path {ckpt_path}. Leave"
                     f" --{name} out"
                 )
-        return found
+        return loaded
+
+    def _checkpoint_in(self, folder: Path) -> str:
+        """The last checkpoint of a run folder, which continues there or starts a new run."""
+        if self.run_folder is None:
+            self.run_folder = folder
+        return "last" if self.run_folder == folder else str(folder / "checkpoints/last.ckpt")
+
+    def before_instantiate_classes(self) -> None:
+        """Choose the run folder, and adapt the Trainer's options to it and to the machine."""
+        options = self.config
+        trainer = options.trainer
+        if self.continues and self.loaded and options.get("data.batch_size") == "auto":
+            options.data.batch_size = self.loaded.options["data"]["batch_size"]
+        self.text = self._config_text(options)
+        if self.loaded:
+            for name in STARTS:  # never opened: the file may be gone
+                options[name] = None
+        run = self._choose_run_folder()
+        trainer.default_root_dir = str(run)
+        os.environ["BOLTBOX_RUN"] = str(run)
+        announce_first_rank()
+        if "ckpt_path" in options:
+            options.ckpt_path = str(self.checkpoint) if self.checkpoint else None
+        processes = processes_and_machines()
+        if processes:
+            trainer.devices, trainer.num_nodes = processes
+        is_exported = self.loaded is not None and self.loaded.exported is not None
+        adapt_trainer(options, self.command, is_exported)
+        content = None
+        if self.loaded and self.continues:
+            content = self.loaded.checkpoint
+        place_loggers(trainer.logger, run, content or {})
 
     @property
     def checkpoint(self) -> Path | None:
         """The training checkpoint that Lightning restores, or the file that `anchors` reads."""
-        found = self.found
-        return found.path if found and (found.checkpoint or self.command == "anchors") else None
-
-    def before_instantiate_classes(self) -> None:
-        options, trainer, command = self.config, self.config.trainer, self.command
-        if self.continues and self.found and options.get("data.batch_size") == "auto":
-            options.data.batch_size = self.found.options["data"]["batch_size"]
-        self.text = self._config_text(options)
-        for name in STARTS if self.found else ():  # never opened: the file may be gone
-            options[name] = None
-        run = self._choose_run_folder()
-        os.environ["BOLTBOX_RUN"] = trainer.default_root_dir = str(run)
-        announce_first_rank()
-        if "ckpt_path" in options:
-            options.ckpt_path = self.checkpoint and str(self.checkpoint)
-        if processes := processes_and_machines():
-            trainer.devices, trainer.num_nodes = processes
-        adapt_trainer(options, command, bool(self.found and self.found.exported))
-        continued = self.found.checkpoint if self.found and self.continues else None
-        place_loggers(trainer.logger, run, continued or {})
+        if self.loaded and (self.loaded.checkpoint or self.command == "anchors"):
+            return self.loaded.path
+        return None
 
     def _choose_run_folder(self) -> Path:
-        command, run = self.command, self.given_run
-        checkpoint = self.checkpoint if self.continues else None
+        """The folder that the command writes into, locked by this process."""
+        command = self.command
+        run = self.run_folder
+        home = None  # run folder of the checkpoint that a fit continues from
+        if self.continues and self.checkpoint:
+            home = self.checkpoint.parent.parent
         if command in ("fit", "validate", "test") and self.config.trainer.fast_dev_run:
             return run or ROOT  # nothing is written there, see RunFolder
         if command not in ("fit", "evolve"):
             run = results_folder(command, run)
-        elif not run and checkpoint:
-            run = checkpoint.parent.parent
-        run = run or new_run(command)
-        continues_study = command == "evolve" and (run / "study.db").exists()
+        elif run is None:
+            run = home or new_run(command)
         if is_first_process():
-            known = checkpoint is not None and checkpoint.parent.parent == run
-            self.held.enter_context(locked(run, command, known))
+            self.held.enter_context(locked(run, command, known=home == run))
+            continues_study = command == "evolve" and (run / "study.db").exists()
             if command in ("fit", "evolve") and not self.continues and not continues_study:
                 refuse_another(run)
         return run
 
     def instantiate_classes(self) -> None:
+        """Instantiate Trainer, model and data, and load what --ckpt_path means."""
         super().instantiate_classes()
-        found, model = self.found, self.model
-        if found is None or self.command == "anchors":
+        loaded = self.loaded
+        if loaded is None or self.command == "anchors":
             return
-        if file := found.exported:
-            check_names(file.names, model.names, file.path)
-            model.use_exported(file)
-        elif found.trained and not found.checkpoint:
-            found.trained.fill(model.network, model.names)
-        elif found.trained and self.command in ("validate", "test"):
-            found.trained.refuse_not_finite()
-        if found.checkpoint and self.command in ("fit", "validate", "test"):
-            restore_from(self.trainer, Checkpoint(found.path, found.checkpoint))
-        found.trained = None  # nothing but what Lightning restores holds the tensors
+        if loaded.exported:
+            check_names(loaded.exported.names, self.model.names, loaded.path)
+            self.model.use_exported(loaded.exported)
+        elif loaded.trained and not loaded.checkpoint:
+            loaded.trained.fill(self.model.network, self.model.names)
+        elif loaded.trained and self.command in ("validate", "test"):
+            loaded.trained.refuse_not_finite()
+        if loaded.checkpoint and self.command in ("fit", "validate", "test"):
+            restore_from(self.trainer, Checkpoint(loaded.path, loaded.checkpoint))
+        loaded.trained = None  # nothing but what Lightning restores holds the tensors
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
         """The Trainer, with the callbacks in the recipe's order."""
-        options, whole = self.config_init.trainer, load_yaml(self.text)
+        options = self.config_init.trainer
+        configuration = load_yaml(self.text)
         defaults = load_yaml(self._config_text(self.parser.get_defaults()))
-        changed = {name: value for name, (_, value) in differences([defaults, whole]).items()}
-        trusting = ["--trust_parts", "true"] if needs_trust(self.config) else []
-        resume = ["fit", "--ckpt_path", "last", "--run", options.default_root_dir, *trusting]
-        first = [
-            RunFolder(self.text, changed, self.checkpoint),
-            EpochTable(f"{program()} {shlex.join(resume)}"),
-            RunState(),
-        ]
-        chosen = [self.config_init[group] for group in self.parser.callback_keys]
-        others, bar = as_list(options.callbacks), options.enable_progress_bar is not False
-        callbacks = in_order(first, chosen, others, bar)
+        changed = {}
+        for name, (_, value) in differences([defaults, configuration]).items():
+            changed[name] = value
+        resume = ["fit", "--ckpt_path", "last", "--run", options.default_root_dir]
+        if needs_trust(self.config):
+            resume += ["--trust_parts", "true"]
+        callbacks = in_order(
+            [
+                RunFolder(self.text, changed, self.checkpoint),
+                EpochTable(f"{program()} {shlex.join(resume)}"),
+                RunState(),
+            ],
+            [self.config_init[group] for group in self.parser.callback_keys],
+            as_list(options.callbacks),
+            options.enable_progress_bar is not False,
+        )
         words = [sys.executable, "-P", "-m", "boltbox", "fit"]
-        self.fit_command = FitCommand(words, self.line.typed, whole)
-        return L.Trainer(**{**vars(options), "callbacks": callbacks})
+        self.fit_command = FitCommand(words, self.line.typed, configuration)
+        return L.Trainer(**(vars(options) | {"callbacks": callbacks}))
 
     def _config_text(self, options: Any) -> str:
-        """The whole configuration, without what belongs to this one call."""
+        """The text of config.yaml."""
         config = options.clone()
-        for name in ("run", "ckpt_path", "trust_parts", "trainer.default_root_dir"):
+        for name in NOT_SAVED:
             config.pop(name, None)
         return self.parser.dump(config, skip_unset=False, skip_validation=True)
+
+    def _call_function(self) -> None:
+        """Call the function of the command with its options and the objects that it takes."""
+        arguments: dict[str, Any] = {}
+        for name in inspect.signature(self.function).parameters:
+            is_object = name in OBJECTS
+            arguments[name] = getattr(self, name) if is_object else self.config_init[name]
+        with end_together(self.trainer, str(arguments.get("ckpt_path"))):
+            self.function(**arguments)
+
+
+def data_module_class(path: str) -> type[L.LightningDataModule]:
+    """The class of `--data my.DataModule`; default: DetectionData."""
+    if not path:
+        return DetectionData
+    with trusting([package_of(path)]):
+        return find_part({"class_path": path}, L.LightningDataModule, "data")
+
+
+def short_help(command: str) -> list[str]:
+    """Options that the help shows without `all`."""
+    shown = list(HELP["shown"])
+    if command in ("fit", "evolve", "benchmark"):
+        shown += HELP["shown_for_training"]
+    return shown
 
 
 @contextmanager
 def end_together(trainer: L.Trainer, checkpoint: str) -> Iterator[None]:
-    """A command of the Trainer, at whose end no process that was started for it is left.
+    """Run a command of the Trainer, and wait for the processes that it started.
 
     Raises:
-        InputError: in place of a crash that a callback explains in one sentence, in its attribute
-            `explanation` (boltbox.callbacks.Watchdog, Guard), or that comes of restoring the
-            checkpoint.
-        SystemExit: another process failed after this one had finished.
+        InputError: A callback explains a crash in its attribute `explanation`
+            (boltbox.callbacks.Watchdog, Guard), or the checkpoint cannot be restored.
+        SystemExit: Another process failed after this one had finished.
     """
     try:
         yield
     except Exception as e:
-        callbacks: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-        for explanation in (getattr(callback, "explanation", None) for callback in callbacks):
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            explanation = getattr(callback, "explanation", None)
             if explanation:
                 raise explanation from None
-        frames = traceback.extract_tb(e.__traceback__)
-        if any("checkpoint_connector" in f.filename and "restore" in f.name for f in frames):
-            with as_input_error(checkpoint, DETECTOR):
-                raise
+        for frame in traceback.extract_tb(e.__traceback__):
+            if "checkpoint_connector" in frame.filename and "restore" in frame.name:
+                with as_input_error(checkpoint, DETECTOR):
+                    raise
         raise
     started = getattr(trainer.strategy.launcher, "procs", [])
-    children = [child for child in started if isinstance(child, subprocess.Popen)]
-    failed = max([abs(child.wait()) for child in children], default=0)
-    if failed:
-        raise SystemExit(failed)
+    codes = [abs(child.wait()) for child in started if isinstance(child, subprocess.Popen)]
+    if any(codes):
+        raise SystemExit(max(codes))
 
 
 def quiet_lightning() -> None:
-    """No hints and warnings of Lightning's, and of what fetches weights: this program prints its
-    own."""
+    """Hide the hints and warnings of Lightning, and of what fetches weights."""
     warnings.filterwarnings("ignore", module="lightning")
     for name in ("lightning.pytorch", "lightning.fabric", "timm", "huggingface_hub"):
         logging.getLogger(name).setLevel(logging.ERROR)

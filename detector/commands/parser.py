@@ -5,6 +5,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin
@@ -93,31 +94,38 @@ class Parser(ArgumentParser):
         return super().parse_args(words, *others, **kwargs)
 
     def error(self, message: str, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raises InputError: what is wrong with which option, where it stands, and the nearest
-        name."""
+        """Raises InputError: the file, the option, what is wrong, and the nearest name."""
         text = " ".join(message.split()).removeprefix('Parser key "config": ')
-        option = next(iter(KEY.findall(text)), "")
-        kinds = (getattr(a, "_typehint", None) for a in self._actions if a.dest == option)
-        kind = next(kinds, None)
-        if denied := DENIED.search(text):
-            sentence = refusal(option or "an option", denied[1])
-        elif option and (reason := REASON.search(message)):
-            sentence = f"{option}: {''.join(filter(None, reason.groups()))}"
+        key = KEY.search(text)
+        option = key[1] if key else ""
+        sentence = self._explain(option, text, message)
+        files = [f for name, f in self.files.items() if f"{name}.".startswith(f"{option}.")]
+        if option and files and files[0]:
+            sentence = f"{files[0]}: {sentence}"
+        raise InputError(sentence)
+
+    def _explain(self, option: str, text: str, message: str) -> str:
+        """jsonargparse's message (in one line: `text`) as a sentence."""
+        denied = DENIED.search(text)
+        if denied:
+            return refusal(option or "an option", denied[1])
+        reason = REASON.search(message)
+        if option and reason:
+            sentence = f"{option}: {''.join(reason.groups(''))}"
             if "No module named" in sentence:
-                sentence += "; the folder of its file must be on PYTHONPATH, as in PYTHONPATH=. ..."
-        elif unknown := UNKNOWN.search(text):
-            strings = (s for action in self._actions for s in action.option_strings)
-            known = [s.lstrip("-") for s in strings if s not in ("-h", "--help")]
-            where = f"{option}: " if option else ""
-            hint = nearest(unknown[1], known)
-            sentence = f"{where}there is no option '{unknown[1]}'; {hint}"
-        elif kind is not None and (value := VALUE.fullmatch(text)):
-            sentence = f"{option} is {value[1]}; it must be {allowed(kind)}"
-        else:
-            sentence = KEY.sub(r"\1", text, count=1)
-        files = (f for name, f in self.files.items() if f"{name}.".startswith(f"{option}."))
-        file = next(files, "") if option else ""
-        raise InputError(f"{file}: {sentence}" if file else sentence)
+                sentence += ". Put the folder of its file on PYTHONPATH, as in PYTHONPATH=. ..."
+            return sentence
+        unknown = UNKNOWN.search(text)
+        if unknown:
+            known = [action.dest for action in self._actions if action.dest != "help"]
+            sentence = f"there is no option '{unknown[1]}'; {nearest(unknown[1], known)}"
+            return f"{option}: {sentence}" if option else sentence
+        value = VALUE.fullmatch(text)
+        for action in self._actions:
+            kind = getattr(action, "_typehint", None)
+            if action.dest == option and kind is not None and value:
+                return f"{option} is {value[1]}; it must be {allowed(kind)}"
+        return KEY.sub(r"\1", text, count=1)
 
     def finish(self, hidden: Collection[str]) -> None:
         """Prepare the help: groups by name, the command's own first, without the hidden options
@@ -194,20 +202,39 @@ def allowed(kind: Any) -> str:
 
 
 def call(function: Callable[..., None], command: str, words: Sequence[str]) -> None:
-    """Call a plain function with options of its parameters' names; those without a default are
-    positional, and a `list` takes any number of words."""
+    """Call a plain function with options.
+
+    They are named like its parameters and the fields of parameters that are dataclasses. Parameters
+    without a default are positional; a `list` takes any number of words.
+
+    Args:
+        function: Its docstring is the help.
+        command: Name of the command.
+        words: The words after it.
+    """
     start = f"{program()} {command}"
     parameters = inspect.signature(function, eval_str=True).parameters
-    required = [name.upper() for name, p in parameters.items() if p.default is p.empty]
+    kinds = {name: parameter.annotation for name, parameter in parameters.items()}
+    groups: dict[str, Any] = {name: kind for name, kind in kinds.items() if is_dataclass(kind)}
+    lists = [name for name, kind in kinds.items() if kind == list[str]]
+    usage = f"{start} [options]"
+    for name, parameter in parameters.items():
+        if parameter.default is parameter.empty and name not in groups:
+            usage += f" {name.upper()}"
     parser = Parser(
-        usage=" ".join([start, "[options]", *required]),
-        description=textwrap.fill((inspect.getdoc(function) or "").partition("\n\n")[0]),
+        usage=usage,
+        description=textwrap.fill(str(inspect.getdoc(function)).partition("\n\n")[0]),
         epilog=HELP["examples"].get(command, "").replace("PROGRAM", start),
         formatter_class=HelpFormatter,
     )
-    lists = [name for name, parameter in parameters.items() if parameter.annotation == list[str]]
+    for kind in groups.values():
+        parser.add_class_arguments(kind, as_group=False, instantiate=False)
     for name in lists:
         parser.add_argument(name, nargs="*", type=str, help="Any number of them.")
-    parser.add_function_arguments(function, as_group=False, as_positional=True, skip={*lists})
-    options = parser.instantiate_classes(parser.parse_args(list(words)))
-    function(**vars(options))
+    skip: set[str | int] = {*groups, *lists}
+    parser.add_function_arguments(function, as_group=False, as_positional=True, skip=skip)
+    options = vars(parser.instantiate_classes(parser.parse_args(list(words))))
+    for name, kind in groups.items():
+        values = {field.name: options.pop(field.name) for field in fields(kind)}
+        options[name] = kind(**values)
+    function(**options)
