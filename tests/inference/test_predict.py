@@ -101,7 +101,7 @@ def test_labels_to_train_on(
     for source, options, run, wanted in (
         ("photos/images", as_set, "out", "--labels: photos/labels/0000.txt exists"),
         ("new", as_set, "out", "--labels: photos/labels/0000.txt exists"),
-        ("new", as_set[:3], "photos", "for label files there, give --labels photos/labels"),
+        ("new", as_set[:3], "photos", "give --labels photos/labels"),
         ("new", [], "everything", "--run: everything/labels/0000.txt exists"),
         ("everything/images", ["--labels=false"], "everything", "would replace the source"),
     ):
