@@ -67,48 +67,35 @@ def main(args: Sequence[str] | None = None) -> None:
     """Run a command.
 
     Args:
-        args: words of the command line, beginning with the command; default: those of this process.
+        args: Words of the command line, beginning with the command; default: those of this process.
 
     Raises:
-        SystemExit: with code 2 and one sentence on standard error, printed by one of all processes,
-            after what the user can put right: InputError, Lightning's MisconfigurationException,
-            errors of the system (a wrong path, a full disk); without a command, with the help.
+        SystemExit: Code 2 after an error that the user can fix, printed in one sentence on standard
+            error by one of all processes: InputError, Lightning's MisconfigurationException, errors
+            of the system (a wrong path, a full disk). Without a command, with the help.
     """
     die_with_parent()  # before the imports that take seconds
     with contextlib.suppress(AttributeError):  # something else in place of a text file
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     words = list(sys.argv[1:] if args is None else args)
-    if words[:1] == ["help"]:
-        words = [*words[1:], "--help"]
-    if not words or words[0] in ("-h", "--help"):
-        lines = [f"usage: {program()} COMMAND [options]", ""]
-        lines += ["Train, evaluate and use a YOLOv5 detector.", ""]
-        for name, command in COMMANDS.items():
-            if name in HEADINGS:
-                lines.append(f"{HEADINGS[name]}:")
-            lines.append(f"  {name:<11} {command.help}")
-        lines += ["", "COMMAND --help shows the common options, COMMAND --help all every option."]
-        print("\n".join(lines), file=sys.stdout if words else sys.stderr)
-        raise SystemExit(0 if words else 2)
+    if words and words[0] == "help":
+        words = words[1:] + ["--help"]
+    if not words:
+        print(overview(), file=sys.stderr)
+        raise SystemExit(2)
+    if words[0] in ("-h", "--help"):
+        print(overview())
+        raise SystemExit(0)
     if words in (["--version"], ["version"]):
         print(f"boltbox {version('boltbox')}")
         return
     try:
-        line = CommandLine(words)
-        line.check(COMMANDS)
-        command = COMMANDS[line.command]
-        if command.needs_trainer:
-            from boltbox.detector.commands.lightning_cli import DetectorCLI
-
-            DetectorCLI(command, line)
-        else:
-            from boltbox.detector.commands.parser import call
-
-            call(resolve_name(command.place), line.command, line.words)
+        run_command(words)
     except Exception as e:
-        if missing := MISSING.search(str(e)):  # of Lightning's, and what holds it
-            e = InputError(f"{missing[1]} is not installed: pip install '{missing[1]}'")
-        if not isinstance(e, InputError | OSError) and type(e).__name__ != MISCONFIGURED:
+        missing = MISSING.search(str(e))  # of Lightning's, and what holds it
+        if missing:
+            e = InputError(f"{missing[1]} is not installed. pip install '{missing[1]}'")
+        elif not isinstance(e, InputError | OSError) and type(e).__name__ != MISCONFIGURED:
             if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun's summary shows the first traceback
                 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
@@ -120,3 +107,28 @@ def main(args: Sequence[str] | None = None) -> None:
                 text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
             print(f"error: {text}", file=sys.stderr)
         raise SystemExit(2) from None
+
+
+def run_command(words: Sequence[str]) -> None:
+    """Check a command line, then import and run its command."""
+    line = CommandLine(words)
+    line.check(COMMANDS)
+    command = COMMANDS[line.command]
+    if command.needs_trainer:
+        from boltbox.detector.commands.lightning_cli import DetectorCLI
+
+        DetectorCLI(command, line)
+    else:
+        from boltbox.detector.commands.parser import call
+
+        call(resolve_name(command.place), line.command, line.words)
+
+
+def overview() -> str:
+    """The list of commands."""
+    text = f"usage: {program()} COMMAND [options]\n\nTrain, evaluate and use a YOLOv5 detector.\n\n"
+    for name, command in COMMANDS.items():
+        if name in HEADINGS:
+            text += f"{HEADINGS[name]}:\n"
+        text += f"  {name:<11} {command.help}\n"
+    return f"{text}\nCOMMAND --help shows the common options, COMMAND --help all every option."

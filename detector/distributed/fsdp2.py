@@ -55,7 +55,7 @@ class FSDP2(ModelParallelStrategy):
     def _broadcast_buffers(self) -> None:
         # as DDP does it
         group = dist.distributed_c10d._get_default_group()
-        dist._broadcast_coalesced(group, [*self.lightning_module.buffers()], 2**28, 0)
+        dist._broadcast_coalesced(group, list(self.lightning_module.buffers()), 2**28, 0)
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         """The state that a single process would have: whole tensors on the CPU."""
@@ -72,28 +72,28 @@ class FSDP2(ModelParallelStrategy):
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
         for optimizer, saved in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
-            numbers = [number for group in saved["param_groups"] for number in group["params"]]
-            parameters = [p for group in optimizer.param_groups for p in group["params"]]
-            state = {
-                number: {k: _like(parameter, v) for k, v in saved["state"][number].items()}
-                for number, parameter in zip(numbers, parameters, strict=True)
-                if number in saved["state"]
-            }
-            optimizer.load_state_dict({**saved, "state": state})
+            state = {}
+            for group, saved_group in zip(
+                optimizer.param_groups, saved["param_groups"], strict=True
+            ):
+                numbers = saved_group["params"]
+                for parameter, number in zip(group["params"], numbers, strict=True):
+                    if number in saved["state"]:
+                        state[number] = _sharded(parameter, saved["state"][number])
+            optimizer.load_state_dict(saved | {"state": state})
 
 
-def _like(parameter: Tensor, value: Any) -> Any:
-    """Tensors of the parameter's shape, like momentum, are sharded as it is; counts of steps are
-    not."""
-    return (
-        distribute_like(parameter, value)
-        if isinstance(value, Tensor) and value.shape == parameter.shape
-        else value
-    )
+def _sharded(parameter: Tensor, saved: Mapping[str, Any]) -> dict[str, Any]:
+    """State of a parameter: tensors of its shape, such as momentum, are sharded like it."""
+    state = {}
+    for name, value in saved.items():
+        has_its_shape = isinstance(value, Tensor) and value.shape == parameter.shape
+        state[name] = distribute_like(parameter, value) if has_its_shape else value
+    return state
 
 
 StrategyRegistry.register(
     "fsdp2",
     FSDP2,
-    description="Parameters, gradients and optimizer state shared out over all processes",
+    description="Parameters, gradients and optimizer state sharded over all processes",
 )

@@ -19,35 +19,42 @@ GONE = re.compile(
 
 
 def gather(value: Any) -> list[Any]:
-    """The values of all processes, in order of their rank; all of them call it."""
+    """The values of all processes, in order of their rank; every process calls it."""
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return [value]
-    everyone: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, value)
-    return everyone
+    values: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values
 
 
 def lost_contact(error: BaseException) -> bool:
-    """Whether an error of torch.distributed means that another process is gone or timed out. gloo's
-    are plain RuntimeErrors."""
-    ours = isinstance(error, dist.DistError) or (
-        isinstance(error, RuntimeError) and "gloo" in str(error)
-    )
-    return ours and GONE.search(str(error)) is not None
+    """Whether an error of torch.distributed means that another process is gone or timed out."""
+    is_gloo = isinstance(error, RuntimeError) and "gloo" in str(error)
+    if not is_gloo and not isinstance(error, dist.DistError):
+        return False
+    return GONE.search(str(error)) is not None
 
 
 def child_environment(**more: str) -> dict[str, str]:
-    """For a training that is to die with this process (`die_with_parent`). It has a run folder of
-    its own, and imports the same boltbox, from any folder."""
-    kept = {k: v for k, v in os.environ.items() if k != "BOLTBOX_RUN"}
-    home = str(Path(boltbox.__file__).parents[1])
-    paths = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
-    return {**kept, PARENT: str(os.getpid()), "PYTHONPATH": paths, **more}
+    """The environment of a training that ends with this process (`die_with_parent`).
+
+    It has its own run folder, and imports the same boltbox from any folder.
+
+    Args:
+        more: Further variables.
+    """
+    environment = dict(os.environ)
+    environment.pop("BOLTBOX_RUN", None)
+    environment[PARENT] = str(os.getpid())
+    path = str(Path(boltbox.__file__).parents[1])
+    if os.environ.get("PYTHONPATH"):
+        path += os.pathsep + os.environ["PYTHONPATH"]
+    environment["PYTHONPATH"] = path
+    return environment | more
 
 
 def processes_and_machines() -> tuple[int, int] | None:
-    """Processes on this machine and number of machines, as torchrun has them; None in a process
-    that it has not started."""
+    """Processes per machine and number of machines under torchrun; None without torchrun."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return None
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
@@ -55,18 +62,18 @@ def processes_and_machines() -> tuple[int, int] | None:
 
 
 def is_restart(run: Path | None) -> bool:
-    """Whether `torchrun --max-restarts` has started this process again after a crash: it is to
-    continue from the last checkpoint of the run.
+    """Whether `torchrun --max-restarts` has restarted this process after a crash, so that it
+    continues from the last checkpoint of the run.
 
-    The store of torchrun's agent still holds the addresses of the processes that have died, and a
-    process that reads one before it is written again cannot connect. So after a restart the process
-    group gets a store of its own, at another port.
+    The store of torchrun's agent still holds the addresses of the dead processes, and a process
+    that reads one before it is overwritten cannot connect. So the process group of a restart gets
+    its own store, at another port.
 
     Args:
         run: --run, the folder of the run.
 
     Raises:
-        InputError: restarts are asked for, but a restart would not find the checkpoints of the run.
+        InputError: A restart would not find the checkpoints of the run.
     """
     if int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", 0)) and not run:
         raise InputError(

@@ -1,4 +1,4 @@
-"""From what a network predicts of a batch to detections in the pixels of the image files."""
+"""From the output of a network to detections in pixels of the image files."""
 
 from __future__ import annotations
 
@@ -22,11 +22,15 @@ from boltbox.detector.system.errors import InputError, in_one_line, nearest, nee
 
 @dataclass(eq=False)
 class Detections:
-    """What `Detector.predict` gives: the objects found in one image, best first.
+    """The objects found in one image, best first; `Detector.predict` returns them.
 
-    xyxy (n, 4) float32: left, top, right, bottom in pixels of the image as it was given (a file's
-    after EXIF rotation) · confidence (n,) float32 in 0..1 · class_id (n,) int64 · names: the
-    detector's class names, by class_id · path: of the image file, if one was given.
+    Attributes:
+        xyxy: (n, 4) float32: left, top, right, bottom in pixels of the image as it was passed (a
+            file's after EXIF rotation).
+        confidence: (n,) float32 in 0..1.
+        class_id: (n,) int64.
+        names: The detector's class names, by class_id.
+        path: Of the image file, if there is one.
     """
 
     xyxy: np.ndarray
@@ -37,27 +41,39 @@ class Detections:
 
     @classmethod
     def of(cls, rows: np.ndarray, names: list[str], path: str | None = None) -> Detections:
-        """rows: (n, 6) x1, y1, x2, y2, score, class."""
+        """From rows (n, 6): x1, y1, x2, y2, score, class."""
         return cls(rows[:, :4], rows[:, 4], rows[:, 5].astype(np.int64), names, path)
 
     def __str__(self) -> str:
-        """How many of each class, like "3 cell, 1 platelet"."""
-        counts = zip(*np.unique(self.class_id, return_counts=True), strict=True)
-        return ", ".join(f"{count} {self.names[k]}" for k, count in counts) or "nothing"
+        """Number of objects per class, like "3 cell, 1 platelet"."""
+        if not len(self):
+            return "nothing"
+        numbers, counts = np.unique(self.class_id, return_counts=True)
+        parts = [f"{count} {self.names[k]}" for k, count in zip(numbers, counts, strict=True)]
+        return ", ".join(parts)
 
     def __len__(self) -> int:
         return len(self.xyxy)
 
     def __getitem__(self, index: int | slice | np.ndarray) -> Detections:
-        """Some of them, as a list or an array is indexed: by number, slice, numbers, or a mask
-        (n,), like `found[found.confidence > 0.5]`."""
+        """Some of them, by number, slice, numbers, or a mask (n,), like
+        `objects[objects.confidence > 0.5]`."""
         chosen = np.atleast_1d(np.arange(len(self))[index])
-        kept = self.xyxy[chosen], self.confidence[chosen], self.class_id[chosen]
-        return Detections(*kept, self.names, self.path)
+        return Detections(
+            self.xyxy[chosen],
+            self.confidence[chosen],
+            self.class_id[chosen],
+            self.names,
+            self.path,
+        )
 
     def __iter__(self) -> Iterator[Detections]:
         """One by one."""
         return (self[i] for i in range(len(self)))
+
+    def class_names(self) -> list[str]:
+        """The class name of each detection."""
+        return [self.names[number] for number in self.class_id]
 
     def plot(self, image: np.ndarray | None = None, width: int = 2) -> np.ndarray:
         """A copy of an image, (H, W, 3) uint8 RGB, with the boxes drawn in, each with its class and
@@ -68,20 +84,20 @@ class Detections:
             width: Of the lines in pixels.
 
         Raises:
-            InputError: No image is given and none known, or the file cannot be read.
+            InputError: There is no image, or the file cannot be read.
         """
         from torchvision.utils import draw_bounding_boxes  # takes seconds
 
         if image is None:
             if self.path is None:
-                raise InputError("these detections are not of a file: give plot or save the image")
+                raise InputError("the detections have no file. Pass the image to plot or save")
             image = read_image(self.path)
         pixels = np.atleast_3d(image)
         pixels = np.repeat(pixels, 3 // pixels.shape[2], 2)
         if not len(self):
             return pixels
-        rows = zip(self.class_id, self.confidence, strict=True)
-        texts = [f"{self.names[number]} {confidence:.2f}" for number, confidence in rows]
+        named = zip(self.class_names(), self.confidence, strict=True)
+        texts = [f"{name} {confidence:.2f}" for name, confidence in named]
         planes = torch.from_numpy(pixels).permute(2, 0, 1)
         drawn = draw_bounding_boxes(planes, torch.from_numpy(self.xyxy), texts, width=width)
         return drawn.permute(1, 2, 0).numpy()
@@ -91,7 +107,8 @@ class Detections:
 
         Args:
             path: A file whose ending says its format, like drawn.jpg.
-            image, width: See `plot`.
+            image: See `plot`.
+            width: See `plot`.
 
         Raises:
             InputError: As `plot`, or the file cannot be written.
@@ -105,12 +122,12 @@ class Detections:
     def to_json(self) -> str:
         """A list with an object per detection: name, class_id, confidence, and xyxy in pixels."""
         objects = []
-        for box, confidence, number in zip(self.xyxy, self.confidence, self.class_id, strict=True):
+        for i, name in enumerate(self.class_names()):
             entry = {
-                "name": self.names[number],
-                "class_id": int(number),
-                "confidence": round(float(confidence), 5),
-                "xyxy": [round(float(value), 3) for value in box],
+                "name": name,
+                "class_id": int(self.class_id[i]),
+                "confidence": round(float(self.confidence[i]), 5),
+                "xyxy": [round(float(value), 3) for value in self.xyxy[i]],
             }
             objects.append(entry)
         return json.dumps(objects)
@@ -125,17 +142,17 @@ class Detections:
         table = need("pandas", "to_pandas").DataFrame(self.xyxy, columns=["x1", "y1", "x2", "y2"])
         table["confidence"] = self.confidence
         table["class_id"] = self.class_id
-        table["name"] = [self.names[number] for number in self.class_id]
+        table["name"] = self.class_names()
         return table
 
     def to_supervision(self) -> Any:
         """The same as `supervision.Detections`, with the names in `data["class_name"]`.
 
         Raises:
-            InputError: the package supervision is not installed.
+            InputError: The package supervision is not installed.
         """
         supervision = need("supervision")
-        names = np.array([self.names[i] for i in self.class_id], dtype=str)
+        names = np.array(self.class_names(), dtype=str)
         return supervision.Detections(
             xyxy=self.xyxy,
             confidence=self.confidence,
@@ -147,12 +164,21 @@ class Detections:
 def to_rows(
     decoded: Tensor, letterboxes: Sequence[LetterboxInfo | None], thresholds: dict[str, Any]
 ) -> list[np.ndarray]:
-    """(B, R, 5 + C) -> per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score,
-    class; best first. thresholds: of `nms`."""
+    """Suppress, and map boxes back to the image files.
+
+    Args:
+        decoded: (B, R, 5 + C).
+        letterboxes: Per image how it became the input.
+        thresholds: Arguments of `nms`.
+
+    Returns:
+        Per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score, class; best
+        first.
+    """
     results = []
-    for found, letterbox in zip(nms(decoded, **thresholds), letterboxes, strict=True):
+    for detections, letterbox in zip(nms(decoded, **thresholds), letterboxes, strict=True):
         assert letterbox is not None
-        boxes, scores, classes = (tensor.float().cpu().numpy() for tensor in found)
+        boxes, scores, classes = (tensor.float().cpu().numpy() for tensor in detections)
         results.append(np.column_stack((letterbox.to_file(boxes), scores, classes)))
     return results
 
@@ -160,14 +186,19 @@ def to_rows(
 def rows_of_tiles(
     predict: Callable[[Tensor], Tensor], batch: Batch, thresholds: dict[str, Any], at_once: int
 ) -> np.ndarray:
-    """The (n, 6) rows of the one image whose windows make up a batch, as `to_rows` gives them.
+    """The rows of the one image whose windows make up a batch, see `to_rows`.
 
     Args:
-        predict: float images -> their decoded rows.
-        batch: images (B, 3, H, W) uint8: a large image's tiles would not all find room as floats.
-        at_once: most windows that go through the network together.
+        predict: Float images -> their decoded rows.
+        batch: Images (B, 3, H, W) uint8, as floats would take too much memory.
+        thresholds: Arguments of `nms`.
+        at_once: Maximum windows that go through the network together.
+
+    Returns:
+        (n, 6), best first.
     """
-    letterbox, windows = batch.letterboxes[0], batch.windows
+    letterbox = batch.letterboxes[0]
+    windows = batch.windows
     assert letterbox is not None
     assert windows is not None
     rows = []
@@ -177,30 +208,40 @@ def rows_of_tiles(
         rows += to_rows(decoded, batch.letterboxes[part], thresholds)
     if len(windows) == 1:
         return rows[0]
-    sources = windows.repeat([len(found) for found in rows], 0)
+    window_of = windows.repeat([len(of_window) for of_window in rows], 0)
     joined = np.concatenate(rows)
-    # a box reaches beyond its window only where the padding is
-    joined[:, :4] = joined[:, :4].clip(np.tile(sources[:, :2], 2), np.tile(sources[:, 2:], 2))
-    options = {name: thresholds[name] for name in ("iou", "max_det", "agnostic")}
-    return merge(joined, sources, (letterbox.height, letterbox.width), **options)
+    # a box reaches beyond its window only into the padding
+    joined[:, :4] = joined[:, :4].clip(np.tile(window_of[:, :2], 2), np.tile(window_of[:, 2:], 2))
+    return merge(
+        joined,
+        window_of,
+        (letterbox.height, letterbox.width),
+        iou=thresholds["iou"],
+        max_det=thresholds["max_det"],
+        agnostic=thresholds["agnostic"],
+    )
 
 
-def class_numbers(wanted: Sequence[int | str] | None, names: Sequence[str]) -> list[int] | None:
-    """Numbers of the classes that are given by number or by name.
+def class_numbers(classes: Sequence[int | str] | None, names: Sequence[str]) -> list[int] | None:
+    """Numbers of classes that are named or numbered.
 
     >>> class_numbers([0, "dog"], ["cat", "dog"])
     [0, 1]
 
     Raises:
-        InputError: there is no such class.
+        InputError: There is no such class.
     """
-    if wanted is None:
+    if classes is None:
         return None
-    known: dict[int | str, int] = {name: i for i, name in enumerate(names)}
-    known |= {i: i for i in range(len(names))}
-    for word in wanted:
-        if word not in known:
+    numbers = []
+    for item in classes:
+        if item in names:
+            numbers.append(names.index(str(item)))
+        elif item in range(len(names)):
+            numbers.append(int(item))
+        else:
             hint = f"the numbers are 0 to {len(names) - 1}"
-            hint = nearest(word, names) if isinstance(word, str) else hint
-            raise InputError(f"classes: there is no class {word!r}; {hint}")
-    return [known[word] for word in wanted]
+            if isinstance(item, str):
+                hint = nearest(item, names)
+            raise InputError(f"classes: there is no class {item!r}; {hint}")
+    return numbers

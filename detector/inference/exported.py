@@ -1,6 +1,6 @@
-"""Exported files, each format run by its own runtime, all behind one call; and the metadata in
-them: enough to feed them images and to read their output. ONNX and OpenVINO files only compute:
-nothing in them is executed."""
+"""Exported files, each format run by its own runtime behind one call, and their metadata.
+
+ONNX and OpenVINO files only compute: nothing in them is executed."""
 
 from __future__ import annotations
 
@@ -23,12 +23,11 @@ from boltbox.detector.model.origin import Origin
 from boltbox.detector.system.errors import InputError, in_one_line, need
 
 ENDINGS = {"onnx": ".onnx", "openvino": "_openvino"}
-INPUT, OUTPUT = "images", "output"
-Run = Callable[[Tensor], Tensor]  # images of the size and batch that the file takes -> its output
-
-
-# LAYOUT is raised when a file's output or these fields change their meaning
-PROGRAM, LAYOUT = "boltbox", 1
+INPUT = "images"
+OUTPUT = "output"
+Run = Callable[[Tensor], Tensor]  # images of the file's size and batch -> its output
+PROGRAM = "boltbox"
+LAYOUT = 1  # changes with the meaning of a file's output or of the metadata
 Precision = Literal["float32", "float16", "int8"]
 
 
@@ -44,12 +43,20 @@ class Suppression(NamedTuple):
 
 @dataclass(frozen=True)
 class Metadata:
-    """names: class names · stride: of height and width, in pixels · image_size: (height, width) in
-    pixels; of a dynamic file that of the training · batch: images a call, unless dynamic ·
-    dynamic: any batch, any height and width that are multiples of the stride · nms: None, or the
-    suppression inside · precision: of the weights · strides: of the levels that the rows are
-    ordered by, none if they are not · origins: source and licence of what its weights started from
-    · thresholds: of each class the confidence of the best F1 in its training's validation."""
+    """What an exported file says of itself.
+
+    Attributes:
+        names: Class names.
+        stride: Height and width are multiples of it, in pixels.
+        image_size: (height, width) in pixels; of a dynamic file that of the training.
+        batch: Images per call, unless dynamic.
+        dynamic: Any batch, any height and width that are multiples of the stride.
+        nms: The suppression inside, if there is one.
+        precision: Of the weights.
+        strides: Of the levels that the rows are ordered by; empty if they are not.
+        origins: Source and licence of the weights that its training started from.
+        thresholds: Confidence of the best F1 per class in its training's validation.
+    """
 
     names: list[str]
     stride: int
@@ -63,30 +70,37 @@ class Metadata:
     thresholds: list[float] | None = None
 
     def to_strings(self) -> dict[str, str]:
-        """Keys and values as they stand in the file; each value is JSON, or a plain word."""
-        values = vars(self) | {"layout": LAYOUT, "box": "xyxy" if self.nms else "cxcywh"}
-        values["nms"] = self.nms and self.nms._asdict()
+        """Keys and values in the file; each value is JSON, or a plain word."""
+        values = dict(vars(self))
+        values["layout"] = LAYOUT
+        values["box"] = "xyxy" if self.nms else "cxcywh"
+        if self.nms:
+            values["nms"] = self.nms._asdict()
         values["origins"] = [origin._asdict() for origin in self.origins]
-        strings = {key: json.dumps(value) for key, value in values.items()}
-        return {"program": PROGRAM, "task": "detect", **strings, "checksum": EMPTY}
+        strings = {"program": PROGRAM, "task": "detect"}
+        for key, value in values.items():
+            strings[key] = json.dumps(value)
+        strings["checksum"] = EMPTY
+        return strings
 
     @classmethod
     def from_strings(cls, strings: Mapping[str, str]) -> Metadata:
         """The opposite of `to_strings`.
 
         Raises:
-            ValueError, TypeError, KeyError, AttributeError: the file is not of this program and
+            ValueError, TypeError, KeyError, AttributeError: The file is not of this program and
                 version, or damaged.
         """
         if strings.get("program") != PROGRAM or json.loads(strings["layout"]) != LAYOUT:
             raise ValueError("not written by this version of `export`")
         values = {key: json.loads(strings[key]) for key in cls.__dataclass_fields__}
         height, width = values["image_size"]
-        values["image_size"] = height, width
-        values["nms"] = values["nms"] and Suppression(**values["nms"])
+        values["image_size"] = (height, width)
+        if values["nms"]:
+            values["nms"] = Suppression(**values["nms"])
         values["origins"] = [Origin(**entry) for entry in values["origins"]]
         metadata = cls(**values)
-        sizes = metadata.batch, metadata.stride, height, width, len(metadata.names)
+        sizes = (metadata.batch, metadata.stride, height, width, len(metadata.names))
         if min(*sizes, *metadata.strides) < 1:
             raise ValueError("a size below 1")
         if max(height, width) > MAX_SIDE:
@@ -96,11 +110,13 @@ class Metadata:
 
 @dataclass(frozen=True)
 class Exported:
-    """An exported file, ready to predict in a network's place.
+    """An exported file, ready to predict instead of a network.
 
-    path: the file or folder · metadata: what it says of itself · run: float32 (B, 3, H, W) in 0..1
-    of exactly the size and batch that the file takes -> its output, (B, R, 5 + C) or with
-    suppression inside (n, 7).
+    Attributes:
+        path: The file or folder.
+        metadata: What it says of itself.
+        run: float32 (B, 3, H, W) in 0..1, of exactly the file's size and batch -> its output,
+            (B, R, 5 + C), or (n, 7) with suppression inside.
     """
 
     path: Path
@@ -125,122 +141,146 @@ class Exported:
         return self.metadata.thresholds
 
     def arguments(self) -> dict[str, Any]:
-        """Arguments of a Detector for its classes, whose network is none of the file's."""
+        """Arguments of a Detector for its classes; its network has nothing of the file's."""
         return {"names": self.names}
 
-    def takes(self) -> str:
+    def input_size(self) -> str:
+        """For messages."""
         height, width = self.metadata.image_size
         return f"{self.path} takes images of {height}x{width} px"
 
     def rows_per_level(self, height: int, width: int) -> list[int]:
-        """As `Head.rows_per_level` of a head with a box a cell: the shares of the levels."""
+        """As `Head.rows_per_level` of a head with one box per cell: the shares of the levels."""
         return [(height // stride) * (width // stride) for stride in self.metadata.strides]
 
     def __call__(self, images: Tensor) -> Tensor:
-        """float (B, 3, H, W) in 0..1 on any device -> (B, R, 5 + C) as `decode` gives it.
+        """Predict as `network.decode(network(images))` does.
 
-        What a file with suppression inside found is given as rows that a second, equal suppression
-        leaves as they are: the objectness is its score, and its class has 1. Rows of zeros fill up
-        to the image with the most.
+        The detections of a file with suppression inside become rows that a second, equal
+        suppression does not change: the objectness is the score, and the class has 1. Rows of zeros
+        fill up to the image with the most.
+
+        Args:
+            images: float (B, 3, H, W) in 0..1 on any device.
+
+        Returns:
+            (B, R, 5 + C).
+
+        Raises:
+            InputError: The images have another size, or the output does not fit the metadata.
         """
-        takes, (height, width) = self.metadata, images.shape[2:]
-        if not takes.dynamic and (height, width) != takes.image_size:
-            raise InputError(f"{self.takes()}, not {height}x{width}")
-        parts = images.detach().float().cpu().split(len(images) if takes.dynamic else takes.batch)
-        rows = [of_image for part in parts for of_image in self._rows(part)]
+        height, width = images.shape[2:]
+        batch = len(images)
+        if not self.metadata.dynamic:
+            if (height, width) != self.metadata.image_size:
+                raise InputError(f"{self.input_size()}, not {height}x{width}")
+            batch = self.metadata.batch
+        rows: list[Tensor] = []
+        for part in images.detach().float().cpu().split(batch):
+            rows += self._rows(part)
         return pad_sequence(rows, batch_first=True).to(images.device)
 
-    def _rows(self, images: Tensor) -> Iterable[Tensor]:
-        """Of each of the images, at most as many as the file takes at once: (R, 5 + C)."""
-        b = len(images)
+    def _rows(self, images: Tensor) -> list[Tensor]:
+        """(R, 5 + C) of each image of at most one batch of the file."""
         output = self._output(images)
         if not self.metadata.nms:
-            return output[:b]
+            return list(output[: len(images)])
         image, boxes, scores, classes = output.split((1, 4, 1, 1), 1)
         of_class = one_hot(classes.long().squeeze(1), len(self.names))
         rows = torch.cat((xyxy_to_cxcywh(boxes), scores, of_class), 1)
-        return [rows[image[:, 0] == i] for i in range(b)]
+        return [rows[image[:, 0] == i] for i in range(len(images))]
 
     def _output(self, images: Tensor) -> Tensor:
-        """The output of the runtime, as the metadata describe it."""
-        takes, b, classes = self.metadata, len(images), len(self.names)
+        """The output of the runtime, checked against the metadata."""
+        metadata = self.metadata
+        if not metadata.dynamic:  # grey images fill the batch
+            images = pad(images, (0, 0, 0, 0, 0, 0, 0, metadata.batch - len(images)), value=0.5)
         try:
-            if not takes.dynamic:  # grey ones up to the number that the file takes
-                images = pad(images, (*(0,) * 7, takes.batch - b), value=0.5)
             output = self.run(images.contiguous())
-        except Exception as e:  # each runtime has exceptions of its own
+        except Exception as e:  # each runtime has its own exceptions
             raise InputError(f"{self.path}: its runtime fails ({in_one_line(e)[-200:]})") from e
-        shape = [*output.shape]
-        wanted = [*shape[:1], 7] if takes.nms else [len(images), *shape[1:2], 5 + classes]
-        if shape != wanted:
+        classes = len(self.names)
+        if metadata.nms:
+            fits = output.ndim == 2 and output.shape[1] == 7
+        else:
+            fits = output.ndim == 3 and output.shape[::2] == (len(images), 5 + classes)
+        if not fits:
             raise InputError(
-                f"{self.path}: its output, of shape {shape}, is not that of {classes} classes;"
-                " export it again"
+                f"{self.path}: its output, of shape {list(output.shape)}, is not that of {classes}"
+                " classes. Export it again"
             )
         if not output.isfinite().all():
             raise InputError(
-                f"{self.path}: its output is not finite; export float32, or another file"
+                f"{self.path}: its output is not finite. Export float32, or another file"
             )
-        if takes.nms and not output[:, 6].clamp(0, classes - 1).equal(output[:, 6]):
+        if metadata.nms and not output[:, 6].clamp(0, classes - 1).equal(output[:, 6]):
             raise InputError(
-                f"{self.path}: its output has other classes than the {classes} of its metadata;"
-                " export it again"
+                f"{self.path}: its output has other classes than the {classes} of its metadata."
+                " Export it again"
             )
         return output
 
 
 def shape_for(members: Iterable[object], image_size: int) -> tuple[int, int] | None:
-    """(height, width) in pixels of the only images that all of them take; None: any multiples of
-    the stride.
+    """(height, width) in pixels that all members take; None: any multiples of the stride.
 
     Raises:
-        InputError: an exported file among them takes no images of this size.
+        InputError: An exported file among them takes no images of this size.
     """
     fixed = None
     for member in members:
         if isinstance(member, Exported) and not member.metadata.dynamic:
             if image_size != member.image_size:
-                raise InputError(f"{member.takes()}, not of {image_size} px")
+                raise InputError(f"{member.input_size()}, not of {image_size} px")
             fixed = member.metadata.image_size
     return fixed
 
 
 def format_of(path: str | Path) -> str | None:
-    """Which format a path means by its name; None: no exported file."""
+    """The format that a path means by its name; None: no exported file."""
     path = Path(path)
     if path.suffix == ".xml" or (isdir(path) and (path / "model.xml").is_file()):
         return "openvino"
-    return next((kind for kind, ending in ENDINGS.items() if path.name.endswith(ending)), None)
+    for kind, ending in ENDINGS.items():
+        if path.name.endswith(ending):
+            return kind
+    return None
 
 
 def files_of(path: Path) -> list[Path]:
     """The files of an export, the one with the metadata first."""
-    return [path / "model.xml", path / "model.bin"] if path.suffix != ".onnx" else [path]
+    if path.suffix == ".onnx":
+        return [path]
+    return [path / "model.xml", path / "model.bin"]
 
 
 def load_exported(path: str | Path) -> Exported:
     """Read an exported file, ready to run on the CPU with as many threads as torch has.
 
     Raises:
-        InputError: no such file, damaged, of another program, or its runtime is not installed.
+        InputError: There is no such file, it is damaged or of another program, or its runtime is
+            not installed.
     """
-    kind, path = format_of(path), Path(path)
-    path = path.parent if path.suffix == ".xml" else path
+    kind = format_of(path)
+    path = Path(path)
+    if path.suffix == ".xml":
+        path = path.parent
     if kind is None or not exists(path):
         raise InputError(
-            f"{path}: no such exported file; give one of {', '.join(ENDINGS.values())}"
+            f"{path}: no such exported file. Give one of {', '.join(ENDINGS.values())}"
         )
-    runtime = need("onnxruntime" if kind == "onnx" else "openvino")
+    is_onnx = kind == "onnx"
+    runtime = need("onnxruntime" if is_onnx else "openvino")
     try:
-        strings, shape, run = (_onnx if kind == "onnx" else _openvino)(runtime, path)
+        strings, shape, run = (_onnx if is_onnx else _openvino)(runtime, path)
         metadata = Metadata.from_strings(strings)
         fixed = [metadata.batch, 3, *metadata.image_size]
         if not metadata.dynamic and shape != fixed:
             raise ValueError(f"its input has the shape {shape}, in the metadata {fixed}")
         return Exported(path, metadata, run)
-    except Exception as e:  # each runtime has exceptions of its own
+    except Exception as e:  # each runtime has its own exceptions
         raise InputError(
-            f"{path}: not an intact file of `export` ({in_one_line(e)[-200:]}); export it again"
+            f"{path}: not an intact file of `export` ({in_one_line(e)[-200:]}). Export it again"
         ) from e
 
 
@@ -262,7 +302,8 @@ def _onnx(runtime: Any, path: Path) -> tuple[dict[str, str], list[Any], Run]:
 
 def _openvino(runtime: Any, path: Path) -> tuple[dict[str, str], list[Any], Run]:
     """The same."""
-    core, files = runtime.Core(), files_of(path)
+    core = runtime.Core()
+    files = files_of(path)
     compare_checksum(files)
     model = core.read_model(files[0])
     info = model.get_rt_info("boltbox").astype(dict)
@@ -274,7 +315,7 @@ def _openvino(runtime: Any, path: Path) -> tuple[dict[str, str], list[Any], Run]
     shape = [side.get_length() if side.is_static else None for side in sides]
 
     def run(images: Tensor) -> Tensor:
-        request = compiled.create_infer_request()  # one a call: threads may share the file
+        request = compiled.create_infer_request()  # one per call: threads may share the file
         return torch.from_numpy(request.infer([images.numpy()])[0].copy())
 
     return strings, shape, run

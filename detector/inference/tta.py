@@ -12,34 +12,34 @@ from torch.nn.functional import interpolate, pad
 Rows = Callable[[Tensor], Tensor]
 
 PASSES = ((1.0, False), (0.83, True), (0.67, False))  # scale, whether mirrored
-GREY = 0.447  # of 1: about the mean of ImageNet's pixels
+PADDING = 0.447  # grey of 0..1: about the mean of ImageNet's pixels
 
 
 def augmented(
     predict: Rows, rows_per_level: Callable[[int, int], list[int] | None], stride: int
 ) -> Rows:
-    """A function that calls `predict` three times.
+    """A function that calls `predict` three times and joins the rows.
 
-    The rows of the coarsest level at full scale, and those of the finest level at the smallest
-    scale, are left out: the other passes see objects of these sizes better.
+    It skips the rows of the coarsest level at full scale, and those of the finest level at the
+    smallest scale: the other passes detect objects of these sizes better.
 
     Args:
-        predict: its rows are ordered by level, unless `rows_per_level` says otherwise.
-        rows_per_level: see `Head.rows_per_level`; only the shares of the levels count.
-        stride: of the coarsest map; sides of the images are multiples of it.
+        predict: Its rows are ordered by level, unless `rows_per_level` says otherwise.
+        rows_per_level: See `Head.rows_per_level`; only the shares of the levels count.
+        stride: Of the coarsest map; sides of the images are multiples of it.
     """
 
     def predict_three_times(images: Tensor) -> Tensor:
         parts = []
         for k, (scale, mirrored) in enumerate(PASSES):
-            seen = scaled(images.flip(3) if mirrored else images, scale, stride)
-            rows = predict(seen)
+            inputs = scaled(images.flip(3) if mirrored else images, scale, stride)
+            rows = predict(inputs)
             boxes = rows[..., :4] / scale
             if mirrored:
                 boxes = torch.cat((images.shape[3] - boxes[..., :1], boxes[..., 1:]), -1)
             rows = torch.cat((boxes, rows[..., 4:]), -1)
-            shares = rows_per_level(*seen.shape[2:])
-            # an exported file's are those of a head with one box a cell
+            shares = rows_per_level(*inputs.shape[2:])
+            # an exported file's are those of a head with one box per cell
             if shares and rows.shape[1] % sum(shares) == 0:
                 times = rows.shape[1] // sum(shares)
                 first = shares[0] * times if k == 2 else 0
@@ -52,13 +52,18 @@ def augmented(
 
 
 def scaled(images: Tensor, scale: float, stride: int) -> Tensor:
-    """(B, 3, H, W) in 0..1, made smaller by bilinear interpolation, then grey right and below up to
-    multiples of `stride`."""
+    """Reduce images by bilinear interpolation, and pad right and below to multiples of the stride.
+
+    Args:
+        images: (B, 3, H, W) in 0..1.
+        scale: At most 1.
+        stride: In pixels.
+    """
     if scale == 1:
         return images
     height, width = images.shape[2:]
-    small = interpolate(
-        images, (int(height * scale), int(width * scale)), mode="bilinear", align_corners=False
-    )
-    to_height, to_width = (math.ceil(side * scale / stride) * stride for side in (height, width))
-    return pad(small, (0, to_width - small.shape[3], 0, to_height - small.shape[2]), value=GREY)
+    size = (int(height * scale), int(width * scale))
+    small = interpolate(images, size, mode="bilinear", align_corners=False)
+    right = math.ceil(width * scale / stride) * stride - size[1]
+    below = math.ceil(height * scale / stride) * stride - size[0]
+    return pad(small, (0, right, 0, below), value=PADDING)
