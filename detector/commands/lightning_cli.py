@@ -200,8 +200,9 @@ class DetectorCLI(LightningCLI):
             str(ckpt_path), self.run_folder, self.command, dataset, bool(self.line.data_class)
         )
         for name in STARTS:
-            is_typed = name in options and name not in self.line.files
-            if loaded and is_typed and ckpt_path != "auto":
+            if not loaded or ckpt_path == "auto":
+                break
+            if name in options and name not in self.line.files:
                 raise InputError(
                     f"{name} {options[name]}: the weights come from --ckpt_path {ckpt_path}. Leave"
                     f" --{name} out"
@@ -233,12 +234,14 @@ class DetectorCLI(LightningCLI):
         processes = processes_and_machines()
         if processes:
             trainer.devices, trainer.num_nodes = processes
-        is_exported = self.loaded is not None and self.loaded.exported is not None
+        content: dict[str, Any] = {}  # of the checkpoint that a fit continues from
+        is_exported = False
+        if self.loaded:
+            is_exported = self.loaded.exported is not None
+            if self.continues and self.loaded.checkpoint:
+                content = self.loaded.checkpoint
         adapt_trainer(options, self.command, is_exported)
-        content = None
-        if self.loaded and self.continues:
-            content = self.loaded.checkpoint
-        place_loggers(trainer.logger, run, content or {})
+        place_loggers(trainer.logger, run, content)
 
     @property
     def checkpoint(self) -> Path | None:

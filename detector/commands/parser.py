@@ -99,10 +99,12 @@ class Parser(ArgumentParser):
         key = KEY.search(text)
         option = key[1] if key else ""
         sentence = self._explain(option, text, message)
-        files = [f for name, f in self.files.items() if f"{name}.".startswith(f"{option}.")]
-        if option and files and files[0]:
-            sentence = f"{files[0]}: {sentence}"
-        raise InputError(sentence)
+        file = ""
+        for name in self.files:
+            if option and f"{name}.".startswith(f"{option}."):
+                file = self.files[name]
+                break
+        raise InputError(f"{file}: {sentence}" if file else sentence)
 
     def _explain(self, option: str, text: str, message: str) -> str:
         """jsonargparse's message (in one line: `text`) as a sentence."""

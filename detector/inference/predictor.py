@@ -205,7 +205,8 @@ class Predictor:
         Raises:
             InputError: The output is not finite.
         """
-        thresholds = thresholds or self.thresholds
+        if thresholds is None:
+            thresholds = self.thresholds
         if batch.windows is not None:
             rows = rows_of_tiles(lambda x: self._forward(x)[0], batch, thresholds, at_once)
             return [rows], None
@@ -219,7 +220,9 @@ class Predictor:
         if self.finite and not decoded.sum(dtype=torch.float32).isfinite():
             name = "the network's output"
             for network in self.networks:
-                name = not_finite(network.state_dict()) or name
+                tensor = not_finite(network.state_dict())
+                if tensor:
+                    name = tensor
             raise InputError(
                 f"{name} is not finite. Give precision 32-true, or a checkpoint from before the"
                 " training diverged"
@@ -260,9 +263,10 @@ class Predictor:
         tile_overlap: float = 0.2,
     ) -> EvaluationInput:
         """How images become the input; for the arguments see `predict`."""
-        size = image_size or self.image_size
-        fixed = shape_for(self.exported, size)
-        size = round_up(size, self.stride)
+        if image_size is None:
+            image_size = self.image_size
+        fixed = shape_for(self.exported, image_size)
+        size = round_up(image_size, self.stride)
         return EvaluationInput(size, self.stride, 0.0, fixed, tile_size, tile_overlap)
 
     @torch.inference_mode()
