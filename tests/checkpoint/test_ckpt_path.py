@@ -189,7 +189,7 @@ def test_typed_weights_do_not_replace_a_checkpoint(
     run = str(moved / "runs/fit-1")
     line = ["fit", "--ckpt_path", "last", "--run", run, "--trainer.max_epochs", "1"]
     given = ["--model.start.weights", "nowhere.pt"]
-    assert "model.start.weights nowhere.pt: --ckpt_path last gives the weights" in error(
+    assert "model.start.weights nowhere.pt: the weights come from --ckpt_path last" in error(
         [*line, *given], capsys
     )
     line[line.index("last")] = "auto"  # the same line starts a training and continues it
