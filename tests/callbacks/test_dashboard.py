@@ -374,8 +374,7 @@ def test_a_logger_that_is_not_installed(
     monkeypatch.setattr("lightning.pytorch.loggers.mlflow._MLFLOW_AVAILABLE", missing)
     with pytest.raises(SystemExit):
         cli.main(small_fit(small_data, here / "run", "--trainer.logger", "MLFlowLogger"))
-    told = "error: no-such-package>=1 is not installed: pip install 'no-such-package>=1'\n"
-    assert capsys.readouterr().err == told
+    assert "pip install 'no-such-package>=1'" in capsys.readouterr().err
 
 
 def test_mistaken_classes_by_frequency() -> None:

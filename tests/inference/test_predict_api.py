@@ -102,7 +102,7 @@ def test_paths_arrays_and_pil_images(checkpoint: Path, pictures: Path) -> None:
         "not ndarray .*, 2] uint8": pixels[..., :2],
         r"not Tensor .* torch.float32": planes.float(),
         "not int": 3,
-        "bytes of an image that cannot be decoded": file.read_bytes()[:300],
+        "bytes of an image cannot be decoded": file.read_bytes()[:300],
         "nowhere.jpg: no such image file": pictures / "nowhere.jpg",
     }
     for words, wrong in kinds.items():
@@ -142,7 +142,7 @@ def test_thresholds_of_its_own(
     run = predict(Path("own.ckpt"), "pictures", "--thresholds", "own", "--max_det", "1000")
     lines = sum(len(p.read_text().splitlines()) for p in (run / "labels").iterdir())
     assert lines == sum(map(len, found)) > 0
-    assert Detector.load("own.ckpt", "cpu").thresholds == own
+    assert Detector.load("own.ckpt", "cpu").evaluation.thresholds == own
     twins = {
         "hyper_parameters": {**content["hyper_parameters"], "names": ["a", "a", "b", "c", "d"]}
     }

@@ -93,13 +93,13 @@ def test_errors_are_one_sentence(
         *(
             (
                 f"{name} --weights yolov5n.pt",
-                f"error: boltbox has no --weights; equivalent command: python cli.py {name} --ckpt_path",
+                f"error: unknown option --weights; equivalent command: python cli.py {name} --ckpt_path",
             )
             for name in ("validate", "test", "predict", "export")
         ),
         (
             "fit --weights yolov5n.pt",
-            "error: boltbox has no --weights; equivalent command: python cli.py fit --model.start.weights",
+            "error: unknown option --weights; equivalent command: python cli.py fit --model.start.weights",
         ),
     ],
 )

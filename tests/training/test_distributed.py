@@ -161,6 +161,7 @@ def test_uneven_shares(seven: Path, here: Path, capfd: pytest.CaptureFixture[str
 
     fit = ["--trainer.max_epochs", "1", "--trainer.val_check_interval", "1"]
     fit += ["--warmup.warmup_epochs", "0", "--model.network.bn_momentum", "0.03"]
+    fit += ["--model.network.anchors", "[[15,15,25,25,40,40]]"]  # an untrained network finds some
     together(cli.main, ["fit", *line, *both, *fit, "--run", "run"])
     together(of_two)
     capfd.readouterr()

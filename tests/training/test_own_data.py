@@ -92,7 +92,7 @@ def test_the_command_line(
     for line, told in [
         (["fit", *own], "data.count"),
         (["fit", *own, "--data.cuont", "8"], "did you mean 'data.count'"),
-        (["anchors", *own], "for fit, validate, test"),
+        (["anchors", *own], "--data test_own_data.Counted: anchors"),
         (["fit", "--data", "test_own_data.Countde"], "has no class Countde"),
         (["fit", "--data", "test_own_data.Item"], "data: "),
         (

@@ -14,7 +14,6 @@ from small_fit import small_fit
 
 import cli
 from benchmarks.resume_fuzz import command, difference, start
-from boltbox.callbacks import EMA
 from boltbox.callbacks.ema import EXPONENT
 from boltbox.detector.data.cache.images import ResizedImages
 from boltbox.detector.data.dataset_file import DatasetFile
@@ -47,15 +46,6 @@ def test_the_average_has_its_width() -> None:
     assert width == pytest.approx(0.05, rel=0.02)
     root = 0.05**2 * (EXPONENT + 2) ** 2 * (EXPONENT + 3)
     assert root == pytest.approx(EXPONENT + 1)
-
-
-def test_the_callback_averages_so() -> None:
-    callback = EMA()
-    kept = []
-    for _ in range(3):
-        callback.updates += 1
-        kept.append(callback._kept())
-    assert kept == pytest.approx([0, 0.5 ** (EXPONENT + 1), (2 / 3) ** (EXPONENT + 1)])
 
 
 def test_steps_that_fit_the_run(small_data: Path, here: Path) -> None:

@@ -70,7 +70,7 @@ def test_real_faults(tmp_path: Path) -> None:
         for word, kind in WORDS.items()
         if word in words
     }
-    assert len(wanted) == 12
+    assert len(wanted) == 11
     assert wanted <= found
     assert {f["kind"] for f in findings if f["severity"] == "fault"} == {"zero_size_box"}
     of_images = ("image", "_splits")
