@@ -143,7 +143,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True)
 def environment() -> Iterator[None]:
     """No test changes the environment or the current folder of the next."""
-    before, folder = dict(os.environ), os.getcwd()
+    before = dict(os.environ)
+    folder = os.getcwd()
     yield
     current = os.environ.get("PYTEST_CURRENT_TEST")
     os.environ.clear()

@@ -71,7 +71,8 @@ def random_sizes(rng: np.random.Generator) -> np.ndarray:
 @settings(max_examples=50)
 def test_measures_are_the_loop_over_pairs(seed: int, k: int, anchor_t: float) -> None:
     rng = np.random.default_rng(seed)
-    sizes, anchors = np.exp(rng.normal(3, 1, (20, 2))), np.exp(rng.normal(3, 1, (k, 2)))
+    sizes = np.exp(rng.normal(3, 1, (20, 2)))
+    anchors = np.exp(rng.normal(3, 1, (k, 2)))
     recalled = above = fitness = best_sum = 0.0
     for w, h in sizes:
         ratios = [min(w / a, a / w, h / b, b / h) for a, b in anchors]
@@ -103,17 +104,16 @@ def test_never_worse(seed: int) -> None:
     rng = np.random.default_rng(seed)
     labels = random_sizes(rng)
     seen = None if rng.random() < 0.5 else random_sizes(rng)
-    force, start = bool(rng.integers(2)), defaults() * np.exp(rng.normal(0, 0.5, 2))
+    force = bool(rng.integers(2))
+    start = defaults() * np.exp(rng.normal(0, 0.5, 2))
     choice = choose_anchors(start, STRIDES, labels, seen, generations=30, seed=seed, force=force)
     assert choice.anchors.shape == start.shape
     assert choice.reason
     if not choice.changed:
         assert np.array_equal(choice.anchors, start)
     for sizes in (labels, *([] if seen is None else [seen])):
-        old, new = (
-            measure(start.reshape(-1, 2), sizes),
-            measure(choice.anchors.reshape(-1, 2), sizes),
-        )
+        old = measure(start.reshape(-1, 2), sizes)
+        new = measure(choice.anchors.reshape(-1, 2), sizes)
         assert new.bpr >= old.bpr
         assert new.fitness >= old.fitness
     assert np.isfinite(choice.anchors).all()
@@ -214,10 +214,12 @@ def test_levels_in_the_wrong_order_are_reversed() -> None:
 def flat_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data.yaml of 24 images with objects ten times as wide as high, which the default anchors
     fit badly."""
-    root, rng = tmp_path_factory.mktemp("flat"), np.random.default_rng(0)
+    root = tmp_path_factory.mktemp("flat")
+    rng = np.random.default_rng(0)
     for part in ("train", "val"):
         for i in range(24 if part == "train" else 4):
-            image, lines = root / f"images/{part}/{i}.jpg", []
+            image = root / f"images/{part}/{i}.jpg"
+            lines = []
             image.parent.mkdir(parents=True, exist_ok=True)
             cv2.imwrite(str(image), rng.integers(0, 255, (64, 64, 3), dtype=np.uint8))
             for _ in range(3):
@@ -310,7 +312,8 @@ def test_anchors_that_boxes_were_trained_with_are_kept_longer(
     for i, label in enumerate((here / "data/labels/train").iterdir()):
         sides = [f".{k % 60 + 20} .{k % 50 + 25}" for k in range(7 * i, 7 * i + 18)]
         label.write_text("".join(f"0 .5 .5 {side}\n" for side in [*sides[1:], ".9 .02"]))
-    data, adamw = here / "data/data.yaml", ["--model.optim.optimizer", "AdamW"]
+    data = here / "data/data.yaml"
+    adamw = ["--model.optim.optimizer", "AdamW"]
     fit(data, *split("--autoanchor.enabled false --trainer.limit_train_batches 3"))
     weights = ["--model.start.weights", "run/checkpoints/last.ckpt", "--run"]
     capsys.readouterr()

@@ -33,13 +33,16 @@ from boltbox.detector.training.module import Detector
 
 
 def test_stop_reports_the_batch(small_data: Path, tmp_path: Path) -> None:
-    poison, module, data = Poison((1, 1)), detector_of_the_data(), data_of(small_data)
+    poison = Poison((1, 1))
+    module = detector_of_the_data()
+    data = data_of(small_data)
     trainer = trainer_in(tmp_path, Warmup(warmup_epochs=0), poison, Guard())
     with pytest.raises(InputError) as told:
         trainer.fit(module, data)
     assert type(told.value) is Incident
     assert reports(tmp_path).keys() == {"incident-1-1.json"}
-    report, images = reports(tmp_path)["incident-1-1.json"], poison.seen[1, 1]
+    report = reports(tmp_path)["incident-1-1.json"]
+    images = poison.seen[1, 1]
     assert len(set(images)) == 8
     assert (report["kind"], report["split"], report["epoch"], report["batch"]) == (
         "non-finite loss",
@@ -72,7 +75,8 @@ def test_stop_on_a_gradient_names_its_parameter(small_data: Path, tmp_path: Path
     name = "network.head.convs.0.weight"
     # windows of two batches, and the third alone
     module = detector_of_the_data(nominal_batch_size=16)
-    guard, poison = Guard(), Poison()
+    guard = Guard()
+    poison = Poison()
     trainer = trainer_in(
         tmp_path, Warmup(warmup_epochs=0), poison, BadGradient(name, (0, 0)), guard
     )
@@ -99,11 +103,9 @@ def test_nothing_is_reported_of_a_healthy_training(small_data: Path, tmp_path: P
 
 @pytest.mark.parametrize("policy", ["stop", "roll_back"])
 def test_an_overflow_of_float16_is_the_scalers_business(policy: Any, tmp_path: Path) -> None:
-    scaler, steps, module = (
-        torch.amp.GradScaler("cpu", init_scale=2.0**30),
-        Steps(),
-        small_detector(),
-    )
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**30)
+    steps = Steps()
+    module = small_detector()
     callbacks = [Warmup(warmup_epochs=0), Guard(policy), steps]
     trainer = trainer_in(tmp_path, *callbacks, plugins=[MixedPrecision("16-mixed", "cpu", scaler)])
     trainer.fit(module, DataLoader(batches(), batch_size=None))  # type: ignore[arg-type]
@@ -144,13 +146,12 @@ class Hungry(Detector):
 def test_lack_of_memory(
     kind: type[Exception], where: str, small_data: Path, tmp_path: Path
 ) -> None:
-    module, poison, guard, data = (
-        Hungry(**detector_of_the_data().hparams),
-        Poison(),
-        Guard(),
-        data_of(small_data),
-    )
-    module.error, module.where = kind("CUDA out of memory. Tried to allocate 2 GiB"), where
+    module = Hungry(**detector_of_the_data().hparams)
+    poison = Poison()
+    guard = Guard()
+    data = data_of(small_data)
+    module.error = kind("CUDA out of memory. Tried to allocate 2 GiB")
+    module.where = where
     with pytest.raises(kind, match="Tried to allocate 2 GiB") as crash:
         trainer_in(tmp_path, Warmup(), poison, guard, limit_val_batches=1).fit(module, data)
     ((name, report),) = reports(tmp_path).items()

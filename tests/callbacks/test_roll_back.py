@@ -41,7 +41,9 @@ class UsedRates(L.Callback):
 def test_roll_back_goes_on_from_the_checkpoint_with_a_lower_rate(
     small_data: Path, tmp_path: Path
 ) -> None:
-    guard, rates, steps = Guard("roll_back"), UsedRates(), Steps()
+    guard = Guard("roll_back")
+    rates = UsedRates()
+    steps = Steps()
     callbacks = [
         Warmup(warmup_epochs=0),
         EMA(),
@@ -51,7 +53,8 @@ def test_roll_back_goes_on_from_the_checkpoint_with_a_lower_rate(
         steps,
         LastCheckpoint(),
     ]
-    trainer, module = trainer_in(tmp_path, *callbacks, max_epochs=3), detector_of_the_data()
+    trainer = trainer_in(tmp_path, *callbacks, max_epochs=3)
+    module = detector_of_the_data()
     fit(trainer, module, data_of(small_data))
     lr = [0.01 * ((1 - epoch / 3) * 0.99 + 0.01) for epoch in range(3)]
     wanted = [(0, lr[0])] * 3 + [(1, lr[1])] + [(1, 0.5 * lr[1])] * 3 + [(2, 0.5 * lr[2])] * 3
@@ -112,7 +115,8 @@ def test_a_damaged_record_of_roll_backs(
 ) -> None:
     """Those in the checkpoint count. None: a folder."""
     one = split("--trainer.limit_train_batches 1 --trainer.limit_val_batches 0")
-    run, epochs = tmp_path / "run", 1
+    run = tmp_path / "run"
+    epochs = 1
     cli.main(small_fit(small_data, run, *one, "--trainer.max_epochs", "1"))
     record = run / "checkpoints/roll_backs.json"
     for content in DAMAGED:
@@ -183,8 +187,10 @@ def test_without_a_checkpoint_there_is_nothing_to_go_back_to(
 def test_a_lowered_rate_outlives_the_process(
     lr0: float, scale: float, small_data: Path, tmp_path: Path
 ) -> None:
-    guard, data = Guard("roll_back"), data_of(small_data)
-    guard.roll_backs, guard.lr0 = 1, 0.01  # as after one
+    guard = Guard("roll_back")
+    data = data_of(small_data)
+    guard.roll_backs = 1
+    guard.lr0 = 0.01  # as after one
     trainer_in(tmp_path, Warmup(), guard, LastCheckpoint(), max_epochs=1).fit(
         detector_of_the_data(), data
     )

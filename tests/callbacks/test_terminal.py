@@ -104,7 +104,8 @@ def test_a_terminal_of_80_columns(small_data: Path, here: Path, terminal: Termin
         r"^device:    cpu \(\d+ threads?\), 32-true\nrun:       run \(new\)$", text, re.M
     )
     heading = next(line for line in lines if line.split() == HEADING)
-    printed, expected = table(lines), rows(here / "run")
+    printed = table(lines)
+    expected = rows(here / "run")
     assert [cells[0] for cells in printed] == ["1/3", "2/3", "3/3"]
     assert all(equal(cells, row) for cells, row in zip(printed, expected, strict=True))
     assert printed[0][4:8] == ["-"] * 4

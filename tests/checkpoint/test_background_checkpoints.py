@@ -41,7 +41,9 @@ def test_files_hold_the_epoch_that_they_were_saved_at(
     small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though the weights had moved on before the first byte was written."""
-    expected, save, late = fit(small_data, tmp_path / "plain"), torch.save, []
+    expected = fit(small_data, tmp_path / "plain")
+    save = torch.save
+    late = []
 
     def save_late(content: Any, file: Any) -> None:
         # no batch comes after the last epoch
@@ -82,13 +84,16 @@ def test_what_cannot_be_written_at_all_ends_the_training(
 def test_a_save_returns_before_the_file_is_there_only_if_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    io, save, go = AtomicCheckpointIO(), torch.save, threading.Event()
+    io = AtomicCheckpointIO()
+    save = torch.save
+    go = threading.Event()
 
     def save_when_told(content: Any, file: Any) -> None:
         assert go.wait(60)
         save(content, file)
 
-    weight, file = torch.zeros(3), tmp_path / "a.ckpt"
+    weight = torch.zeros(3)
+    file = tmp_path / "a.ckpt"
     monkeypatch.setattr(SAVE, save_when_told)
     io.copies = ["b.ckpt"]
     io.save_checkpoint({"weight": weight}, file)

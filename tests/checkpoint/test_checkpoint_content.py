@@ -94,9 +94,11 @@ def test_one_sentence_and_nothing_lost(
     content = copy.deepcopy(whole)
     CRAFTED[case](content)
     shutil.copytree(run, here / "run")
-    crafted, good = str(here / "run/checkpoints/best.ckpt"), str(here / "run/checkpoints/last.ckpt")
+    crafted = str(here / "run/checkpoints/best.ckpt")
+    good = str(here / "run/checkpoints/last.ckpt")
     torch.save(content, crafted)
-    command, data = case.partition(":")[0], ["--data.dataset", str(small_data)]
+    command = case.partition(":")[0]
+    data = ["--data.dataset", str(small_data)]
     image = ["--source", str(next(small_data.parent.rglob("*.jpg")))]
     line = {
         "fit": ["fit", "--ckpt_path", "best", "--run", "run"],

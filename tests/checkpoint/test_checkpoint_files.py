@@ -220,7 +220,8 @@ def test_auto(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) 
 def payload(kind: str, marker: Path) -> bytes:
     """A file that would create `marker` under a careless reader, or that makes a careless reader
     fail badly."""
-    shell, python = f"touch {marker}", f"open({str(marker)!r}, 'w').close()"
+    shell = f"touch {marker}"
+    python = f"open({str(marker)!r}, 'w').close()"
     system = Call(os.system, shell)
     objects: dict[str, Any] = {
         "os.system": system,
@@ -271,7 +272,8 @@ def test_nothing_in_a_checkpoint_is_executed(
     """Neither by name, nor as the newest of a run, nor as weights to start from (commands get two
     kinds: one function reads for all)."""
     folder = write(tmp_path / "run", last=2, previous=1)
-    marker, last = tmp_path / "marker", folder / "last.ckpt"
+    marker = tmp_path / "marker"
+    last = folder / "last.ckpt"
     last.write_bytes(payload(kind, marker))
     with pytest.raises(InputError):
         read_checkpoint(last)
@@ -333,7 +335,8 @@ def test_a_checkpoint_that_reads_back_wrong_replaces_nothing(
 ) -> None:
     """A disk that loses bits: found before the older checkpoint goes."""
     last = write(tmp_path, last=1) / "last.ckpt"
-    before, whole = last.read_bytes(), torch.save
+    before = last.read_bytes()
+    whole = torch.save
 
     def lossy(content: Any, file: Any) -> None:
         whole(content, file)

@@ -72,7 +72,9 @@ def test_a_resume_reads_its_checkpoint_once_and_keeps_nothing_of_it(
     one_batch = ["--trainer.limit_train_batches", "1", "--trainer.max_epochs"]
     cli.main([*small_fit(small_data, Path("run"), *one_batch, "1")])
     last = (here / "run/checkpoints/last.ckpt").resolve()
-    size, reads, loaded = last.stat().st_size, BytesRead(monkeypatch), loads(monkeypatch)
+    size = last.stat().st_size
+    reads = BytesRead(monkeypatch)
+    loaded = loads(monkeypatch)
     read: dict[Path, int] = {}
     kept: list[str] = []
 

@@ -111,10 +111,8 @@ def test_another_folder_is_as_good(
     boxes = told.partition("val:       4 images, ")[2].split()[0]
     assert f"all{boxes:>14}" in told, "all batches were looked at, not limit_val_batches of the run"
     config = yaml.safe_load((here / "runs/validate-1/config.yaml").read_text())
-    trainer, fresh = (
-        config["trainer"],
-        {"logger": False, "callbacks": None, "detect_anomaly": False, "precision": "32-true"},
-    )
+    trainer = config["trainer"]
+    fresh = {"logger": False, "callbacks": None, "detect_anomaly": False, "precision": "32-true"}
     assert {key: trainer[key] for key in fresh} == fresh
     assert trainer["limit_val_batches"] in (None, 1.0)
     assert config["ema"]["decay"] is None
@@ -143,13 +141,15 @@ def test_a_checkpoint_alone_brings_the_options_of_its_run(
 ) -> None:
     """Copied out of its folder, it trains on as it would there, bit for bit, and its data are found
     from where the run was started."""
-    run, to_two = moved / "runs/fit-1", ["--trainer.max_epochs", "2"]
+    run = moved / "runs/fit-1"
+    to_two = ["--trainer.max_epochs", "2"]
     shutil.copy(run / "checkpoints/last.ckpt", "alone.ckpt")
     cli.main(["validate", "--ckpt_path", "alone.ckpt"])
     assert "weights:   alone.ckpt\noptions:   alone.ckpt\n" in capsys.readouterr().out
     cli.main(["fit", "--ckpt_path", "alone.ckpt", "--run", "alone", *to_two])
     cli.main(["fit", "--ckpt_path", "last", "--run", str(run), *to_two])
-    ends, options = [], []
+    ends = []
+    options = []
     for folder, data in ((run, moved), (here / "alone", project)):
         content = torch.load(folder / "checkpoints/last.ckpt", weights_only=True)
         ends.append(content["state_dict"])
@@ -163,7 +163,8 @@ def test_another_data_set_has_its_own_split(
     moved: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What describes the run's data set is not taken over where one is named."""
-    file, data = moved / "runs/fit-1/config.yaml", moved / "my/demo"
+    file = moved / "runs/fit-1/config.yaml"
+    data = moved / "my/demo"
     config = yaml.safe_load(file.read_text())
     config["data"] |= {"split": 0.5, "format": "yolo"}
     file.write_text(yaml.safe_dump(config))
@@ -219,7 +220,8 @@ def test_relative_paths_start_where_the_run_did(
         (tmp_path / folder / "runs/a").mkdir(parents=True)
         (tmp_path / folder / "data.yaml").touch()
     monkeypatch.chdir(tmp_path / "here")
-    run, then = tmp_path / "now/runs/a", tmp_path / "then"
+    run = tmp_path / "now/runs/a"
+    then = tmp_path / "then"
     machine = {"command": "fit", "started": "", "run": f"{then}/runs/a", "folder": str(then)}
     (run / "machine.json").write_text(json.dumps(machine))
     assert path_from(start_of(run), "data.yaml") == str(tmp_path / "now/data.yaml")
@@ -234,7 +236,8 @@ def test_a_fit_from_our_checkpoint_on_data_with_other_classes(
 ) -> None:
     """Only the head starts fresh, and a line says so; anchors of one's own stay too. The size need
     be given, and an error says which."""
-    checkpoint, names = project / "runs/fit-1/checkpoints/last.ckpt", [*NAMES, "another"]
+    checkpoint = project / "runs/fit-1/checkpoints/last.ckpt"
+    names = [*NAMES, "another"]
     content = {
         "path": str(project / "my/demo"),
         "train": "images/train",
@@ -332,7 +335,8 @@ def test_a_run_folder_is_its_best(
 ) -> None:
     """For fit, which resumes, its last. Each command says which checkpoint it uses."""
     monkeypatch.chdir(moved)
-    run, best = "runs/fit-1", "runs/fit-1/checkpoints/best.ckpt"
+    run = "runs/fit-1"
+    best = "runs/fit-1/checkpoints/best.ckpt"
     predict = "predict --source my/demo/images/val --device cpu --ckpt_path"
     for line, said in (
         (f"{predict} {run} --ensemble [{run}]", f"weights:   {best}, {best}\n"),
@@ -449,10 +453,8 @@ def test_strip(
 def test_load_from_checkpoint(project: Path) -> None:
     """Lightning's way is as good as ours; with other classes it is refused, not half done."""
     checkpoint = project / "runs/fit-1/checkpoints/last.ckpt"
-    ours, theirs = (
-        Detector.load(checkpoint, "cpu"),
-        Detector.load_from_checkpoint(checkpoint, map_location="cpu"),
-    )
+    ours = Detector.load(checkpoint, "cpu")
+    theirs = Detector.load_from_checkpoint(checkpoint, map_location="cpu")
     assert dict(ours.hparams) == dict(theirs.hparams)
     assert theirs.ema is not None
     assert ours.ema is None, "the average is its network"

@@ -128,7 +128,9 @@ def test_what_fails_for_an_epoch(
 ) -> None:
     """In every other epoch something of TROUBLE. The training is the same as if it had not. A
     best.ckpt is lost; that of the next epoch better than the file is not."""
-    run, current, epochs = tmp_path / "run", ExitStack(), 2 * len(TROUBLE) + 1
+    run = tmp_path / "run"
+    current = ExitStack()
+    epochs = 2 * len(TROUBLE) + 1
     failed: list[list[str]] = []
     found: list[tuple[list[int], bool, list[str]]] = []
 
@@ -152,7 +154,8 @@ def test_what_fails_for_an_epoch(
     for k, (trouble, calls, (best, told, left)) in enumerate(
         zip(TROUBLE, failed, found, strict=True)
     ):
-        is_harmless, is_lost = trouble[0] == ("unlink", "mkdir"), trouble[-1]
+        is_harmless = trouble[0] == ("unlink", "mkdir")
+        is_lost = trouble[-1]
         assert calls or is_harmless, trouble
         assert best == [2 * k + 1 + is_lost] * 3, trouble
         assert told == is_lost, trouble
@@ -165,7 +168,8 @@ def test_a_disk_that_becomes_read_only(
     small_data: Path, tmp_path: Path, begins: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The training ends, says how good it was, and then what is not on the disk."""
-    run, epoch = tmp_path / "run", [0]
+    run = tmp_path / "run"
+    epoch = [0]
     begins(lambda number: epoch.__setitem__(0, number))
     with (
         failing(run, CALLS, ERRORS["read-only"], lambda path: epoch[0] >= 1),
@@ -223,12 +227,16 @@ def test_killed_between_the_best_and_its_figures(
     """In epochs that are better than all before, after another file each; then after a best.ckpt that
     could not be written, with which last.ckpt was saved: the resumed run goes by the best.ckpt that
     is there. Figures that were damaged meanwhile are replaced, with the rows of the checkpoint."""
-    run, current, replace = tmp_path / "run", [-1], os.replace
-    resume, good = ("--ckpt_path", "last"), [0.1, 0.2, 0.3, 0.4, 0.6, 0.5]
+    run = tmp_path / "run"
+    current = [-1]
+    replace = os.replace
+    resume = ("--ckpt_path", "last")
+    good = [0.1, 0.2, 0.3, 0.4, 0.6, 0.5]
     monkeypatch.setattr(Epochs, "fitness", staticmethod(good.__getitem__))
 
     def begin(epoch: int) -> None:
-        follows, current[0] = 0 <= current[0] == epoch - 1, epoch
+        follows = 0 <= current[0] == epoch - 1
+        current[0] = epoch
         if epoch == 5:
             die()
         if follows:

@@ -111,7 +111,8 @@ def test_an_epoch_is_trained_to_its_end(small_data: Path, tmp_path: Path) -> Non
 def test_told_to_stop_before_a_validation(small_data: Path, tmp_path: Path) -> None:
     """A checkpoint there would be resumed without it; so it comes after the next batch, which is the
     last one here."""
-    run, twice = tmp_path / "run", ["--trainer.val_check_interval", "2"]
+    run = tmp_path / "run"
+    twice = ["--trainer.val_check_interval", "2"]
     line = command(small_data, run, workers=0, ranks=1, more=[*SHORT, *twice])
     assert start(line, "batch:1:SIGTERM") == 143
     saved = torch.load(run / "checkpoints/last.ckpt", weights_only=True)["loops"]["fit_loop"]

@@ -34,7 +34,8 @@ from boltbox.detector.report.video_file import VideoFile
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 
-TOGETHER, ROUNDS = 3, 4
+TOGETHER = 3
+ROUNDS = 4
 QUIET = ["--trainer.enable_progress_bar", "false", "--report.enabled", "false"]
 
 
@@ -243,7 +244,8 @@ def test_a_script_has_its_folder_alone(
         L.Trainer(**recipe(max_epochs=1, limit_train_batches=1, **quiet)) for _ in range(2)
     )
     assert [first.default_root_dir, second.default_root_dir] == ["runs/fit-1", "runs/fit-2"]
-    taken, free = multiprocessing.Event(), multiprocessing.Event()
+    taken = multiprocessing.Event()
+    free = multiprocessing.Event()
     other = multiprocessing.get_context("fork").Process(target=hold, args=(taken, free))
     other.start()
     assert taken.wait(60)
@@ -372,7 +374,8 @@ def test_links_are_not_written_through(small_data: Path, here: Path) -> None:
 
 
 def test_links_beside_pictures_and_videos(trained: Path, small_data: Path, here: Path) -> None:
-    victim, image = here / "victim", min((small_data.parent / "images/val").iterdir())
+    victim = here / "victim"
+    image = min((small_data.parent / "images/val").iterdir())
     victim.write_text("untouched")
     claim(here / "out", "predict")
     (here / "out/images").mkdir()

@@ -144,7 +144,8 @@ def test_a_resume_runs_nothing(
     class there may be taken as the text that it is."""
     original = (foreign / "config.yaml").read_text()
     line = ["fit", "--ckpt_path", "last", "--run", str(foreign), "--trainer.max_epochs", "1"]
-    every, turn = payloads(mark), OPTIONS.index(option) % 2
+    every = payloads(mark)
+    turn = OPTIONS.index(option) % 2
     names: Iterable[str] = [
         ("file", "text")[turn] if option in OTHER else ("module", "shell")[turn]
     ]
@@ -168,7 +169,8 @@ def test_a_resume_runs_nothing(
 def test_other_commands_run_nothing(
     command: str, foreign: Path, mark: Path, small_data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    checkpoint, original = foreign / "checkpoints/last.ckpt", (foreign / "config.yaml").read_text()
+    checkpoint = foreign / "checkpoints/last.ckpt"
+    original = (foreign / "config.yaml").read_text()
     line = [command, "--ckpt_path", str(checkpoint)]
     if command == "predict":
         line += ["--source", str(next(small_data.parent.rglob("*.jpg")))]

@@ -42,7 +42,8 @@ def page(published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 def test_the_page(page: Path, photo: Path) -> None:
     module = importlib.import_module("onnx_detector")
-    detector, image = module.OnnxDetector("detector.onnx"), cv2.imread(str(photo))
+    detector = module.OnnxDetector("detector.onnx")
+    image = cv2.imread(str(photo))
     rows = detector(image)
     found = Predictor.load("plain.onnx", conf=0.25, iou=0.45).predict(photo)
     assert len(found) > 0
@@ -60,7 +61,8 @@ def test_the_page(page: Path, photo: Path) -> None:
     images = np.full((1, 3, height, width), 114 / 255, np.float32)
     gain = min(height / shape[0], width / shape[1])
     h, w = (math.ceil(side * gain - 1e-6) for side in shape)
-    top, left = (height - h) // 2, (width - w) // 2
+    top = (height - h) // 2
+    left = (width - w) // 2
     small = cv2.resize(image, (w, h), interpolation=cv2.INTER_AREA)[..., ::-1] / np.float32(255)
     images[0, :, top : top + h, left : left + w] = small.transpose(2, 0, 1)
     ours = module.suppress(plain.session.run(None, {"images": images})[0][0])

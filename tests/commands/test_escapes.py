@@ -15,7 +15,8 @@ from small_fit import small_fit
 import cli
 from boltbox.detector.report import charts
 
-CLEAR, TITLE = "\x1b[2J", "\x1b]0;x\x07"
+CLEAR = "\x1b[2J"
+TITLE = "\x1b]0;x\x07"
 RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 

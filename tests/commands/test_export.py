@@ -196,7 +196,8 @@ def test_threads_share_a_file(checkpoint: Path, tmp_path: Path, format: str) -> 
 def test_files_beside_an_export_stay(checkpoint: Path, tmp_path: Path) -> None:
     """The files of an export are on the disk when the command ends, the first time and later."""
     (tmp_path / "disk").mkdir()
-    path, left = tmp_path / "disk/new/n_openvino", tmp_path / "left"
+    path = tmp_path / "disk/new/n_openvino"
+    left = tmp_path / "left"
     line = f"export --ckpt_path {checkpoint} --format openvino --out {path}".split()
     disk = RecordedDisk(tmp_path / "disk")
     with disk.recording():

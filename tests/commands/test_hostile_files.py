@@ -65,7 +65,8 @@ def data(here: Path) -> Path:
     return here
 
 
-DOCTOR, NEW = ["doctor", "--run", "new", "--data.dataset"], ["--run", "new"]
+DOCTOR = ["doctor", "--run", "new", "--data.dataset"]
+NEW = ["--run", "new"]
 FIT = ["fit", "--data.dataset", "yolo/data.yaml"]
 
 
@@ -184,10 +185,8 @@ def test_images_that_are_no_files(data: Path) -> None:
 
 def test_long_names_of_coco_images_and_crops(data: Path) -> None:
     content = coco_with([{}])
-    content["images"][0]["file_name"], content["images"][1]["file_name"] = (
-        f"{LONG}.png",
-        f"{BEYOND}.png",
-    )
+    content["images"][0]["file_name"] = f"{LONG}.png"
+    content["images"][1]["file_name"] = f"{BEYOND}.png"
     as_coco(data / "coco", content)
     dataset = load(data / "coco")
     assert [f.problem for f in dataset.faults] == ["no such image file"] * 2

@@ -23,7 +23,8 @@ from boltbox.detector.data.datasets import DetectionDataset, Fault
 from boltbox.detector.data.label_table import LabelSource
 from boltbox.detector.system.errors import InputError
 
-GOOD_FIRST, GOOD_LAST = "0 0.5 0.5 0.5 0.5", "1 0.25 0.25 0.125 0.125"
+GOOD_FIRST = "0 0.5 0.5 0.5 0.5"
+GOOD_LAST = "1 0.25 0.25 0.125 0.125"
 COUNTS = "a box has 5, a polygon 7, 9, 11, ..."
 
 

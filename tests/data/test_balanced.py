@@ -29,7 +29,8 @@ from boltbox.detector.data.sampler import (
 )
 
 Whole = tuple[Path, list[tuple[int, list[int]]]]  # a run, and what images() gave
-EPOCHS, BATCHES = 2, 6  # of the runs below: 24 images in batches of 4
+EPOCHS = 2
+BATCHES = 6  # of the runs below: 24 images in batches of 4
 
 
 def table(images: list[list[int]]) -> LabelTable:
@@ -143,7 +144,8 @@ def test_mosaics_are_balanced_too(uneven: Path) -> None:
             str(uneven), image_size=64, batch_size=8, workers=0, image_weights=weighted
         )
         data.setup("fit")
-        loader, classes = data.train_dataloader(), []
+        loader = data.train_dataloader()
+        classes = []
         for epoch in range(10):
             loader.batch_sampler.position = lambda epoch=epoch: (epoch, 0)
             classes += [c for batch in loader for c in batch.targets[:, 1].tolist()]
@@ -227,7 +229,8 @@ def line(data: Path, run: Path, *more: str) -> list[str]:
 
 
 def images(arguments: list[str], stop_after: int = -1) -> list[tuple[int, list[int]]]:
-    Trace.seen, Trace.stop_after = [], stop_after
+    Trace.seen = []
+    Trace.stop_after = stop_after
     if stop_after < 0:
         cli.main(arguments)
     else:

@@ -185,7 +185,8 @@ def test_literal_reaches_the_loader(data_yaml: str) -> None:
         )
         data.literal = literal
         data.setup("validate")
-        shapes, sampler = data.datasets["val"].labels.sizes, data.val_dataloader().batch_sampler
+        shapes = data.datasets["val"].labels.sizes
+        sampler = data.val_dataloader().batch_sampler
         assert sampler is not None
         sizes.append(max(len(b) for b in sampler))
         wanted = rectangular_batches(shapes, SIZE, sizes[-1], 32, 0.5, stable=not literal)[0]
@@ -265,7 +266,8 @@ def test_collate_in_numbers() -> None:
         assert np.array_equal(batch.images[k].numpy(), s.image.transpose(2, 0, 1)), (
             "channels first, RGB"
         )
-    right, bottom = 100 - 1e-3, 50 - 1e-3
+    right = 100 - 1e-3
+    bottom = 50 - 1e-3
     expected = [
         [0, 2, 70 / 2 / 100, (10 + bottom) / 2 / 50, 70 / 100, (bottom - 10) / 50],
         [0, 0, 0.3, 0.3, 0.2, 0.4],

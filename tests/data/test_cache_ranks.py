@@ -18,7 +18,8 @@ def test_one_copy_for_all(
     small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the kernel's count: a page that k processes have mapped is 1 / k page in each."""
-    root, report = Path(cli.__file__).parent, tmp_path / "report.json"
+    root = Path(cli.__file__).parent
+    report = tmp_path / "report.json"
     monkeypatch.setenv("BOLTBOX_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PYTHONPATH", f"{root}:{root}/tests/helpers")
     monkeypatch.setenv(REPORT, str(report))

@@ -38,7 +38,8 @@ def test_flip_in_numbers() -> None:
     sample = Sample(
         noise(20, 10), np.array([[1, 2, 4, 8]], np.float32), np.array([3]), [[triangle]]
     )
-    left_right, upside_down = flip(sample, 1), flip(sample, 0)
+    left_right = flip(sample, 1)
+    upside_down = flip(sample, 0)
     assert left_right.boxes.tolist() == [[6, 2, 9, 8]]  # 10 - 4, 10 - 1
     assert left_right.polygons[0][0].tolist() == [[9, 2], [6, 2], [6, 8]]
     assert upside_down.boxes.tolist() == [[1, 12, 4, 18]]  # 20 - 8, 20 - 2
@@ -51,7 +52,8 @@ def test_flip_in_numbers() -> None:
 
 @pytest.mark.parametrize(("p", "share"), [(0.0, 0), (1.0, 400), (0.25, 100)])
 def test_flip_probability(p: float, share: int) -> None:
-    sample, rng = random_sample(0, 10, 12), np.random.default_rng(0)
+    sample = random_sample(0, 10, 12)
+    rng = np.random.default_rng(0)
     flipped = sum(RandomFlip(1, p)(sample, rng) is not sample for _ in range(400))
     # four standard deviations: 4 sqrt(400 * 0.25 * 0.75)
     assert abs(flipped - share) <= (0 if p in (0, 1) else 35)

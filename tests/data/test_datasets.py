@@ -41,7 +41,8 @@ def test_each_format_gives_the_same_samples(tmp_path: Path, write: Callable[[Pat
     assert (counts(dataset), dataset.faults) == ((3, 3, 1, 0), [])
     assert dataset.labels.sizes.tolist() == [[40, 60], [100, 37], [64, 64]]
     for k, (height, width, objects) in enumerate(SCENES.values()):
-        sample, truth = dataset[k], np.array(objects).reshape(-1, 5)
+        sample = dataset[k]
+        truth = np.array(objects).reshape(-1, 5)
         assert np.array_equal(sample.image, picture(height, width, k))
         assert (sample.image.dtype, sample.boxes.dtype, sample.classes.dtype) == (
             np.uint8,
@@ -59,7 +60,8 @@ def test_sample_is_a_copy_of_the_labels(tmp_path: Path) -> None:
     as_yolo(tmp_path)
     dataset = load(tmp_path)
     sample = dataset[1]
-    sample.boxes[:], sample.classes[:] = -1, 7
+    sample.boxes[:] = -1
+    sample.classes[:] = 7
     assert dataset[1].classes.tolist() == [1, 0]
     assert dataset[1].boxes.min() == 0
 
@@ -295,7 +297,8 @@ def test_coco_categories_are_matched_by_name(tmp_path: Path) -> None:
 
 
 def test_coco_segmentation_crowd_area(tmp_path: Path) -> None:
-    triangle, square = [10, 20, 40, 20, 40, 30], [10, 22, 12, 22, 12, 24, 10, 24]
+    triangle = [10, 20, 40, 20, 40, 30]
+    square = [10, 22, 12, 22, 12, 24, 10, 24]
     content = coco_with(
         [
             {"segmentation": [triangle, square], "area": 154.5, "iscrowd": 0},

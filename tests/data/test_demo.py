@@ -66,7 +66,8 @@ def test_every_class_is_frequent(tmp_path: Path) -> None:
         counts = np.bincount(rows[:, 0].astype(int), minlength=len(NAMES))
         assert len(counts) == len(NAMES)
         assert counts.min() > count / 3
-        low, high = rows[:, 1:3] - rows[:, 3:] / 2, rows[:, 1:3] + rows[:, 3:] / 2
+        low = rows[:, 1:3] - rows[:, 3:] / 2
+        high = rows[:, 1:3] + rows[:, 3:] / 2
         assert low.min() > -2e-6
         assert high.max() < 1 + 2e-6
         assert rows[:, 3:].min() * 240 > 4

@@ -161,11 +161,9 @@ def strict_coco(data: bytes) -> Verdict:
     """Places are (annotation id as text, number in the list)."""
     try:
         content = json.loads(data.decode())
-        images, categories, annotations = (
-            content["images"],
-            content["categories"],
-            content.get("annotations", []),
-        )
+        images = content["images"]
+        categories = content["categories"]
+        annotations = content.get("annotations", [])
         sound = all(plain(image["id"]) and isinstance(image["file_name"], str) for image in images)
         sound = sound and all(plain(c["id"]) and isinstance(c["name"], str) for c in categories)
         if not sound or not all(
@@ -180,7 +178,9 @@ def strict_coco(data: bytes) -> Verdict:
         if not isinstance(a, dict):
             verdict.rejected.append((f"at position {k + 1}", k))
             continue
-        box, image, category = a.get("bbox"), a.get("image_id"), a.get("category_id")
+        box = a.get("bbox")
+        image = a.get("image_id")
+        category = a.get("category_id")
         names = {c["name"] for c in categories if plain(category) and c["id"] == category}
         sound = (
             plain(image) and listed.count(image) == 1 and len(names) == 1 and names <= set(NAMES)

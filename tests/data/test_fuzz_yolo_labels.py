@@ -28,7 +28,8 @@ def strict_yolo(data: bytes) -> Verdict:
         if fields == [""]:
             continue
         numbers = [v for v in map(number, fields) if v is not None]
-        xs, ys = numbers[1::2], numbers[2::2]
+        xs = numbers[1::2]
+        ys = numbers[2::2]
         shape = len(fields) == 5 or (len(fields) >= 7 and len(fields) % 2 == 1)
         sound = (
             len(numbers) == len(fields) and shape and all(0 <= v <= 1 + 6e-8 for v in numbers[1:])

@@ -139,7 +139,8 @@ def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
     process.start()
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
-    worker, until = Path("/proc") / log.read_text(), time.monotonic() + 60
+    worker = Path("/proc") / log.read_text()
+    until = time.monotonic() + 60
     while worker.exists() and time.monotonic() < until:
         time.sleep(0.1)
     if worker.exists():

@@ -112,7 +112,8 @@ def turned(path: Path, orientation: int, stored: np.ndarray = STORED) -> Path:
 @pytest.mark.parametrize("suffix", ["jpg", "webp", "png"])
 def test_orientation_of_xmp_is_not_followed(tmp_path: Path, suffix: str) -> None:
     """By neither: boxes in pixels would be scaled by swapped sides."""
-    path, info = tmp_path / f"a.{suffix}", PngInfo()
+    path = tmp_path / f"a.{suffix}"
+    info = PngInfo()
     xmp = '<x:xmpmeta><rdf:Description tiff:Orientation="6"/></x:xmpmeta>'
     info.add_itxt("XML:com.adobe.xmp", xmp)
     how = {"pnginfo": info} if suffix == "png" else {"xmp": xmp.encode()}

@@ -275,7 +275,8 @@ def test_damage_anywhere_changes_no_label(seed: int, tmp_path: Path, cache: Path
     crowded_coco(tmp_path)
     first = content(load(tmp_path))
     (path,) = cache.iterdir()
-    good, rng = path.read_bytes(), np.random.default_rng(seed)
+    good = path.read_bytes()
+    rng = np.random.default_rng(seed)
     for at in rng.integers(0, len(good), 25).tolist():
         path.write_bytes(good[:at] + bytes([good[at] ^ (1 << seed)]) + good[at + 1 :])
         assert content(load(tmp_path)) == first, at

@@ -31,7 +31,8 @@ def encoded(kind: str) -> bytearray:
 
 def huge(folder: Path, kind: str) -> tuple[Path, int]:
     """An image file of this format whose header promises a square, and the side of that."""
-    data, side = encoded(kind), SIDE
+    data = encoded(kind)
+    side = SIDE
     if kind == "PNG":
         data[16:24] = struct.pack(">2I", side, side)
         data[29:33] = zlib.crc32(data[12:29]).to_bytes(4, "big")
@@ -39,7 +40,8 @@ def huge(folder: Path, kind: str) -> tuple[Path, int]:
         data[18:26] = struct.pack("<2i", side, side)
     elif kind == "JPEG":
         # start of frame: length, precision, height, width; 16 bits each
-        side, at = 65_500, data.index(b"\xff\xc0")
+        side = 65_500
+        at = data.index(b"\xff\xc0")
         data[at + 5 : at + 9] = struct.pack(">2H", side, side)
     elif kind == "TIFF":  # little-endian; entries of 12 bytes: tag, type (4: 32 bits), count, value
         first = struct.unpack_from("<I", data, 4)[0]

@@ -24,7 +24,8 @@ LABEL = ClassLabel(names=layouts.NAMES)
 
 def table(folder: Path, names: list[str], objects: Any, one_by_one: bool = False) -> Dataset:
     """Pictures of a folder as a Dataset. one_by_one: `objects` is a list of objects, not a map of lists."""
-    paths, columns = [str(folder / f"{name}.png") for name in names], []
+    paths = [str(folder / f"{name}.png") for name in names]
+    columns = []
     for found in (layouts._objects(name) for name in names):
         pairs = zip(found["bbox"], found["category"], strict=True)
         columns.append([{"bbox": b, "category": c} for b, c in pairs] if one_by_one else found)
@@ -108,7 +109,8 @@ def check(
 ) -> None:
     file.prepare()
     assert file.names == names
-    train, val = boxes_of(file, "train"), boxes_of(file, "val")
+    train = boxes_of(file, "train")
+    val = boxes_of(file, "val")
     if two_splits:
         assert (sorted(train), sorted(val)) == (layouts.TRAIN, layouts.VAL)
     assert sorted([*train, *val]) == [*pictures]
@@ -144,7 +146,8 @@ def test_folders_become_splits(here: Path, capsys: pytest.CaptureFixture[str]) -
             for region in entry["regions"]:
                 shape = region["shape_attributes"]
                 x, y, w, h = (shape[key] for key in ("x", "y", "width", "height"))
-                xs, ys = [x, x + w / 2, x + w, x], [y, y + h, y, y + h / 4]
+                xs = [x, x + w / 2, x + w, x]
+                ys = [y, y + h, y, y + h / 4]
                 region["shape_attributes"] = {
                     "name": "polygon",
                     "all_points_x": xs,

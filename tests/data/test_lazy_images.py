@@ -63,7 +63,8 @@ def test_once_is_twice_but_for_the_interpolation(dataset: DetectionDataset, size
     )
     for epoch in range(12):
         for index in range(len(SHAPES)):
-            a, b = once[Key(epoch, index, 0)], twice[Key(epoch, index, 0)]
+            a = once[Key(epoch, index, 0)]
+            b = twice[Key(epoch, index, 0)]
             assert np.array_equal(a.boxes, b.boxes)
             assert np.array_equal(a.classes, b.classes)
             assert a.image.shape == b.image.shape == (size, size, 3)
@@ -110,7 +111,8 @@ def test_spans(low: int, length: int, gain: float, shift: float, n: int) -> None
     seen = (max(low, shift), min(high, n * gain + shift))
     if round(seen[0]) >= round(seen[1]):
         return
-    low, high = round(seen[0]), round(seen[1])
+    low = round(seen[0])
+    high = round(seen[1])
     s1, s2, d1, d2 = _span(low, high, gain, shift, n)
     assert 0 <= s1 < s2 <= n
     assert d1 <= low < high <= d2

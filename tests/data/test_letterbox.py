@@ -74,7 +74,8 @@ def test_longer_side_is_exact_and_the_shorter_rounded_up(
         np.zeros((height, width, 3), np.uint8), np.zeros((0, 4), np.float32), np.zeros(0, np.int64)
     )
     image = resize_longest(sample, size).image
-    longer, shorter = max(height, width), min(height, width)
+    longer = max(height, width)
+    shorter = min(height, width)
     whole = -(-shorter * size // longer)  # in integers: no rounding to speak of
     assert image.shape[:2] == ((size, whole) if height >= width else (whole, size))
 

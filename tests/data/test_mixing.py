@@ -15,7 +15,8 @@ from boltbox.detector.data.transforms.mixing import CopyPaste, MixUp, copy_paste
 @given(seeds, st.floats(0, 1))
 @few
 def test_mixup(seed: int, ratio: float) -> None:
-    a, b = random_sample(seed, 12, 15), random_sample(seed + 1, 12, 15, n=2)
+    a = random_sample(seed, 12, 15)
+    b = random_sample(seed + 1, 12, 15, n=2)
     blend = mixup(a, b, ratio)
     assert blend.image.dtype == np.uint8
     between = a.image * ratio + b.image * (1 - ratio)
@@ -30,7 +31,8 @@ def test_mixup(seed: int, ratio: float) -> None:
 
 def test_mixup_ratio_is_near_a_half() -> None:
     """Beta(32, 32) has mean 1/2 and standard deviation sqrt(1 / (4 * 65)) = 0.062."""
-    white, black = painted(10, 10, 0, 0, 10, 10), painted(10, 10, 0, 0, 10, 10)
+    white = painted(10, 10, 0, 0, 10, 10)
+    black = painted(10, 10, 0, 0, 10, 10)
     black.image = np.zeros_like(black.image)
     rng = np.random.default_rng(0)
     ratios = [MixUp(1.0)(white, rng, lambda: black).image[0, 0, 0] / 255 for _ in range(300)]
@@ -55,11 +57,9 @@ def test_copy_paste(seed: int, tries: int) -> None:
 
     # Those that are pasted: candidates with a polygon, in order, that cover less than 0.3 of each
     # box so far, pasted included.
-    boxes, classes, may_change = (
-        list(sample.boxes),
-        sample.classes.tolist(),
-        np.zeros((40, 60), bool),
-    )
+    boxes = list(sample.boxes)
+    classes = sample.classes.tolist()
+    may_change = np.zeros((40, 60), bool)
     for i in candidates:
         x1, y1, x2, y2 = sample.boxes[i].tolist()
         x1, x2 = 60 - x2, 60 - x1
@@ -75,7 +75,8 @@ def test_copy_paste(seed: int, tries: int) -> None:
             may_change[max(int(y1) - 1, 0) : int(y2) + 2, max(int(x1) - 1, 0) : int(x2) + 2] = True
     np.testing.assert_allclose(pasted.boxes, boxes, rtol=0, atol=1e-4)
     assert pasted.classes.tolist() == classes
-    mirrored, changed = sample.image[:, ::-1], (pasted.image != sample.image).any(-1)
+    mirrored = sample.image[:, ::-1]
+    changed = (pasted.image != sample.image).any(-1)
     assert np.array_equal(pasted.image[changed], mirrored[changed])
     assert not (changed & ~may_change).any()
     assert changed.any() == (n > 5)

@@ -29,7 +29,8 @@ def test_mosaic_pixel_by_pixel(shapes: list[tuple[int, int]], xc: int, yc: int, 
         for x in range(16):
             k = (x >= xc) + 2 * (y >= yc)  # top left, top right, bottom left, bottom right
             h, w = shapes[k]
-            tile_x, tile_y = (x - xc if k % 2 else x - xc + w), (y - yc if k > 1 else y - yc + h)
+            tile_x = x - xc if k % 2 else x - xc + w
+            tile_y = y - yc if k > 1 else y - yc + h
             inside = 0 <= tile_x < w and 0 <= tile_y < h
             expected = tiles[k].image[tile_y, tile_x].tolist() if inside else [GREY] * 3
             assert mixed.image[y, x].tolist() == expected
@@ -58,17 +59,17 @@ def test_mosaic_draws_its_partners_and_its_centre() -> None:
             index=value,
         )
 
-    rng, centres, places = np.random.default_rng(0), set(), Counter[int]()
+    rng = np.random.default_rng(0)
+    centres = set()
+    places = Counter[int]()
     for _ in range(60):
         mixed = Mosaic(32, 1.0)(one(0), rng, lambda: one(next(tiles)))
         assert mixed.size == (64, 64)
         assert mixed.index == 0, "that of the sample, not of a partner"
         ys, xs = np.nonzero(mixed.image[..., 0] == 0)
         ends = (int(xs.min()), int(ys.min()), int(xs.max()) + 1, int(ys.max()) + 1)
-        left, top = (
-            int(ends[2] - 32 == ends[0] or ends[0] == 0),
-            int(ends[3] - 32 == ends[1] or ends[1] == 0),
-        )
+        left = int(ends[2] - 32 == ends[0] or ends[0] == 0)
+        top = int(ends[3] - 32 == ends[1] or ends[1] == 0)
         places[left + 2 * top] += 1
         centres.add(ends)
     assert next(tiles) == 181, "three partners each"

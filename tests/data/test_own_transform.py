@@ -39,7 +39,8 @@ PAGE = Path(cli.__file__).parent / "docs/augmentation.md"
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with the page's code as my_transforms.py, which can be imported, and its options as
     own.yaml."""
-    folder, text = tmp_path_factory.mktemp("own"), PAGE.read_text()
+    folder = tmp_path_factory.mktemp("own")
+    text = PAGE.read_text()
     for language, name in (("python", "my_transforms.py"), ("yaml", "own.yaml")):
         (block,) = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
         (folder / name).write_text(block)
@@ -60,7 +61,8 @@ def test_it_trains_and_resumes(page: Path, small_data: Path, tmp_path: Path) -> 
     short = ["--trainer.max_epochs", "2", "--autoanchor.enabled", "false"]
     short += ["--trainer.limit_train_batches", "3", "--trainer.limit_val_batches", "0"]
     own = ["--config", str(page / "own.yaml"), *short]
-    reference, run = tmp_path / "reference", tmp_path / "run"
+    reference = tmp_path / "reference"
+    run = tmp_path / "run"
     with forks():
         assert start([*command(small_data, reference, 0, 1, within_epochs=False), *own]) == 0
         assert (
@@ -119,7 +121,8 @@ def test_batches_do_not_depend_on_workers(
 def test_after_every_step_and_over_a_pickle(tmp_path: Path, mine: Any) -> None:
     """Wherever they stand they see pixels, move the sample's random numbers on by themselves, and
     travel to spawned workers."""
-    images, key = ResizedImages(noise_set(tmp_path), 64), Key(1, 3, 0)
+    images = ResizedImages(noise_set(tmp_path), 64)
+    key = Key(1, 3, 0)
     for place in PLACES:
         seen: list[tuple[int, ...]] = []
 
@@ -148,7 +151,11 @@ def test_after_every_step_and_over_a_pickle(tmp_path: Path, mine: Any) -> None:
 
 
 def test_the_examples_move_boxes_with_pixels(mine: Any) -> None:
-    rng, no_partner = np.random.default_rng(0), lambda: pytest.fail("no partner is asked for")
+    rng = np.random.default_rng(0)
+
+    def no_partner() -> Any:
+        pytest.fail("no partner is asked for")
+
     image = np.zeros((40, 60, 3), np.uint8)
     image[5:15, 10:40] = 255
     sample = Sample(
@@ -186,7 +193,9 @@ class Weighed(Sample):
 def full(image: np.ndarray) -> Weighed:
     """A sample whose every field has a value of its own."""
     made = random_sample(3, *image.shape[:2])
-    boxes, classes, polygons = made.boxes, made.classes, made.polygons
+    boxes = made.boxes
+    classes = made.classes
+    polygons = made.polygons
     truth = labels_of(np.zeros((0, 4)), np.zeros(0), 9, 9)
     return Weighed(
         image,

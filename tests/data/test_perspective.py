@@ -38,10 +38,8 @@ def test_warp_boxes_against_a_loop_over_corners(
 
     for box, (x1, y1, x2, y2) in zip(ours, boxes[:4].tolist(), strict=False):
         corners = [moved(x, y) for x in (x1, x2) for y in (y1, y2)]
-        xs, ys = (
-            [min(max(x, 0), width) for x, _ in corners],
-            [min(max(y, 0), height) for _, y in corners],
-        )
+        xs = [min(max(x, 0), width) for x, _ in corners]
+        ys = [min(max(y, 0), height) for _, y in corners]
         np.testing.assert_allclose(box, (min(xs), min(ys), max(xs), max(ys)), rtol=0, atol=1e-6)
     # The object with a polygon: the hull of what of its outline stays inside, walked in steps finer
     # than ours.

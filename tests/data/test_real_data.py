@@ -53,7 +53,8 @@ def test_publaynet_as_coco_equals_yolo(tmp_path: Path) -> None:
         "images": ["images/train", "images/val"],
     }
     (tmp_path / "coco.yaml").write_text(yaml.safe_dump(as_coco_too))
-    yolo, coco = load(tmp_path / "yolo.yaml"), load(tmp_path / "coco.yaml")
+    yolo = load(tmp_path / "yolo.yaml")
+    coco = load(tmp_path / "coco.yaml")
     assert coco.names == yolo.names == content["names"]
     assert counts(coco) == counts(yolo) == (20, 193, 0, 0)
     assert coco.faults == yolo.faults == []
@@ -70,7 +71,8 @@ def test_real_faults() -> None:
     """FAULTS.tsv counts them: boxes of no size 3 and 1, one empty and one missing label file,
     labels without their image."""
     root = shared("data/real_faults")
-    train, val = load(root), load(root, "val")
+    train = load(root)
+    val = load(root, "val")
     images, _, background, unlabelled = counts(train)
     assert (images, background, unlabelled, len(train.faults)) == (10, 2, 1, 3)
     images, _, background, unlabelled = counts(val)

@@ -101,7 +101,8 @@ def test_other_processes_make_the_same_samples(dataset: DetectionDataset, rect: 
             DataLoader(samples, batch_sampler=batches, num_workers=workers, collate_fn=collate)
         )
 
-    alone, shared = through(0), through(2)
+    alone = through(0)
+    shared = through(2)
     assert [b.indices for b in alone] == [[key.index for key in keys] for keys in batches]
     assert len(alone) == len(shared) == 2
     for a, b in zip(alone, shared, strict=True):
@@ -112,7 +113,8 @@ def test_other_processes_make_the_same_samples(dataset: DetectionDataset, rect: 
 
 def test_validation_samples_have_no_randomness(dataset: DetectionDataset) -> None:
     shapes = np.full((8, 2), SIZE)
-    images, inputs = ResizedImages(dataset, SIZE, smooth=True), EvaluationInput(SIZE, 32)
+    images = ResizedImages(dataset, SIZE, smooth=True)
+    inputs = EvaluationInput(SIZE, 32)
     a, b = (EvaluationSamples(images, inputs, shapes) for _ in range(2))
     for k in (3, 0, 3):
         assert_same(a[k], b[k])

@@ -87,10 +87,8 @@ def check_coco(
     metrics = DetectionMetrics(num_classes)
     metrics.update(detections, truths, range(len(truths)))
     result = metrics.compute()
-    ours, by_class = (
-        {name: result.summary[f"coco/{name}"] for name in COCO_NAMES},
-        result.coco_by_class,
-    )
+    ours = {name: result.summary[f"coco/{name}"] for name in COCO_NAMES}
+    by_class = result.coco_by_class
     (also, also_precision), (stats, precision) = evaluated(detections, truths, num_classes)
     assert np.array_equal(also, stats), "hotcoco and pycocotools agree to the bit"
     assert np.array_equal(also_precision.reshape(precision.shape), precision)
@@ -136,7 +134,8 @@ def test_coco_figures_with_more_than_100_detections() -> None:
 
 def test_coco_figures_where_there_is_nothing() -> None:
     (found, *_), (true, *_) = random_set(np.random.default_rng(0), images=1, most_objects=8)
-    nothing, no_labels = found[:0], labels_of([], [], 600, 600)
+    nothing = found[:0]
+    no_labels = labels_of([], [], 600, 600)
     crowd = labels_of(true.boxes, true.classes, 600, 600, crowd=np.ones(len(true.boxes)))
     assert math.isnan(check_coco([nothing], [no_labels], 3)["AP"])
     assert math.isnan(check_coco([found], [no_labels], 3)["AP"])

@@ -55,10 +55,8 @@ def test_a_training_with_its_report(small_data: Path, tmp_path: Path) -> None:
 
 def test_the_figures_take_memory_by_what_was_seen(tmp_path: Path) -> None:
     """A matrix of all classes would take 800 MB, and COCO's table of precisions 970 MB."""
-    metrics, boxes = (
-        DetectionMetrics(len(NAMES)),
-        np.array([[0, 0, 9, 9], [20, 20, 40, 40]], np.float32),
-    )
+    metrics = DetectionMetrics(len(NAMES))
+    boxes = np.array([[0, 0, 9, 9], [20, 20, 40, 40]], np.float32)
     for i in range(4):
         found = np.column_stack((boxes, [0.9, 0.8], [9999 - i, 5000])).astype(np.float32)
         metrics.update([found], [labels_of(boxes, [9999, 5000], 64, 64)], [i])

@@ -12,7 +12,8 @@ from boltbox.detector.evaluation.class_metrics import match
 from boltbox.detector.evaluation.confusion import confused_pairs, confusion_matrix
 
 # Boxes on a coarse lattice overlap, coincide and tie often.
-corner, side = st.integers(0, 5), st.integers(1, 4)
+corner = st.integers(0, 5)
+side = st.integers(1, 4)
 box = st.tuples(corner, corner, side, side).map(lambda b: (b[0], b[1], b[0] + b[2], b[1] + b[3]))
 objects = st.lists(st.tuples(box, st.integers(0, 2)), max_size=7)
 score = st.sampled_from([0.1, 0.25, 0.3, 0.5, 0.5, 0.9])
@@ -27,7 +28,8 @@ def columns(rows: list[tuple[tuple[int, ...], int]]) -> tuple[np.ndarray, np.nda
 
 def overlap(a: np.ndarray, b: np.ndarray) -> np.float32:
     """Intersection over union of two float32 boxes, one step at a time."""
-    width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
+    width = min(a[2], b[2]) - max(a[0], b[0])
+    height = min(a[3], b[3]) - max(a[1], b[1])
     shared = max(width, np.float32(0)) * max(height, np.float32(0))
     return shared / (
         (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - shared + np.float32(1e-7)
@@ -131,8 +133,10 @@ def test_confusion_matrix(found: list, true: list, data: st.DataObject) -> None:
 def test_confusion_matrix_thresholds() -> None:
     """Both thresholds are strict, and both are options."""
     # overlap 1/2
-    found, true = np.array([[0, 0, 10, 10]], np.float32), np.array([[0, 0, 10, 20]], np.float32)
-    one, other = np.array([0.5]), np.array([1])
+    found = np.array([[0, 0, 10, 10]], np.float32)
+    true = np.array([[0, 0, 10, 20]], np.float32)
+    one = np.array([0.5])
+    other = np.array([1])
 
     def counted(**options: float) -> np.ndarray:
         return matrix_of(found, one, other * 0, true, other, classes=2, **options)

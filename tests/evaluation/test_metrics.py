@@ -30,7 +30,8 @@ def average_precision(recall: np.ndarray, precision: np.ndarray) -> float:
 
 def slow_average_precision(recall: list[float], precision: list[float]) -> float:
     """Area under the envelope, read at 101 recalls by hand."""
-    r, p = [0.0, *recall, 1.0], [1.0, *precision, 0.0]
+    r = [0.0, *recall, 1.0]
+    p = [1.0, *precision, 0.0]
     envelope = [max(p[i:]) for i in range(len(p))]
     values = []
     for g in np.linspace(0, 1, 101):
@@ -47,7 +48,8 @@ def test_average_precision_is_the_area(hits: list[bool], missed: int) -> None:
     if not n:
         return
     found = np.cumsum(hits)
-    recall, precision = found / (n + 1e-16), found / np.arange(1, len(hits) + 1)
+    recall = found / (n + 1e-16)
+    precision = found / np.arange(1, len(hits) + 1)
     assert average_precision(recall, precision) == pytest.approx(
         slow_average_precision([*recall], [*precision]), abs=1e-12
     )
@@ -129,10 +131,8 @@ def test_reset_forgets() -> None:
 def test_crowd_regions_are_ignored_in_yolov5s_figures() -> None:
     detections, truths = random_set(np.random.default_rng(6), images=6, crowds=0.4)
     assert sum(t.crowd.sum() for t in truths) > 3
-    with_crowds, without = (
-        collected(detections, truths),
-        collected(detections, [t.keep(~t.crowd) for t in truths]),
-    )
+    with_crowds = collected(detections, truths)
+    without = collected(detections, [t.keep(~t.crowd) for t in truths])
     for name in ("P", "R", "mAP50", "mAP50-95", "fitness"):
         assert with_crowds.summary[name] == without.summary[name]
     assert np.array_equal(confusion(with_crowds), confusion(without))
@@ -211,11 +211,9 @@ def test_thresholds_are_those_of_the_best_f1() -> None:
 def test_class_figures_take_detections_in_any_order() -> None:
     rng = np.random.default_rng(8)
     hits = rng.random((40, 1)) > np.linspace(0.3, 0.9, 10)
-    scores, classes, true = (
-        rng.permutation(40) / 40,
-        rng.integers(0, 3, 40),
-        np.repeat([0, 1, 2], 20),
-    )
+    scores = rng.permutation(40) / 40
+    classes = rng.integers(0, 3, 40)
+    true = np.repeat([0, 1, 2], 20)
     wanted = class_metrics(hits, scores, classes, true)
     order = rng.permutation(40)
     shuffled = class_metrics(hits[order], scores[order], classes[order], true)

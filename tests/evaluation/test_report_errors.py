@@ -26,7 +26,8 @@ from boltbox.detector.evaluation.prediction_record import PredictionRecord
 
 
 def overlap(a: np.ndarray, b: np.ndarray) -> float:
-    wide, tall = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
+    wide = min(a[2], b[2]) - max(a[0], b[0])
+    tall = min(a[3], b[3]) - max(a[1], b[1])
     shared = max(wide, 0) * max(tall, 0)
     return shared / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - shared + 1e-7)
 
@@ -66,9 +67,11 @@ def slow_map50(rows: list[tuple[float, bool, int]], objects: dict[int, int]) -> 
         if not n:
             continue
         right = wrong = 0
-        recall, precision = [], []
+        recall = []
+        precision = []
         for _, hit, _ in sorted((r for r in rows if r[2] == c), key=lambda r: -r[0]):
-            right, wrong = right + hit, wrong + (not hit)
+            right = right + hit
+            wrong = wrong + (not hit)
             recall.append(right / n)
             precision.append(right / (right + wrong))
         curve = precision_at_recall(np.array(recall), np.array(precision))
@@ -115,7 +118,8 @@ def test_verdicts_and_gains_are_those_of_the_slow_way(e: PredictionRecord) -> No
     slow = slow_verdicts(e)
     assert [KINDS[v] for v in errors.verdict] == [v for v, _ in slow]
     assert errors.target.tolist() == [t for _, t in slow]
-    fast, expected = map50_if_fixed(e, errors), slow_map50_if_fixed(e)
+    fast = map50_if_fixed(e, errors)
+    expected = slow_map50_if_fixed(e)
     assert fast.keys() == expected.keys()
     assert all(fast[k] == pytest.approx(expected[k], abs=1e-12) for k in fast)
     figures = class_metrics(hits, e.score, e.kind, e.label_kind)

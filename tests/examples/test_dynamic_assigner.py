@@ -56,7 +56,8 @@ def slowly(
     costs: list[dict[Triple, float]] = []
     counts = []
     for image, cls, cx, cy, w, h in targets.tolist():
-        shapes, candidates = {}, []
+        shapes = {}
+        candidates = []
         for level, maps in enumerate(raw):
             rows, columns = maps.shape[2:4]
             for anchor, (aw, ah) in enumerate(ANCHORS[level].tolist()):
@@ -70,7 +71,8 @@ def slowly(
             level, anchor = min(shapes, key=lambda k: shapes[k])
             rows, columns = raw[level].shape[2:4]
             candidates = [(level, int(image), anchor, int(cy * rows), int(cx * columns))]
-        cost, overlaps = {}, []
+        cost = {}
+        overlaps = []
         for level, i, anchor, row, column in candidates:
             p = raw[level][i, anchor, row, column].double()
             grid = raw[level].shape[3], raw[level].shape[2]

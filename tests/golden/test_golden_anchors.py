@@ -41,7 +41,9 @@ def test_search_is_as_good(case: Case) -> None:
     labels more or less (3 to 11 of 768 in the original's own five), so the middle one of five
     counts. The fitness is that of the labels that are searched with, which are not those below 2
     px; the other figures are of all labels."""
-    sizes, n, anchor_t = sizes_of(case), case.meta["n"], case.meta["thr"]
+    sizes = sizes_of(case)
+    n = case.meta["n"]
+    anchor_t = case.meta["thr"]
     large = sizes[(sizes >= 2).any(1)]
     for k, their_anchors in enumerate(case["out_anchors"].astype(float)):
         theirs = measure(their_anchors, sizes, anchor_t)

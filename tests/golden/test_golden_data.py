@@ -44,7 +44,8 @@ def test_dataset(case: Case, tmp_path: Path) -> None:
     if single:
         assert dataset.names == ["item"]
 
-    order, shapes = np.arange(len(dataset)), np.full((len(dataset), 2), m["imgsz"])
+    order = np.arange(len(dataset))
+    shapes = np.full((len(dataset), 2), m["imgsz"])
     if m["rect"]:
         batches, shapes = rectangular_batches(
             dataset.labels.sizes, m["imgsz"], m["batch_size"], m["stride"], m["pad"]
@@ -85,7 +86,8 @@ def test_dataset(case: Case, tmp_path: Path) -> None:
 
 @each("rectshapes")
 def test_rectangular_shapes(case: Case) -> None:
-    m, shapes = case.meta, case["in_shapes_wh"][:, ::-1]
+    m = case.meta
+    shapes = case["in_shapes_wh"][:, ::-1]
     theirs = case["out_order"]
     batches, per_image = rectangular_batches(
         shapes, m["imgsz"], m["batch_size"], m["stride"], m["pad"]
@@ -97,7 +99,8 @@ def test_rectangular_shapes(case: Case) -> None:
 
 @each("weights")
 def test_sampling_weights(case: Case) -> None:
-    m, labels = case.meta, case["in_labels"]
+    m = case.meta
+    labels = case["in_labels"]
     counts = np.bincount(labels[:, 0].astype(int), minlength=m["nc"])
     weights = class_weights(counts)
     close(weights, case["out_class_weights_normalised"], 1e-6)
@@ -106,7 +109,8 @@ def test_sampling_weights(case: Case) -> None:
     close(sampling, case["out_class_weights_for_sampling"], 1e-6)
     images = [labels[case["in_label_image"] == i][:, 0] for i in range(m["n_images"])]
     table = table_of([labels_of(np.zeros((len(x), 4)), x, 9, 9) for x in images])
-    objects, wanted = np.array([len(x) > 0 for x in images]), case["out_image_weights"]
+    objects = np.array([len(x) > 0 for x in images])
+    wanted = case["out_image_weights"]
     drawn = image_weights(table, sampling)[objects]
     close(drawn / drawn.sum(), wanted[objects] / wanted.sum(), 1e-6)
 
@@ -133,10 +137,8 @@ def test_label_files(case: Case, tmp_path: Path) -> None:
         cv2.imwrite(str(file), np.zeros((given["h"], given["w"], 3), np.uint8))
         (size,) = image_sizes([file])
         rows, polygons, faults = parsed(given["text"] or "")
-        problems, kind = (
-            [size] if isinstance(size, str) else [problem for _, problem in faults],
-            wanted["message_kind"],
-        )
+        problems = [size] if isinstance(size, str) else [problem for _, problem in faults]
+        kind = wanted["message_kind"]
         assert bool(problems) == bool(kind), given
         assert all(SAME_WORDS.get(kind, "") in problem for problem in problems), given
         if wanted["accepted"]:

@@ -26,7 +26,8 @@ from boltbox.detector.model.boxes import (
 
 def sample(image: np.ndarray, labels: np.ndarray, polygons: Polygons | None = None) -> Sample:
     """labels (n, 5): class, xyxy pixels."""
-    boxes, classes = labels[:, 1:].astype(np.float32), labels[:, 0].astype(np.int64)
+    boxes = labels[:, 1:].astype(np.float32)
+    classes = labels[:, 0].astype(np.int64)
     return Sample(image, boxes, classes, polygons or [[] for _ in labels])
 
 
@@ -40,7 +41,8 @@ def polygons_of(case: Case, n: int) -> Polygons:
 @pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor], ids=["numpy", "torch"])
 def test_conversions(case: Case, kind) -> None:
     m = case.meta
-    fractions, corners = kind(case["in_xywhn"]), kind(case["in_xyxy"])
+    fractions = kind(case["in_xywhn"])
+    corners = kind(case["in_xyxy"])
     pad = kind([m["padw"], m["padh"]] * 2)
     close(cxcywhn_to_xyxy(fractions, m["w"], m["h"]) + pad, case["out_xywhn2xyxy"], 1e-4)
     close(cxcywh_to_xyxy(xyxy_to_cxcywh(corners)), case["in_xyxy"], 1e-4)
@@ -72,14 +74,17 @@ def test_scale_boxes(case: Case) -> None:
             gain, (pad_x, pad_y) = c["ratio_pad"]
         else:
             gain = min(net_height / height, net_width / width)
-            pad_x, pad_y = (net_width - width * gain) / 2, (net_height - height * gain) / 2
+            pad_x = (net_width - width * gain) / 2
+            pad_y = (net_height - height * gain) / 2
         frame = LetterboxInfo(height, width, gain, gain, pad_x, pad_y)
         close(frame.to_file(case[f"in_boxes_{k}"]), case[f"out_scaled_{k}"], 1e-3)
 
 
 @each("perspective")
 def test_perspective(case: Case) -> None:
-    m, image, targets = case.meta, case["in_image"], case["in_targets"]
+    m = case.meta
+    image = case["in_image"]
+    targets = case["in_targets"]
     ranges = {k: m[k] for k in ("degrees", "translate", "scale", "shear", "perspective")}
     shape = image.shape[:2]
     out_shape = (shape[0] + 2 * m["border"][0], shape[1] + 2 * m["border"][1])
@@ -105,7 +110,8 @@ def test_candidates(case: Case) -> None:
 
 @each("mosaic")
 def test_mosaic(case: Case) -> None:
-    m, images = case.meta, case.numbered("in_image")
+    m = case.meta
+    images = case.numbered("in_image")
     size = m["img_size"]
     tiles = []
     for image, labels in zip(images, case.numbered("in_labels"), strict=True):

@@ -23,7 +23,8 @@ def test_box_similarity(case: Case) -> None:
 def test_loss(case: Case) -> None:
     if case.meta.get("gr", 1.0) != 1:
         return  # a share of the overlap that no option sets
-    meta, hyp = case.meta, case.meta["hyp_used"]
+    meta = case.meta
+    hyp = case.meta["hyp_used"]
     anchors = case.tensor("in_anchors_grid")
     levels = len(anchors)
     loss = DetectionLoss(

@@ -45,7 +45,8 @@ def test_nms_stays_the_same_without_rounding_where_boxes_are_not_on_the_edge() -
     rng = torch.Generator().manual_seed(0)
     decoded = torch.rand(2, 500, 5 + 80, generator=rng)
     decoded[..., :4] = (decoded[..., :4] * 100).round() * 8
-    ours, theirs = nms(decoded, 0.3), nms(decoded, 0.3, rounded=True)
+    ours = nms(decoded, 0.3)
+    theirs = nms(decoded, 0.3, rounded=True)
     for a, b in zip(ours, theirs, strict=True):
         assert torch.equal(a.boxes, b.boxes)
 
@@ -60,11 +61,16 @@ def test_average_precision(case: Case) -> None:
 
 @each("boxes")
 def test_boxes_to_metrics(case: Case) -> None:
-    found, labels, nc = case["in_det"], case["in_labels"], case.meta["nc"]
+    found = case["in_det"]
+    labels = case["in_labels"]
+    nc = case.meta["nc"]
     limits = {"conf": case.meta["confusion_conf"], "iou": case.meta["confusion_iou"]}
-    hits, pairs, metrics = [], [], DetectionMetrics(nc)
+    hits = []
+    pairs = []
+    metrics = DetectionMetrics(nc)
     for i in range(case.meta["n_images"]):
-        d, t = found[case["in_det_image"] == i], labels[case["in_label_image"] == i]
+        d = found[case["in_det_image"] == i]
+        t = labels[case["in_label_image"] == i]
         if len(d):
             hits.append(match(d[:, :4], d[:, 5], t[:, 1:], t[:, 0]))
         if len(t):  # YOLOv5 leaves images without labels out

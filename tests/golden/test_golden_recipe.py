@@ -67,7 +67,8 @@ class Recorder(L.Callback):
 
 def options(case: Case) -> dict[str, Any]:
     """A Detector's and Warmup's options from the hyper-parameters of a case."""
-    meta, hyp = case.meta, case.meta["hyp_full"]
+    meta = case.meta
+    hyp = case.meta["hyp_full"]
     freeze = meta.get("freeze", 0)
     # one number: so many first layers; several: these layers
     if isinstance(freeze, list) and len(freeze) == 1:
@@ -168,7 +169,8 @@ def test_ema(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     )  # type: ignore[index]
     module.network[1].running_mean.copy_(case.tensor("in_running_mean_seq")[0])  # type: ignore[index]
     monkeypatch.setattr("boltbox.callbacks.ema.ema_decay", partial(ema_decay, tau=tau))
-    ema, optimizer = EMA(decay), torch.optim.SGD([weight], lr=0.0)
+    ema = EMA(decay)
+    optimizer = torch.optim.SGD([weight], lr=0.0)
     module.network[1].num_batches_tracked.fill_(int(case["in_num_batches_seq"][0]))  # type: ignore[index]
     stub: Any = type("Trainer", (), {"optimizers": [optimizer]})()
     ema.setup(stub, module, "fit")
@@ -199,7 +201,8 @@ def test_early_stopping(case: Case) -> None:
     stub.strategy = type(
         "Strategy", (), {"reduce_boolean_decision": staticmethod(lambda x, all: x)}
     )
-    stub.world_size, stub.current_epoch = 1, 0
+    stub.world_size = 1
+    stub.current_epoch = 0
     for epoch, fitness in enumerate(case["in_fitness"]):
         stub.callback_metrics = {"val/fitness": torch.tensor(fitness)}
         stub.current_epoch, stub.should_stop, before = epoch, False, stopper.best_score.clone()
@@ -272,7 +275,8 @@ def trained(case: Case, folder: Path, **given: Any) -> tuple[Detector, Recorder,
     module.network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     weights = Weights(case.tensors("in_w::"), case.names())
     module.network.load_state_dict(by_our_names(module.network, weights))
-    recorder, ema = Recorder(), yolov5_average()
+    recorder = Recorder()
+    ema = yolov5_average()
     trainer(meta["epochs"], [literal_warmup(case), ema, recorder]).fit(module, data)
     return module, recorder, ema
 

@@ -20,7 +20,8 @@ class _File:
     """A file whose `write` may fail."""
 
     def __init__(self, file: Any, fail: Callable[[], None]) -> None:
-        self.file, self.fail = file, fail
+        self.file = file
+        self.fail = fail
 
     def write(self, data: Any) -> Any:
         self.fail()

@@ -85,7 +85,8 @@ def _program(line: Any) -> tuple[list[str], str | None, bool] | None:
     options = 1
     while words[options : options + 1] and words[options] in ("-u", "-P"):
         options += 1
-    flags, rest = words[1:options], words[options:]
+    flags = words[1:options]
+    rest = words[options:]
     if words[0] != sys.executable or not rest:
         return None
     if rest[0] == "-m" and rest[1] in MODULES:

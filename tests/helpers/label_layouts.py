@@ -24,7 +24,8 @@ PICTURES: dict[str, tuple[int, int, list[Box]]] = {
     "p4": (64, 64, [(0, 8.0, 8.0, 24.0, 56.0)]),
     "p5": (128, 128, [(1, 32.0, 16.0, 96.0, 48.0)]),
 }
-TRAIN, VAL = list(PICTURES)[:4], list(PICTURES)[4:]
+TRAIN = list(PICTURES)[:4]
+VAL = list(PICTURES)[4:]
 
 
 def _picture(path: Path) -> None:
@@ -49,7 +50,8 @@ def _polygons(name: str) -> str:
     height, width, boxes = PICTURES[name]
     lines = []
     for c, x1, y1, x2, y2 in boxes:
-        x, y = (x1 + x2) / 2, (y1 + y2) / 2
+        x = (x1 + x2) / 2
+        y = (y1 + y2) / 2
         points = (x, y1), (x2, y), (x, y2), (x1, y)
         numbers = [n for px, py in points for n in (px / width, py / height)]
         lines.append(" ".join(map(str, (c, *numbers))) + "\n")
@@ -66,14 +68,17 @@ def _coco(
     path: Path, names: Iterable[str], ids: dict[str, int], prefix: str = "", **more: Any
 ) -> Path:
     """A json file in COCO's format. ids: of the categories, by name."""
-    images, annotations = [], []
+    images = []
+    annotations = []
     for k, name in enumerate(names, 1):
         height, width, boxes = PICTURES[name]
         file = {"id": k, "file_name": f"{prefix}{name}.png", "height": height, "width": width}
         images.append(file)
         for c, x1, y1, x2, y2 in boxes:
-            number, category = len(annotations) + 1, ids[NAMES[c]]
-            box, area = [x1, y1, x2 - x1, y2 - y1], (x2 - x1) * (y2 - y1)
+            number = len(annotations) + 1
+            category = ids[NAMES[c]]
+            box = [x1, y1, x2 - x1, y2 - y1]
+            area = (x2 - x1) * (y2 - y1)
             annotations.append(
                 {"id": number, "image_id": k, "category_id": category, "bbox": box, "area": area,
                  "iscrowd": 0, "segmentation": []}
@@ -113,7 +118,8 @@ def roboflow_label_txt(root: Path) -> Path:
     def text(name: str) -> str:
         lines = []
         for c, x1, y1, x2, y2 in PICTURES[name][2]:
-            x, y = (x1 + x2) / 2, (y1 + y2) / 2
+            x = (x1 + x2) / 2
+            y = (y1 + y2) / 2
             lines.append(f"{x} {y1} {x2} {y} {x} {y2} {x1} {y} {NAMES[c]} 0\n")
         return "".join(lines)
 

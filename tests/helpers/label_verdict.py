@@ -14,7 +14,8 @@ from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.system.errors import InputError
 
-HEIGHT, WIDTH = 40, 60
+HEIGHT = 40
+WIDTH = 60
 NAMES = ["cat", "dog"]
 STAMPS = count(1)
 

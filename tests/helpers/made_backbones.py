@@ -2,12 +2,10 @@
 
 from torch import nn
 
-RESNET, CONVNEXT, MAMBAOUT, EFFICIENT = (
-    "test_resnet",
-    "test_convnext",
-    "test_mambaout",
-    "test_efficientnet",
-)
+RESNET = "test_resnet"
+CONVNEXT = "test_convnext"
+MAMBAOUT = "test_mambaout"
+EFFICIENT = "test_efficientnet"
 BACKBONE = ["--model.network.backbone", f"timm/{RESNET}", "--model.network.levels", "[3,4,5]"]
 FINE_TUNED = [
     *BACKBONE, "--model.optim.backbone_lr", "0.0008",

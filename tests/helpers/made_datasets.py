@@ -98,7 +98,8 @@ def as_voc(root: Path) -> None:
 def coco_content() -> dict[str, list[dict[str, Any]]]:
     """The scenes with category ids 17 and 3, and image ids that are not in the order of the
     files."""
-    images, annotations = [], []
+    images = []
+    annotations = []
     for image_id, (stem, (h, w, objects)) in zip((30, 10, 20), SCENES.items(), strict=True):
         images.append({"id": image_id, "file_name": f"{stem}.png", "height": h, "width": w})
         for c, x1, y1, x2, y2 in objects:

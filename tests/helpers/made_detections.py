@@ -26,12 +26,14 @@ def random_set(
         empty: share of images without labels, and likewise without detections.
         areas: COCO areas that are smaller than the boxes' (segments).
     """
-    detections, truths = [], []
+    detections = []
+    truths = []
     for _ in range(images):
         n = 0 if rng.random() < empty else rng.integers(1, most_objects + 1)
         size = np.exp(rng.uniform(np.log(8), np.log(250), (n, 2)))  # on both sides of 32 and 96 px
         low = rng.uniform(0, 300, (n, 2))
-        boxes, kinds = np.hstack([low, low + size]), rng.integers(0, classes, n)
+        boxes = np.hstack([low, low + size])
+        kinds = rng.integers(0, classes, n)
         area = size.prod(1) * rng.uniform(0.2, 1, n) if areas else None
         truths.append(labels_of(boxes, kinds, 600, 600, crowd=rng.random(n) < crowds, area=area))
 

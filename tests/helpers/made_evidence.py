@@ -22,7 +22,8 @@ def evidence_of(
         truth = np.array(labels, float).reshape(-1, 5)
         metrics.update([rows], [labels_of(truth[:, :4], truth[:, 4], SIDE, SIDE)], [i])
     record = metrics.compute().record
-    record.names, record.command = names, "validate"
+    record.names = names
+    record.command = "validate"
     record.files = [f"/images/{i}.png" for i in range(len(images))]
     return record
 

@@ -26,7 +26,8 @@ def small(num_classes: int = 3, seed: int = 0, **options: Any) -> YOLOv5:
 def yolov5_converter(monkeypatch: pytest.MonkeyPatch) -> Callable[..., nn.Module]:
     """A function: our network -> what YOLOv5 would pickle, a tree of modules under its names, with
     these attributes."""
-    package, module = types.ModuleType("models"), types.ModuleType("models.yolo")
+    package = types.ModuleType("models")
+    module = types.ModuleType("models.yolo")
     model_class: Any = type("DetectionModel", (nn.Module,), {"__module__": "models.yolo"})
     module.DetectionModel = model_class  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "models", package)
@@ -34,7 +35,8 @@ def yolov5_converter(monkeypatch: pytest.MonkeyPatch) -> Callable[..., nn.Module
 
     def convert(network: YOLOv5, **attributes: Any) -> nn.Module:
         root = model_class()
-        state, parameters = network.state_dict(), dict(network.named_parameters())
+        state = network.state_dict()
+        parameters = dict(network.named_parameters())
         for theirs, ours in key_map(network).items():
             *path, leaf = theirs.split(".")
             place = root

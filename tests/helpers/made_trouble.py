@@ -32,7 +32,8 @@ class Poison(L.Callback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int
     ) -> None:
         key = trainer.current_epoch, batch_idx
-        self.clean, self.seen[key] = batch.images.clone(), batch.indices
+        self.clean = batch.images.clone()
+        self.seen[key] = batch.indices
         if key in self.where and self.rank in (None, trainer.global_rank):
             batch.images.fill_(torch.nan)
             if self.once:
@@ -48,7 +49,8 @@ class BadGradient(L.Callback):
     """One parameter's gradient becomes infinite in some batches, while the loss is finite."""
 
     def __init__(self, name: str, *where: tuple[int, int]) -> None:
-        self.name, self.where = name, where
+        self.name = name
+        self.where = where
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int

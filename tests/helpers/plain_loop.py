@@ -25,7 +25,10 @@ from boltbox.detector.training.schedule import (
 )
 
 # warm-up of 7 iterations (21 // 3), then windows of 4; 7 does not divide by 4
-BATCH, BATCHES, EPOCHS, CLIP = 16, 7, 3, 0.5
+BATCH = 16
+BATCHES = 7
+EPOCHS = 3
+CLIP = 0.5
 
 
 def batches() -> list[Batch]:
@@ -56,10 +59,14 @@ def plain_loop(
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], list[int]]:
     """The recipe as spec 3 tells it, without Lightning: weights, average, iterations that
     stepped."""
-    network, h = module.network, module.hparams["optim"]
+    network = module.network
+    h = module.hparams["optim"]
     decay = effective_weight_decay(h["weight_decay"], 64, BATCH)
     optimizer = OptimOptions("SGD", h["lr0"], 0.01, h["momentum"], decay).build(network, BATCH)
-    average, updates, stepped, last_step = copy.deepcopy(network), 0, [], -1
+    average = copy.deepcopy(network)
+    updates = 0
+    stepped = []
+    last_step = -1
     last = warmup_iterations(3.0, BATCHES, EPOCHS, literal=literal)
     network.train(training)
     for epoch in range(EPOCHS):
@@ -67,9 +74,11 @@ def plain_loop(
         lr = h["lr0"] * lr_factor(epoch, EPOCHS, h["lrf"])
         late = h["lr0"] * lr_factor(max(epoch - literal, 0), EPOCHS, h["lrf"])
         for group in optimizer.param_groups:
-            group["lr"], group["momentum"] = late, h["momentum"]
+            group["lr"] = late
+            group["momentum"] = h["momentum"]
         for i, batch in enumerate(batches()):
-            iteration, accumulate = epoch * BATCHES + i, accumulation(64, BATCH)
+            iteration = epoch * BATCHES + i
+            accumulate = accumulation(64, BATCH)
             if iteration <= last:
                 done = iteration / last
                 accumulate = max(1, round(1 + done * (64 / BATCH - 1)))
@@ -96,7 +105,8 @@ def plain_loop(
                     optimizer.step()
                 optimizer.zero_grad()
                 stepped.append(iteration)
-                last_step, updates = iteration, updates + 1
+                last_step = iteration
+                updates = updates + 1
                 with torch.no_grad():
                     for a, w in zip(
                         average.state_dict().values(), network.state_dict().values(), strict=True

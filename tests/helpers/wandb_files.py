@@ -30,7 +30,9 @@ def read_records(path: Path) -> Iterator[Any]:
     """
     from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
 
-    data, position, record = path.read_bytes(), 7, b""  # after W&B's own header
+    data = path.read_bytes()
+    position = 7
+    record = b""  # after W&B's own header
     while position + 7 <= len(data):
         left = 32768 - position % 32768
         if left < 7:

@@ -48,7 +48,8 @@ def test_the_interval_of_the_mean() -> None:
     """Of many sets of one seed each it is the plain bootstrap's, near 1.96 standard errors; of
     equal gains it is a point."""
     gaps = [np.array([value]) for value in np.random.default_rng(0).normal(2, 1, 100)]
-    mean, error = np.mean(gaps), np.std(gaps) / 10
+    mean = np.mean(gaps)
+    error = np.std(gaps) / 10
     assert interval(gaps) == pytest.approx((mean - 1.96 * error, mean + 1.96 * error), abs=0.02)
     assert interval([np.full(3, 1.5)] * 3) == pytest.approx((1.5, 1.5))
 

@@ -88,7 +88,8 @@ def test_in_python(checkpoint: Path, pictures: Path) -> None:
     for load in (Predictor.load, Detector.load):
         with pytest.raises(InputError, match=f"bad.ckpt: .*{WEIGHT}"):
             load("bad.ckpt", device="cpu")
-    detector, image = Detector.load("good.ckpt", "cpu"), pictures / "0000.jpg"
+    detector = Detector.load("good.ckpt", "cpu")
+    image = pictures / "0000.jpg"
     predictor = detector.make_predictor()
     with torch.no_grad():
         detector.network.backbone.stem.conv.weight.fill_(float("nan"))

@@ -84,7 +84,8 @@ def test_labels_to_train_on(
     predict(checkpoint, "photos/images", *as_set)
     assert "\nresults:   photos/labels\nspeed:     " in capsys.readouterr().out
     assert not (here / "out").exists()
-    numbers, found = {NAMES.index("star"): "0", NAMES.index("disc"): "2"}, set()
+    numbers = {NAMES.index("star"): "0", NAMES.index("disc"): "2"}
+    found = set()
     everything = predict(checkpoint, "photos/images", "--max_det=1000", run="everything")
     for file in (everything / "labels").iterdir():
         wanted = [line.split() for line in file.read_text().splitlines()]
@@ -292,7 +293,8 @@ def test_what_was_found_before_a_signal_is_kept(
     number: int, code: int, checkpoint: Path, here: Path, capsys, monkeypatch
 ) -> None:
     make_video(here / "film.avi", frames=20)
-    look, seen = Predictor.detect, []
+    look = Predictor.detect
+    seen = []
 
     def stopped(self: Predictor, batch: Batch, *rest: Any) -> object:
         """A signal in the third batch."""
@@ -507,7 +509,8 @@ def test_an_ensemble_knows_the_classes_of_all_members(checkpoint: Path, pictures
 
     discs = set[tuple[float, ...]]()
     for path, known in ((checkpoint, NAMES), ("other.ckpt", names)):
-        alone, seen = Predictor.load(path, **options), 0
+        alone = Predictor.load(path, **options)
+        seen = 0
         for name in known:
             rows = found(alone, name)
             if name.lower() == "disc":

@@ -53,7 +53,8 @@ def test_the_numbers_of_the_command(options: dict, checkpoint: Path, pictures: P
 def test_precision(checkpoint: Path, pictures: Path) -> None:
     """On a GPU as the command's: 16-mixed unless 32-true is asked for. A CPU computes in float32
     either way."""
-    detector, file = Detector.load(checkpoint, "cpu"), pictures / "0000.jpg"
+    detector = Detector.load(checkpoint, "cpu")
+    file = pictures / "0000.jpg"
     mixed, full = (
         detector.predict(file, conf=0.0005, precision=p) for p in ("16-mixed", "32-true")
     )
@@ -176,7 +177,8 @@ def test_options_of_one_call(checkpoint: Path, pictures: Path) -> None:
 
 def test_thresholds_by_name(checkpoint: Path, pictures: Path) -> None:
     """The other classes keep the confidence that they have."""
-    file, some = pictures / "0000.jpg", {"star": 0.5, "disc": 0.002}
+    file = pictures / "0000.jpg"
+    some = {"star": 0.5, "disc": 0.002}
     predictor = Predictor.load(checkpoint, device="cpu", conf=0.0005)
     same(predictor(file, conf=some), predictor(file, conf=[0.002, 0.0005, 0.5, 0.0005, 0.0005]))
     of_call = predictor(file, conf={"star": 0.9})

@@ -26,7 +26,8 @@ def test_windows_cover_the_image(height: int, width: int, tile: int, overlap: fl
         assert (np.diff(starts) <= max(int(tile * (1 - overlap)), 1)).all(), (
             "neighbours share at least the overlap"
         )
-    rows, columns = tile_starts(height, tile, overlap), tile_starts(width, tile, overlap)
+    rows = tile_starts(height, tile, overlap)
+    columns = tile_starts(width, tile, overlap)
     assert len(windows) == len(rows) * len(columns)
 
 
@@ -61,7 +62,8 @@ def fragments(
 ) -> tuple[np.ndarray, np.ndarray]:
     """What a perfect detector says: every object, clipped to each window in which it has at least
     `least` px either way."""
-    rows, sources = [], []
+    rows = []
+    sources = []
     for window in windows:
         clipped = objects.copy()
         clipped[:, :4] = objects[:, :4].clip(np.tile(window[:2], 2), np.tile(window[2:], 2))
@@ -94,11 +96,9 @@ def test_fragments_become_whole_again(seed: int, size: tuple[int, int]) -> None:
     np.testing.assert_array_equal(merged[np.lexsort((merged[:, 0], merged[:, 1]))], expected)
 
 
-WHOLE, LEFT, RIGHT = (
-    np.array([0, 0, 200, 100]),
-    np.array([0, 0, 120, 100]),
-    np.array([80, 0, 200, 100]),
-)
+WHOLE = np.array([0, 0, 200, 100])
+LEFT = np.array([0, 0, 120, 100])
+RIGHT = np.array([80, 0, 200, 100])
 
 
 def test_a_whole_one_stays_before_a_surer_fragment() -> None:

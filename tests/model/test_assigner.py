@@ -17,7 +17,8 @@ def slow_assignment(
     edges."""
     rows: Counter[tuple] = Counter()
     ny, nx = (np.float32(s) for s in shape)
-    half, one = np.float32(0.5), np.float32(1)
+    half = np.float32(0.5)
+    one = np.float32(1)
     for image, cls, *fractions in targets.numpy():
         x, y, w, h = (f * n for f, n in zip(fractions, (nx, ny, nx, ny), strict=True))
         for a, (aw, ah) in enumerate(anchors.numpy()):
@@ -33,7 +34,8 @@ def slow_assignment(
             if (ny - y) % one < half and ny - y > one:
                 places.append((x, y + half))
             for px, py in places:
-                column, row = min(max(int(px), 0), shape[1] - 1), min(max(int(py), 0), shape[0] - 1)
+                column = min(max(int(px), 0), shape[1] - 1)
+                row = min(max(int(py), 0), shape[0] - 1)
                 box = tuple(float(v) for v in (x - column, y - row, w, h))
                 rows[int(image), a, row, column, *box, float(aw), float(ah), int(cls)] += 1
     return rows

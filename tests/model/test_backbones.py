@@ -263,7 +263,8 @@ def test_a_killed_run_ends_the_same(
     ]
     more += ["--autoanchor.enabled", "false", "--doctor.enabled", "false"]
     file = ["--model.start.backbone_weights", "model.safetensors"]
-    whole, run = here / "whole", here / "run"
+    whole = here / "whole"
+    run = here / "run"
     cli.main([*command(small_data, whole, 0, 1, within_epochs=False, more=more)[2:], *file])
     line = command(small_data, run, 0, 1, more=more)
     assert start([*line, *file], "batch:2") == -signal.SIGKILL

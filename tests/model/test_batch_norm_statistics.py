@@ -39,7 +39,8 @@ def train(
     data: Path, run: Path, average: EMA, **options: Any
 ) -> tuple[Detector, list[tuple[Tensor, Tensor]]]:
     L.seed_everything(0)
-    seen, module = Seen(), DetectionData(str(data), image_size=64, batch_size=4, workers=0)
+    seen = Seen()
+    module = DetectionData(str(data), image_size=64, batch_size=4, workers=0)
     small = {"width_multiple": 0.125, "depth_multiple": 0.1}
     detector = made_detector(module.names, **small, **options)
     quiet = {"enable_progress_bar": False, "precision": "32-true", "accelerator": "cpu"}

@@ -43,10 +43,8 @@ def test_numpy_and_torch_agree(seed: int, n: int) -> None:
         area_xyxy,
     ):
         for dtype in (np.float32, np.float64):
-            ours, theirs = (
-                convert(boxes.astype(dtype)),
-                convert(torch.from_numpy(boxes.astype(dtype))),
-            )
+            ours = convert(boxes.astype(dtype))
+            theirs = convert(torch.from_numpy(boxes.astype(dtype)))
             assert isinstance(theirs, torch.Tensor)
             assert np.array_equal(ours, theirs.numpy())
             assert ours.dtype == dtype
@@ -68,7 +66,8 @@ def test_conversions_in_numbers() -> None:
 @few
 def test_pairwise_iou_against_a_loop(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    a, b = random_boxes(rng, 4, 50, 50), random_boxes(rng, 3, 50, 50)
+    a = random_boxes(rng, 4, 50, 50)
+    b = random_boxes(rng, 3, 50, 50)
     ours = pairwise_iou_xyxy(a, b)
     for i, (ax1, ay1, ax2, ay2) in enumerate(a.tolist()):
         for j, (bx1, by1, bx2, by2) in enumerate(b.tolist()):

@@ -37,10 +37,8 @@ def test_concatenation_is_torchs_with_dense_gradients(
 
 def test_concatenation_of_two_precisions() -> None:
     """As under autocast: each map's gradient has the map's type."""
-    low, high = (
-        torch.ones(1, 2, 2, 2, dtype=torch.bfloat16, requires_grad=True),
-        torch.ones(1, 1, 2, 2, requires_grad=True),
-    )
+    low = torch.ones(1, 2, 2, 2, dtype=torch.bfloat16, requires_grad=True)
+    high = torch.ones(1, 1, 2, 2, requires_grad=True)
     joined = concatenate(low, high)
     assert joined.dtype == torch.float32
     joined.sum().backward()

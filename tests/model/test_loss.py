@@ -37,7 +37,9 @@ def test_no_targets_leave_objectness_alone() -> None:
 def test_loss_is_the_definition_in_a_loop() -> None:
     """Specification 2.3 and 2.4 row by row, in float64, with every weight away from its default."""
     rng = torch.Generator().manual_seed(1)
-    raw, targets, anchors = raw_maps(rng), random_targets(rng, 30), the_anchors()
+    raw = raw_maps(rng)
+    targets = random_targets(rng, 30)
+    anchors = the_anchors()
     options = {"cls_pw": 1.3, "obj_pw": 0.8, "label_smoothing": 0.1}
     _, parts = losses(
         DetectionLoss(4, STRIDES, box=0.3, obj=0.5, cls=0.7, **options), raw, targets, anchors
@@ -54,7 +56,8 @@ def test_loss_is_the_definition_in_a_loop() -> None:
     ]
     for maps, level_anchors, rows, balance in zip(raw, anchors, assigned, (4, 1, 0.4), strict=True):
         wanted_map: dict[tuple, float] = {}
-        distances, entropies = [], []
+        distances = []
+        entropies = []
         sides = level_anchors[rows.anchor].tolist()
         for *cell, true, c, (aw, ah) in zip(*(v.tolist() for v in rows[:6]), sides, strict=True):
             logits = maps[tuple(cell)].tolist()
@@ -79,8 +82,10 @@ def test_loss_is_the_definition_in_a_loop() -> None:
 
 def slow_ciou(a: Any, b: Any) -> float:
     (ax, ay, aw, ah), (bx, by, bw, bh) = a, b
-    left, right = [ax - aw / 2, bx - bw / 2], [ax + aw / 2, bx + bw / 2]
-    top, bottom = [ay - ah / 2, by - bh / 2], [ay + ah / 2, by + bh / 2]
+    left = [ax - aw / 2, bx - bw / 2]
+    right = [ax + aw / 2, bx + bw / 2]
+    top = [ay - ah / 2, by - bh / 2]
+    bottom = [ay + ah / 2, by + bh / 2]
     shared = max(min(right) - max(left), 0) * max(min(bottom) - max(top), 0)
     iou = shared / (aw * ah + bw * bh - shared)
     diagonal = (max(right) - min(left)) ** 2 + (max(bottom) - min(top)) ** 2
@@ -90,8 +95,11 @@ def slow_ciou(a: Any, b: Any) -> float:
 
 def test_order_of_targets_does_not_matter() -> None:
     rng = torch.Generator().manual_seed(2)
-    raw, targets, anchors = raw_maps(rng), random_targets(rng, 60), the_anchors()
-    best, last = DetectionLoss(4, STRIDES), DetectionLoss(4, STRIDES, shared_cell="last")
+    raw = raw_maps(rng)
+    targets = random_targets(rng, 60)
+    anchors = the_anchors()
+    best = DetectionLoss(4, STRIDES)
+    last = DetectionLoss(4, STRIDES, shared_cell="last")
     (total, parts), (_, parts_last) = (
         losses(best, raw, targets, anchors),
         losses(last, raw, targets, anchors),
@@ -136,7 +144,9 @@ def test_total_is_a_sum_over_images() -> None:
     """Twice the same batch is twice the loss: all parts are means over rows and cells, the total is
     multiplied by images."""
     rng = torch.Generator().manual_seed(3)
-    raw, targets, anchors = raw_maps(rng), random_targets(rng, 20), the_anchors()
+    raw = raw_maps(rng)
+    targets = random_targets(rng, 20)
+    anchors = the_anchors()
     second = targets + torch.tensor([3.0, 0, 0, 0, 0, 0])
     loss = DetectionLoss(4, STRIDES, fl_gamma=1.5)
     once, parts = losses(loss, raw, targets, anchors)
@@ -164,11 +174,9 @@ def test_loss_is_computed_in_float32(dtype: torch.dtype) -> None:
     """Also under autocast, and also with logits whose exponential a float16 does not hold."""
     rng = torch.Generator().manual_seed(5)
     raw = [(r * 6).to(dtype).requires_grad_() for r in raw_maps(rng)]
-    targets, anchors, loss = (
-        random_targets(rng, 20),
-        the_anchors(),
-        DetectionLoss(4, STRIDES, fl_gamma=1.5),
-    )
+    targets = random_targets(rng, 20)
+    anchors = the_anchors()
+    loss = DetectionLoss(4, STRIDES, fl_gamma=1.5)
     with torch.autocast("cpu", dtype=dtype):
         total, parts = losses(loss, raw, targets, anchors)
     assert (total.dtype, parts.dtype) == (torch.float32, torch.float32)
@@ -185,7 +193,8 @@ def test_loss_is_computed_in_float32(dtype: torch.dtype) -> None:
 )
 def test_autobalance(strides: list[int], reference: int) -> None:
     rng = torch.Generator().manual_seed(6)
-    raw, targets = raw_maps(rng, levels=len(strides)), random_targets(rng, 20)
+    raw = raw_maps(rng, levels=len(strides))
+    targets = random_targets(rng, 20)
     anchors = torch.rand(len(strides), 3, 2, generator=rng) * 3 + 0.5
     loss = DetectionLoss(4, strides, autobalance=True)
     start = loss.balance.clone()
@@ -215,7 +224,8 @@ def test_autobalance_by_hand() -> None:
 
 
 def test_scaled_gains() -> None:
-    usual, other = DetectionLoss(80, STRIDES), DetectionLoss(20, [8, 16, 32, 64])
+    usual = DetectionLoss(80, STRIDES)
+    other = DetectionLoss(20, [8, 16, 32, 64])
     usual.set_image_size(640)
     other.set_image_size(1280)
     assert usual.gains == pytest.approx((0.05, 1.0, 0.5))
@@ -224,12 +234,15 @@ def test_scaled_gains() -> None:
 
 def test_the_last_object_of_a_cell_is_the_last_with_several_threads() -> None:
     """torch's indexed assignment leaves that open there."""
-    rng, count = torch.Generator().manual_seed(0), 3000
-    raw, anchors = [torch.randn(2, 3, 8, 16, 9, generator=rng)], the_anchors()[:1]
+    rng = torch.Generator().manual_seed(0)
+    count = 3000
+    raw = [torch.randn(2, 3, 8, 16, 9, generator=rng)]
+    anchors = the_anchors()[:1]
     targets = random_targets(rng, count, images=2)
     loss = DetectionLoss(4, STRIDES[:1], shared_cell="last")
     (rows,) = (only_valid(r) for r in assign_targets(targets, anchors, [(8, 16)], 4.0))
-    overlap, wanted = torch.rand(len(rows.cls), generator=rng), torch.zeros(2, 3, 8, 16)
+    overlap = torch.rand(len(rows.cls), generator=rng)
+    wanted = torch.zeros(2, 3, 8, 16)
     cell = (rows.image, rows.anchor, rows.row, rows.column)
     for *place, value in zip(*(v.tolist() for v in cell), overlap, strict=True):
         wanted[tuple(place)] = value

@@ -65,7 +65,8 @@ def test_free_levels(levels: tuple[int, ...]) -> None:
     assert network.strides == [2**k for k in levels]
     assert network.max_stride == 2 ** max(5, *levels)
     assert network.anchors.shape == (len(levels), 3, 2)
-    height, width = network.max_stride, 2 * network.max_stride
+    height = network.max_stride
+    width = 2 * network.max_stride
     raw = network(torch.zeros(1, 3, height, width))
     assert [r.shape for r in raw] == [(1, 3, height // 2**k, width // 2**k, 7) for k in levels]
 
@@ -82,7 +83,8 @@ def test_free_depth_and_width() -> None:
     assert {
         len(c.m) for c in [*network.neck.top_down.values(), *network.neck.bottom_up.values()]
     } == {2}
-    shallow, slim = YOLOv5(1, "s", depth_multiple=0.01), YOLOv5(1, "x", width_multiple=0.01)
+    shallow = YOLOv5(1, "s", depth_multiple=0.01)
+    slim = YOLOv5(1, "x", width_multiple=0.01)
     assert [len(shallow.backbone.c3[k].m) for k in "2345"] == [1, 1, 1, 1]
     assert shallow.backbone.stem.conv.out_channels == 32
     assert [len(slim.backbone.c3[k].m) for k in "2345"] == [4, 8, 12, 4]

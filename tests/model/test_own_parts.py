@@ -93,7 +93,8 @@ def fit(line: list[str], folder: Path, kill: str = "") -> int:
 def trained(folder: Path, small_data: Path) -> Path:
     """A run that was killed and resumed, where the command trusts the parts that the run names,
     beside one that was not; they are the same."""
-    whole, run = folder / "whole", folder / "run"
+    whole = folder / "whole"
+    run = folder / "run"
     # Six steps leave scores that differ by rounding errors only, unless statistics lag: an export
     # could not tell them apart.
     short = ["--trainer.max_epochs", "2", "--trainer.limit_train_batches", "3"]
@@ -140,7 +141,8 @@ def test_they_train_and_resume_to_the_bit(trained: Path) -> None:
 
 
 def test_they_predict_and_validate(trained: Path, own: Path, here: Path, small_data: Path) -> None:
-    last, images = str(trained / "checkpoints/last.ckpt"), small_data.parent / "images" / "val"
+    last = str(trained / "checkpoints/last.ckpt")
+    images = small_data.parent / "images" / "val"
     cli.main(["predict", "--ckpt_path", last, "--source", str(images), "--conf", "0.001", "--tta", "true",
               "--csv", "true", "--run", "found", "--device", "cpu",
               "--trust_parts", "true"])  # fmt: skip

@@ -28,7 +28,9 @@ from boltbox.detector.training.validation import VALIDATION
 def test_decode_is_the_loop_over_cells() -> None:
     """Specification 1.5: rows by level, anchor, row, column; on maps that are not square."""
     rng = torch.Generator().manual_seed(0)
-    shapes, strides, classes = [(3, 5), (2, 3), (1, 2)], [8, 16, 32], 2
+    shapes = [(3, 5), (2, 3), (1, 2)]
+    strides = [8, 16, 32]
+    classes = 2
     anchors = torch.rand(3, 2, 2, generator=rng) * 4 + 0.1
     raw = [torch.randn(2, 2, h, w, 5 + classes, generator=rng) * 3 for h, w in shapes]
     rows: list[list[list[float]]] = [[], []]
@@ -120,7 +122,8 @@ boxes = st.tuples(*[st.integers(0, 6).map(float)] * 2, *[st.sampled_from([2.0, 4
 @st.composite
 def images(draw: st.DrawFn) -> list[list[list[float]]]:
     """A batch of two images: rows as `decode` gives them, as many in each."""
-    num_classes, n = draw(st.integers(1, 3)), draw(st.integers(1, 20))
+    num_classes = draw(st.integers(1, 3))
+    n = draw(st.integers(1, 20))
     row = st.tuples(boxes, st.tuples(*[eighths] * (1 + num_classes))).map(lambda r: [*r[0], *r[1]])
     rows = st.lists(row, min_size=n, max_size=n)
     return [draw(rows), draw(rows)]
@@ -164,11 +167,10 @@ def full_pass(decoded: Tensor, conf: float, iou: float, max_det: int, agnostic: 
     products = rows[:, 5:] * rows[:, 4:5]
     row, label = ((products > conf) & (rows[:, 4:5] > conf)).nonzero(as_tuple=True)
     order = products[row, label].argsort(descending=True, stable=True)
-    row, label = row[order], label[order]
-    scores, corners = (
-        products[row, label],
-        torchvision.ops.box_convert(rows[row, :4], "cxcywh", "xyxy"),
-    )
+    row = row[order]
+    label = label[order]
+    scores = products[row, label]
+    corners = torchvision.ops.box_convert(rows[row, :4], "cxcywh", "xyxy")
     kept = torch.zeros(len(row), dtype=torch.bool)
     for group in [torch.ones_like(kept)] if agnostic else [label == c for c in label.unique()]:
         members = group.nonzero().flatten()

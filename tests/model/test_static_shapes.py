@@ -77,7 +77,8 @@ def test_the_loss_is_one_graph(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("options", OPTIONS)
 def test_the_loss_waits_for_nothing(options: dict[str, Any]) -> None:
-    head, loss = head_of(the_anchors(), STRIDES), DetectionLoss(4, STRIDES, **options)
+    head = head_of(the_anchors(), STRIDES)
+    loss = DetectionLoss(4, STRIDES, **options)
     raw, targets = case(30, 0)
     with profile(activities=[ProfilerActivity.CPU]) as seen:
         loss(raw, targets, head)[0].backward()

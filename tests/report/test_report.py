@@ -76,7 +76,8 @@ class Reader(HTMLParser):
     def __init__(self, run: Path) -> None:
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text, self.headings = "", []
+        self.text = ""
+        self.headings = []
         self.feed(
             re.sub(
                 "<style>.*?</style>",

@@ -34,7 +34,8 @@ class Reader(HTMLParser):
 
     def __init__(self, page: str) -> None:
         super().__init__()
-        self.text, self.tags = "", []
+        self.text = ""
+        self.tags = []
         self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: object) -> None:

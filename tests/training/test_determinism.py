@@ -72,7 +72,8 @@ def test_frozen_layers_do_not_move(small_data: Path, tmp_path: Path) -> None:
     moving = train(small_data, tmp_path / "moving", *more, "--model.literal", "true")
     backbone = [k for k in start if k.startswith("network.backbone.")]
     assert all(torch.equal(start[k], trained[k]) for k in backbone)
-    head, stem = "network.head.convs.0.weight", "network.backbone.stem"
+    head = "network.head.convs.0.weight"
+    stem = "network.backbone.stem"
     assert not torch.equal(start[head], trained[head])
     assert torch.equal(start[f"{stem}.conv.weight"], moving[f"{stem}.conv.weight"])
     mean = f"{stem}.bn.running_mean"

@@ -73,7 +73,8 @@ def test_ten_steps_equal_those_of_one_process(alike: Path, here: Path) -> None:
             "--trainer.max_epochs", "3", "--trainer.callbacks", "agreement.Diary", "--trainer.limit_val_batches", "0"]  # fmt: skip
     cli.main([*line, "--run", "one"])
     together(cli.main, [*line, "--run", "two", "--trainer.devices", "2"])
-    two, one = diaries_that_agree(here), torch.load(here / "one/rank0.pt", weights_only=True)
+    two = diaries_that_agree(here)
+    one = torch.load(here / "one/rank0.pt", weights_only=True)
     assert one["batches"][-1]["step"] >= 10
     assert len({str(b["rates"]) for b in one["batches"]}) > 4, "there is a warm-up"
     assert len({b["window"] for b in one["batches"]}) == 2, "there are windows"
@@ -112,7 +113,8 @@ def test_gradients_are_summed_over_processes() -> None:
     spawn(2, max_epochs=EPOCHS, gradient_clip_val=CLIP, callbacks=[Warmup(), yolov5_average()]).fit(
         trained, Halves()
     )
-    ours, start = trained.network.state_dict(), module.network.state_dict()
+    ours = trained.network.state_dict()
+    start = module.network.state_dict()
     for name, value in wanted.items():
         moved = (value - start[name]).double().norm()
         assert (ours[name] - value).double().norm() <= 1e-3 * moved, name

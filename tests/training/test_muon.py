@@ -137,10 +137,8 @@ def test_auto_goes_by_what_a_training_starts_from(
     assert "optimizer: Muon (auto: from scratch), lr0 0.008" in told(
         "fresh", "--seed_everything", "1", *one
     )
-    weights, last = (
-        ["--model.start.weights", "fresh/checkpoints/last.ckpt"],
-        ["--ckpt_path", "last"],
-    )
+    weights = ["--model.start.weights", "fresh/checkpoints/last.ckpt"]
+    last = ["--ckpt_path", "last"]
     monkeypatch.setattr(boltbox.detector.training.pretrained_score, "MIN_OBJECTNESS", 0.99)
     unknown = told("unknown", *weights, *one)
     assert "weights:   they do not recognise these objects (objectness 0." in unknown
@@ -196,7 +194,8 @@ def test_what_weights_know_of_the_objects() -> None:
     )
     assert network.training
     assert score_pretrained(network, [batch._replace(targets=targets[:0])], [0]) == (1.0, 0.0)
-    boxes[:, 5], targets[:, 1] = 1, 0
+    boxes[:, 5] = 1
+    targets[:, 1] = 0
     # recall .25 at precision 1, then .5 at 2/3, from where on YOLOv5 draws a line to 0 at recall 1
     wanted = 0.25 + 0.25 * 2 / 3 + 0.5 * 2 / 3 / 2
     assert score_pretrained(network, [batch], [0]).map50 == pytest.approx(wanted, abs=0.01)

@@ -56,7 +56,8 @@ def loader(shuffle: bool = False, n: int = 12) -> DataLoader:
 
 
 class Own(L.LightningDataModule):
-    names, image_size = ("a", "b"), 96
+    names = ("a", "b")
+    image_size = 96
 
     def train_dataloader(self) -> DataLoader:
         return loader(shuffle=True)
@@ -70,7 +71,8 @@ class Counted(Own):
 
     def __init__(self, count: int, image_size: int = 64) -> None:
         super().__init__()
-        self.count, self.image_size = count, image_size  # type: ignore[misc]
+        self.count = count
+        self.image_size = image_size  # type: ignore[misc]
 
     def train_dataloader(self) -> DataLoader:
         return loader(shuffle=True, n=self.count)
@@ -123,7 +125,8 @@ def test_own_loaders(here: Path, capsys: pytest.CaptureFixture) -> None:
     whole = {"limit_train_batches": 1.0, "limit_val_batches": 1.0, "max_epochs": 2}
     for run, steps in (("whole", -1), ("part", 3)):
         L.seed_everything(0)
-        detector, trainer = made(), L.Trainer(**options(run=run, **whole) | {"max_steps": steps})
+        detector = made()
+        trainer = L.Trainer(**options(run=run, **whole) | {"max_steps": steps})
         trainer.fit(detector, loader(shuffle=True), loader())
     assert (detector.batch_size, detector.image_size) == (4, 64)
     told = capsys.readouterr().out
@@ -131,7 +134,8 @@ def test_own_loaders(here: Path, capsys: pytest.CaptureFixture) -> None:
     resumed = L.Trainer(**options(run="part", **whole))
     resumed.fit(made(), loader(shuffle=True), loader(), ckpt_path="last")
     assert "image size:" not in capsys.readouterr().out
-    ours, theirs = weights("part"), weights("whole")
+    ours = weights("part")
+    theirs = weights("whole")
     assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
 
     trainer.validate(detector, loader(), ckpt_path="best", verbose=False)
@@ -147,7 +151,8 @@ def test_own_loaders(here: Path, capsys: pytest.CaptureFixture) -> None:
 
 
 def test_an_own_data_module(here: Path) -> None:
-    detector, own = made(), Own()
+    detector = made()
+    own = Own()
     L.Trainer(**options()).fit(detector, datamodule=own)
     assert (detector.batch_size, detector.image_size) == (4, 96)
     own.names = ("a", "c")
@@ -261,7 +266,8 @@ def test_lightning_looks_at_the_prediction(here: Path) -> None:
     assert torch.equal(torch.get_rng_state(), random)
     assert all(torch.equal(value, before[name]) for name, value in detector.state_dict().items())
 
-    images, session = torch.rand(1, 3, 64, 64), onnxruntime.InferenceSession("x.onnx")
+    images = torch.rand(1, 3, 64, 64)
+    session = onnxruntime.InferenceSession("x.onnx")
     expected = detector(images)
     assert expected.shape == (1, 3 * 2 * 2, 7)
     (found,) = session.run(None, {session.get_inputs()[0].name: images.numpy()})
@@ -273,7 +279,8 @@ def test_lightning_looks_at_the_prediction(here: Path) -> None:
 def test_a_data_module_that_did_not_fit(small_data: Path, here: Path) -> None:
     """What it has validated on is saved, and one that has tested fits from the checkpoint."""
     data = DetectionData(str(small_data), image_size=64, batch_size=4, workers=0)
-    detector, trainer = made_detector(data.names, levels=[5]), L.Trainer(**options())
+    detector = made_detector(data.names, levels=[5])
+    trainer = L.Trainer(**options())
     trainer.validate(detector, data)
     trainer.save_checkpoint("validated.ckpt")
     trainer = L.Trainer(**options(default_root_dir="trained"))

@@ -187,7 +187,8 @@ def test_a_plain_trainer_says_what_it_lacks(capsys: pytest.CaptureFixture) -> No
 def test_a_detector_follows_its_data(small_data: Path, here: Path) -> None:
     """The gains of the loss and the image size of the checkpoint are theirs."""
     data = DetectionData(str(small_data), seed=7, **SMALL)
-    given, follows = small_detector(data, image_size=64, batch_size=8), small_detector(data)
+    given = small_detector(data, image_size=64, batch_size=8)
+    follows = small_detector(data)
     assert follows.loss.gains != given.loss.gains
     L.Trainer(**options(run="run")).fit(follows, data)
     assert follows.loss.gains == given.loss.gains
@@ -234,7 +235,8 @@ def test_a_script_resumes(small_data: Path, here: Path, capsys: pytest.CaptureFi
 def test_a_baseline_before_the_fit(small_data: Path, here: Path) -> None:
     """Validation has a folder of its own, whichever comes first."""
     data = DetectionData(str(small_data), **SMALL)
-    detector, trainer = small_detector(data), L.Trainer(**options(run="run", max_epochs=1))
+    detector = small_detector(data)
+    trainer = L.Trainer(**options(run="run", max_epochs=1))
     for _ in range(2):
         trainer.validate(detector, data, verbose=False)
     assert [path.name for path in (here / "run").iterdir()] == ["machine.json"]
@@ -280,7 +282,8 @@ def test_an_optimizer_by_a_method_of_ones_own(small_data: Path, here: Path) -> N
 def test_a_script_rolls_back(small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
     """In its own run folder: from the checkpoint of the first epoch, with half the learning
     rate."""
-    guard, data = Guard("roll_back"), DetectionData(str(small_data), **SMALL)
+    guard = Guard("roll_back")
+    data = DetectionData(str(small_data), **SMALL)
     given = options(
         run="run",
         max_epochs=2,
@@ -304,7 +307,9 @@ def test_a_script_rolls_back(small_data: Path, here: Path, capsys: pytest.Captur
 
 
 def test_own_callbacks_take_the_place_of_the_recipes(here: Path) -> None:
-    warmup, rates, bar = Warmup(warmup_epochs=1), LearningRateMonitor(), TQDMProgressBar()
+    warmup = Warmup(warmup_epochs=1)
+    rates = LearningRateMonitor()
+    bar = TQDMProgressBar()
     given = recipe(
         max_epochs=7, gradient_clip_val=5.0, callbacks=[warmup, rates], precision="bf16-mixed"
     )

@@ -25,7 +25,8 @@ def test_training_equals_a_plain_loop_to_the_last_bit(half: bool, literal: bool)
         small_detector(literal=literal, levels=[5]), scaler, literal
     )
 
-    module, steps = small_detector(literal=literal, levels=[5]), Steps()
+    module = small_detector(literal=literal, levels=[5])
+    steps = Steps()
     trainer = L.Trainer(
         accelerator="cpu",
         max_epochs=EPOCHS,
@@ -74,7 +75,8 @@ def test_after_a_roll_back_every_rate_is_lower() -> None:
     """The starting rate of the biases too, which is the highest of all."""
     used = []
     for scale in (1.0, 0.5):
-        module, rates = small_detector(levels=[5]), BiasRates()
+        module = small_detector(levels=[5])
+        rates = BiasRates()
         module.scale_lr(scale)
         spawn(1, max_epochs=2, callbacks=[Warmup(), rates]).fit(
             module, DataLoader(batches(), batch_size=None)

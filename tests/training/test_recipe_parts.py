@@ -34,7 +34,8 @@ ALL_ON = [str(word) for name, value in EVERYTHING.items() for word in (f"--{name
 def test_the_average_has_its_width() -> None:
     """Unrolled, the weights that steps 1 to n have in the average: their standard deviation is that
     share of n."""
-    n, weights = 2000, np.zeros(2000)
+    n = 2000
+    weights = np.zeros(2000)
     for u in range(1, n + 1):
         kept = power_decay(u, EXPONENT)
         weights *= kept
@@ -90,7 +91,8 @@ def published() -> Path:
 def test_a_head_for_other_classes_is_reused(published: Path) -> None:
     """Boxes and objectness predict as the file's; the classes are those of a fresh head."""
     torch.manual_seed(0)
-    theirs, fresh = YOLOv5(80).eval(), YOLOv5(3).eval()
+    theirs = YOLOv5(80).eval()
+    fresh = YOLOv5(3).eval()
     ours = YOLOv5(3).eval()
     ours.load_state_dict(fresh.state_dict())
     load_weights(theirs, published)

@@ -192,7 +192,8 @@ def test_two_machines_without_a_common_folder(small_data: Path, tmp_path: Path) 
             "run": "run",
         },
     )
-    first, second = tmp_path / "first", tmp_path / "second"
+    first = tmp_path / "first"
+    second = tmp_path / "second"
     port = free_port()
     with (
         Started(torchrun(0, port, *line), first) as a,
@@ -202,7 +203,8 @@ def test_two_machines_without_a_common_folder(small_data: Path, tmp_path: Path) 
     assert (first / "run/checkpoints/last.ckpt").is_file()
     assert [p.name for p in second.iterdir()] == ["log.txt"]
 
-    longer, ports = [*line, "--trainer.max_epochs", "2"], (free_port(), free_port())
+    longer = [*line, "--trainer.max_epochs", "2"]
+    ports = (free_port(), free_port())
     with (
         Started(torchrun(0, ports[0], *longer, "--ckpt_path", "auto"), first) as a,
         Started(torchrun(1, ports[0], *longer, "--ckpt_path", "auto"), second) as b,

@@ -52,7 +52,8 @@ def weights(run: str) -> dict[str, torch.Tensor]:
 
 
 def equal(run: str, other: str) -> bool:
-    ours, theirs = weights(run), weights(other)
+    ours = weights(run)
+    theirs = weights(other)
     return ours.keys() == theirs.keys() and all(
         torch.equal(value, theirs[name]) for name, value in ours.items()
     )
@@ -95,7 +96,9 @@ def test_the_range_around_the_recipes_rate(
     """What is found is trained with; a search that is too short finds none, and says so. The losses
     are those of the steps, not Lightning's average."""
     trainer, detector, data = made(small_data, "tuned", 10)
-    recipes, step, losses = detector.lr, Detector.training_step, list[float]()
+    recipes = detector.lr
+    step = Detector.training_step
+    losses = list[float]()
 
     def recorded(self: Detector, *given: Any) -> Any:
         output = step(self, *given)

@@ -39,7 +39,8 @@ def zipped(data: bytes) -> bytes:
 def payload(kind: str, marker: Path) -> tuple[bytes, str]:
     """A file that creates `marker` when torch loads it without care, and the name that must be in
     the message."""
-    shell, python = f"touch {marker}", f"open({str(marker)!r}, 'w').close()"
+    shell = f"touch {marker}"
+    python = f"open({str(marker)!r}, 'w').close()"
     system = Call(os.system, shell)
     objects: dict[str, tuple[Any, str]] = {
         "os.system": (system, f"'{os.name}.system'"),
@@ -90,7 +91,8 @@ PAYLOADS = [
 @pytest.mark.parametrize("suffix", [".pt", ".ckpt"])
 @pytest.mark.parametrize("kind", PAYLOADS)
 def test_nothing_in_a_file_is_executed(tmp_path: Path, kind: str, suffix: str) -> None:
-    marker, file = tmp_path / "marker", tmp_path / f"file{suffix}"
+    marker = tmp_path / "marker"
+    file = tmp_path / f"file{suffix}"
     data, name = payload(kind, marker)
     file.write_bytes(data)
     torch.load(file, weights_only=False)
@@ -201,7 +203,8 @@ def test_damaged_files(tmp_path: Path, kind: str, suffix: str) -> None:
 def test_cut_anywhere(tmp_path: Path, zip_format: bool) -> None:
     """A download that broke off after any number of bytes; in the old format a short file may
     happen to be whole."""
-    data, file = tiny(zip_format), tmp_path / "cut.pt"
+    data = tiny(zip_format)
+    file = tmp_path / "cut.pt"
     for end in range(0, len(data), 1 if not zip_format else 7):
         file.write_bytes(data[:end])
         with pytest.raises(InputError, match=r"cut.pt: "):
@@ -210,7 +213,8 @@ def test_cut_anywhere(tmp_path: Path, zip_format: bool) -> None:
 
 def test_flipped_bytes(tmp_path: Path) -> None:
     """Whatever torch stumbles over in a damaged file becomes an InputError."""
-    rng, file = random.Random(0), tmp_path / "flipped.pt"
+    rng = random.Random(0)
+    file = tmp_path / "flipped.pt"
     for _ in range(500):
         data = bytearray(tiny(zip_format=False))
         for _ in range(rng.randint(1, 4)):

@@ -14,7 +14,8 @@ from boltbox.detector.model.timm_backbone import TimmBackbone
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.weights.start import StartOptions
 
-LITE, HGNET = "tf_efficientnet_lite0", "hgnetv2_b0"
+LITE = "tf_efficientnet_lite0"
+HGNET = "hgnetv2_b0"
 # names in the files of effdet's EfficientDet-Lite0, and of D-FINE, DEIM and RT-DETRv4
 PUBLISHED = {
     LITE: (
@@ -58,7 +59,8 @@ def detector_file(name: str, body: Any, path: Path) -> Path:
 @pytest.mark.parametrize("name", [LITE, HGNET])
 def test_the_maps_are_those_of_the_detector(name: str, tmp_path: Path) -> None:
     """Of D-FINE's family the image is not normalised, as there."""
-    body, network = other(name), YOLOv5(3, backbone=f"timm/{name}").eval()
+    body = other(name)
+    network = YOLOv5(3, backbone=f"timm/{name}").eval()
     StartOptions(backbone_weights=str(detector_file(name, body, tmp_path / "d.pth"))).load(
         network, [], False
     )

@@ -35,7 +35,8 @@ def test_published_weights(published: Path) -> None:
 
 
 def test_published_weights_for_other_classes(published: Path) -> None:
-    network, other = YOLOv5(3, "n"), YOLOv5(80, "n")
+    network = YOLOv5(3, "n")
+    other = YOLOv5(80, "n")
     head = {name: t.clone() for name, t in network.head.state_dict().items()}
     said = load_weights(network, published).line
     assert said.endswith(
@@ -66,7 +67,8 @@ def test_a_full_checkpoint_gives_its_average_in_float32(
 ) -> None:
     """As YOLOv5 saves it after an epoch: model and ema in half precision, names as a list or a
     map."""
-    plain, average = small(seed=1), small(seed=2)
+    plain = small(seed=1)
+    average = small(seed=2)
     content = {
         "epoch": 3,
         "model": as_yolov5(plain, names=names).half(),
@@ -155,11 +157,9 @@ def checkpoint(names: list[str], **networks: YOLOv5) -> dict[str, Any]:
 
 def test_a_checkpoint_of_ours(tmp_path: Path) -> None:
     """Its average first, then its network; anchors included."""
-    plain, average, file = (
-        small(seed=1),
-        small(seed=2, anchors=[[10, 20] * 3] * 3),
-        tmp_path / "last.ckpt",
-    )
+    plain = small(seed=1)
+    average = small(seed=2, anchors=[[10, 20] * 3] * 3)
+    file = tmp_path / "last.ckpt"
     network = small(seed=3)
     torch.save(checkpoint(["a", "b", "c"], network=plain), file)
     assert load_weights(network, file).line == f"{file}: loaded 349 of 349 tensors"
@@ -211,7 +211,9 @@ def test_a_checkpoint_of_somebody_else(tmp_path: Path, content: Any) -> None:
 def test_classes_of_the_same_name_keep_their_rows(published: Path) -> None:
     """Whatever their case, spaces and order; the others start fresh, and without names all do."""
     names = ["lamp", "Traffic_Light", "PERSON"]
-    network, nameless, whole = YOLOv5(3), YOLOv5(3), YOLOv5(80)
+    network = YOLOv5(3)
+    nameless = YOLOv5(3)
+    whole = YOLOv5(80)
     load_weights(whole, published)
     said = load_weights(network, published, names, reuse_head=True).line
     assert said.endswith(

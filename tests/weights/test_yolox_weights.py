@@ -52,7 +52,9 @@ class Layers:
 
 def layers_of_yolox(depth: float, width: float, classes: int) -> Layers:
     """Focus, CSPDarknet, PAFPN, and the decoupled head without anchors."""
-    layers, c, n = Layers(), int(64 * width), max(round(3 * depth), 1)
+    layers = Layers()
+    c = int(64 * width)
+    n = max(round(3 * depth), 1)
     body = "backbone.backbone"
     layers.add(f"{body}.stem.conv", 12, c, 3)
     for stage, (wide, repeats) in enumerate(
@@ -123,7 +125,8 @@ def convolved(tensors: dict[str, Tensor], name: str, x: Tensor, stride: int = 1)
     """A convolution with batch norm and SiLU; YOLOX-Nano's: of each channel alone, then of all."""
     if f"{name}.dconv.conv.weight" in tensors:
         return convolved(tensors, f"{name}.pconv", convolved(tensors, f"{name}.dconv", x, stride))
-    kernel, norm = tensors[f"{name}.conv.weight"], f"{name}.bn."
+    kernel = tensors[f"{name}.conv.weight"]
+    norm = f"{name}.bn."
     groups = x.shape[1] // kernel.shape[1]
     x = conv2d(x, kernel, None, stride, (kernel.shape[-1] - 1) // 2, groups=groups)
     mean, var, weight, bias = (
@@ -166,10 +169,12 @@ def maps_of_yolox(tensors: dict[str, Tensor], image: Tensor) -> list[Tensor]:
         return convolved(tensors, name, x, stride)
 
     def csp(name: str, x: Tensor, shortcut: bool = False) -> Tensor:
-        inner, i = conv(f"{name}.conv1", x), 0
+        inner = conv(f"{name}.conv1", x)
+        i = 0
         while f"{name}.m.{i}.conv1.conv.weight" in tensors:
             y = conv(f"{name}.m.{i}.conv2", conv(f"{name}.m.{i}.conv1", inner))
-            inner, i = inner + y if shortcut else y, i + 1
+            inner = inner + y if shortcut else y
+            i = i + 1
         return conv(f"{name}.conv3", torch.cat([inner, conv(f"{name}.conv2", x)], 1))
 
     def up(x: Tensor) -> Tensor:
@@ -242,7 +247,8 @@ def test_the_predictions_of_yolox_nano() -> None:
 def test_its_head_on_other_classes() -> None:
     """All but the rows of classes is taken over, unless reuse_head is off."""
     file = shared("weights/yolox_nano.pth")
-    network, tensors = YOLOv5(3, **NANO), torch.load(file, weights_only=True)["model"]
+    network = YOLOv5(3, **NANO)
+    tensors = torch.load(file, weights_only=True)["model"]
     fresh = {name: t.clone() for name, t in network.head.state_dict().items()}
     assert "the head starts from random values" in load_weights(network, file).line
     assert same(network.head.state_dict(), fresh)
@@ -260,10 +266,8 @@ def test_the_head_starts_fresh(
     tmp_path: Path, classes: int, anchors: list[list[int]] | None
 ) -> None:
     """For as many classes as the file knows too; and its anchors stay, given or not."""
-    network, file = (
-        small(classes, anchors=anchors, **NARROW),
-        write(tmp_path / "yolox.pth", yolox()),
-    )
+    network = small(classes, anchors=anchors, **NARROW)
+    file = write(tmp_path / "yolox.pth", yolox())
     head = {name: t.clone() for name, t in network.head.state_dict().items()}
     count = len(network.state_dict())
     said = load_weights(network, file, keep_anchors=anchors is not None).line
@@ -291,7 +295,8 @@ def test_a_file_as_a_training_of_yolox_leaves_it(tmp_path: Path, zip_format: boo
     }
     more = {"optimizer": optimizer, "best_ap": np.float64(0.4), "curr_ap": None, "amp": {}}
     write(tmp_path / "latest_ckpt.pth", halves, zip_format, **more)
-    network, whole = small(seed=1, **NARROW), small(seed=1, **NARROW)
+    network = small(seed=1, **NARROW)
+    whole = small(seed=1, **NARROW)
     load_weights(network, tmp_path / "latest_ckpt.pth")
     load_weights(whole, write(tmp_path / "whole.pth", tensors))
     assert {t.dtype for t in network.state_dict().values()} == {torch.float32, torch.int64}
@@ -391,7 +396,8 @@ def test_the_error_names_the_options_that_fit(depth: float, width: float, option
     ids=str,
 )
 def test_a_network_that_is_made_otherwise(tmp_path: Path, options: dict[str, Any]) -> None:
-    network, file = small(**{**NARROW, **options}), write(tmp_path / "yolox.pth", yolox())
+    network = small(**{**NARROW, **options})
+    file = write(tmp_path / "yolox.pth", yolox())
     before = {name: t.clone() for name, t in network.state_dict().items()}
     with pytest.raises(InputError, match=r"yolox.pth: these weights do not fit the network"):
         load_weights(network, file)
@@ -422,7 +428,8 @@ def plus(name: Any, value: Any = None) -> Callable[[Tensors], Tensors]:
     return lambda tensors: {**tensors, name: torch.zeros(3) if value is None else value}
 
 
-NO_FIT, NO_YOLOX = "these weights do not fit the network", "damaged, or not a file of YOLOX"
+NO_FIT = "these weights do not fit the network"
+NO_YOLOX = "damaged, or not a file of YOLOX"
 ODD: dict[str, tuple[Callable[[Tensors], Tensors], str]] = {  # and the words in the message
     "depthwise": (depthwise, NO_FIT),
     "another backbone": (
@@ -455,7 +462,8 @@ ODD: dict[str, tuple[Callable[[Tensors], Tensors], str]] = {  # and the words in
 def test_odd_files(tmp_path: Path, kind: str) -> None:
     """Nothing is left out in silence, and the message is one sentence in one line."""
     change, words = ODD[kind]
-    network, file = small(**NARROW), write(tmp_path / "yolox.pth", change(yolox()))
+    network = small(**NARROW)
+    file = write(tmp_path / "yolox.pth", change(yolox()))
     before = {name: t.clone() for name, t in network.state_dict().items()}
     with pytest.raises(InputError, match=words) as error:
         load_weights(network, file)
@@ -487,8 +495,10 @@ def test_no_detector_without_a_training(
 
 @pytest.mark.parametrize("place", ["model", "optimizer", "instead of a tensor"])
 def test_nothing_in_a_file_is_executed(tmp_path: Path, place: str) -> None:
-    marker, file = tmp_path / "marker", tmp_path / "yolox.pth"
-    call, tensors = Call(os.mkdir, str(marker)), yolox()
+    marker = tmp_path / "marker"
+    file = tmp_path / "yolox.pth"
+    call = Call(os.mkdir, str(marker))
+    tensors = yolox()
     more: dict[str, Any] = {"optimizer": call} if place == "optimizer" else {}
     model: Any = (
         call
@@ -511,7 +521,8 @@ def test_nothing_in_a_file_is_executed(tmp_path: Path, place: str) -> None:
 
 
 def test_a_file_cut_anywhere(tmp_path: Path) -> None:
-    file, network = tmp_path / "yolox.pth", small(**NARROW)
+    file = tmp_path / "yolox.pth"
+    network = small(**NARROW)
     data = write(file, yolox()).read_bytes()
     for end in range(0, len(data), len(data) // 20):
         file.write_bytes(data[:end])

@@ -107,7 +107,8 @@ def test_summary_and_files(
         path.write_text(path.read_text() + "0 .5 .5 0 .5\n")
     broken = tmp_path / "data/images/train/0003.jpg"
     broken.write_bytes(broken.read_bytes()[: broken.stat().st_size // 2])
-    source, run = str(tmp_path / "data" / small_data.name), tmp_path / "run"
+    source = str(tmp_path / "data" / small_data.name)
+    run = tmp_path / "run"
     before = {p: p.read_bytes() for p in (tmp_path / "data").rglob("*") if p.is_file()}
     assert doctor("--data.dataset", source, "--data.image_size", "64", "--run", str(run)) == 1
     told = capsys.readouterr()

@@ -180,7 +180,8 @@ def test_exif_data_that_says_nothing(tmp_path: Path, suffix: str, block: bytes) 
 
 
 def test_duplicates(tmp_path: Path) -> None:
-    a, b = save(tmp_path / "a.png", smooth(40, 60)), save(tmp_path / "b.png", smooth(40, 60, 1))
+    a = save(tmp_path / "a.png", smooth(40, 60))
+    b = save(tmp_path / "b.png", smooth(40, 60, 1))
     a2, a3, b2 = (tmp_path / name for name in ("a2.png", "a3.png", "b2.png"))
     for copy, of in ((a2, a), (a3, a), (b2, b)):
         copy.write_bytes(of.read_bytes())

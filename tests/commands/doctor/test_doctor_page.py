@@ -159,7 +159,8 @@ def approx(pixels: int) -> object:
 def test_what_is_found_is_marked(tmp_path: Path) -> None:
     """A box past the frame, and boxes that training drops: of no size, and of no numbers."""
     grey_set(tmp_path, "0 0.3 0.3 0.2 0.2\n0 0.5 0.5 0 0\n0 nan 1 2\n1 .9 .7 .3 .2\n")
-    file, dataset = DatasetFile.read(str(tmp_path)), load(tmp_path)
+    file = DatasetFile.read(str(tmp_path))
+    dataset = load(tmp_path)
     findings = [*left_out("train", dataset), *examine_labels(file, "train", dataset)]
     assert {f.where: f.image == dataset.files[0] for f in findings} == {
         f"line {k}": True for k in (2, 3, 4)

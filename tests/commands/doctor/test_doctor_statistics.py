@@ -165,10 +165,8 @@ def test_odd_boxes(width: float, height: float, found: list[tuple[str, str, str]
 
 
 def test_only_the_first_split_is_trained_on() -> None:
-    even, uneven = (
-        dataset_of([box(0, 20, 20), box(1, 20, 20)]),
-        dataset_of([box(0, 3, 3)] * 30 + [box(1, 3, 3)]),
-    )
+    even = dataset_of([box(0, 20, 20), box(1, 20, 20)])
+    uneven = dataset_of([box(0, 3, 3)] * 30 + [box(1, 3, 3)])
     assert statistics({"train": even, "val": uneven}, 640)[1] == []
     assert {f.kind for f in statistics({"val": uneven}, 640)[1]} == {
         "class_imbalance",

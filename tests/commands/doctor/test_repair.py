@@ -23,7 +23,8 @@ from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.system.errors import InputError
 
-HEIGHT, WIDTH = 40, 60
+HEIGHT = 40
+WIDTH = 60
 HEALED = {  # warnings that a repair does away with
     "duplicate_image",
     "duplicate_across_splits",
@@ -132,7 +133,8 @@ def as_coco(root: Path) -> None:
 
     spoiled_images(root / "images/train", root / "images/val")
     for split, stems in (("train", TRAIN), ("val", ("first", "second"))):
-        images, annotations = [], []
+        images = []
+        annotations = []
         for k, stem in enumerate(stems):
             (path,) = (root / "images" / split).glob(f"{stem}.*")
             entry = {
@@ -198,7 +200,8 @@ FORMATS = {"yolo": as_yolo, "voc": as_voc, "coco": as_coco}
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_repaired_copy(tmp_path: Path, kind: str) -> None:
-    source, copy = tmp_path / "source", tmp_path / "deep/copy"
+    source = tmp_path / "source"
+    copy = tmp_path / "deep/copy"
     FORMATS[kind](source)
     before = tree(source)
     file, datasets, diagnosis = diagnose(source)
@@ -243,7 +246,8 @@ def test_repaired_copy(tmp_path: Path, kind: str) -> None:
     assert any("orphan" in line for line in done) == (kind != "coco")
 
     assert repair(healed, sound, after, tmp_path / "twice") == [], "nothing is left to do"
-    once, twice = tree(copy), tree(tmp_path / "twice")
+    once = tree(copy)
+    twice = tree(tmp_path / "twice")
     del once["repairs.txt"], twice["repairs.txt"]
     assert once == twice
 

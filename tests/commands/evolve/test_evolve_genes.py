@@ -74,7 +74,8 @@ def test_children_come_from_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_training_is_spent_on_a_copy() -> None:
     """At the end of the schedule few genes mutate and tournaments are small; still no child is one
     of those before it."""
-    values, fitness = np.random.default_rng(0).random((20, 3)) * 0.5 + 0.2, np.arange(20.0)
+    values = np.random.default_rng(0).random((20, 3)) * 0.5 + 0.2
+    fitness = np.arange(20.0)
     assert not (children(values, fitness, GENES, 9)[:, None] == values).all(axis=2).any()
 
 
