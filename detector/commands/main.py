@@ -75,6 +75,9 @@ def main(args: Sequence[str] | None = None) -> None:
             of the system (a wrong path, a full disk). Without a command, with the help.
     """
     die_with_parent()  # before the imports that take seconds
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed, as by >&-
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (kept)
     with contextlib.suppress(AttributeError):  # something else in place of a text file
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     words = list(sys.argv[1:] if args is None else args)

@@ -191,6 +191,14 @@ def test_a_log_file_has_lines_and_no_bar(
     assert len(table(printed.splitlines())) == len(rows(here / "run"))
 
 
+def test_a_closed_standard_output(
+    small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`>&-` in a shell: nothing is printed, and nothing fails."""
+    monkeypatch.setattr("sys.stdout", None)
+    cli.main(["anchors", "--data.dataset", str(small_data), *QUICK])
+
+
 def test_an_early_stop_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     early = boltbox.callbacks.EarlyStop(patience=5)
     trainer = L.Trainer(
