@@ -1,10 +1,12 @@
-"""`data.batch_size auto`: the largest batch that trains in a GPU's memory."""
+"""Steps on made-up images: the largest batch that trains in a GPU's memory (`data.batch_size
+auto`), and how long a step takes."""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import lightning as L
@@ -70,10 +72,52 @@ def limited_memory(device: torch.device) -> Iterator[bool]:
         torch.cuda.empty_cache()
 
 
+def step_seconds(
+    trainer: L.Trainer, network: YOLOv5, loss: Loss, optim: OptimOptions, side: int, images: int
+) -> float:
+    """How long a training step takes, without loading its images.
+
+    Args:
+        trainer: Of the training.
+        network: A copy of it is tried.
+        loss: As network.
+        optim: What it is trained with.
+        side: Of the images, in pixels.
+        images: Per step.
+    """
+    with limited_memory(trainer.strategy.root_device) as is_gpu:
+        step = _step(trainer, copy.deepcopy(network), copy.deepcopy(loss), optim, side)
+        step(images)  # the first one takes longer
+        start = time.perf_counter()
+        step(images)
+        if is_gpu:
+            torch.cuda.synchronize()
+        return time.perf_counter() - start
+
+
 def _largest_batch(
     trainer: L.Trainer, network: YOLOv5, loss: Loss, optim: OptimOptions, side: int, limit: int
 ) -> int:
     """The largest power of two, up to `limit`, with which the network can take a step."""
+    step = _step(trainer, network, loss, optim, side)
+
+    def fits(images: int) -> bool:
+        try:
+            step(images)
+        except torch.OutOfMemoryError:
+            return False
+        return True
+
+    images = 1
+    while 2 * images <= limit and fits(2 * images):
+        images *= 2
+    return images
+
+
+def _step(
+    trainer: L.Trainer, network: YOLOv5, loss: Loss, optim: OptimOptions, side: int
+) -> Callable[[int], None]:
+    """A function that takes a training step of so many images, at a learning rate of 0."""
     precision = trainer.precision_plugin
     device = trainer.strategy.root_device
     precision.convert_module(network.to(device)).train()
@@ -82,21 +126,14 @@ def _largest_batch(
     for group in optimizer.param_groups:
         group["lr"] = 0.0
 
-    def fits(images: int) -> bool:
+    def step(images: int) -> None:
         targets = torch.tensor([[0, 0, 0.5, 0.5, 0.25, 0.25]]).repeat(images * OBJECTS, 1)
         targets[:, 0] = torch.arange(images).repeat_interleave(OBJECTS)
-        try:
-            with precision.forward_context():
-                raw = network(torch.zeros(images, 3, side, side, device=device))
-                total, _ = loss(raw, targets.to(device), network.head)
-            total.backward()
-            optimizer.step()
-        except torch.OutOfMemoryError:
-            return False
+        with precision.forward_context():
+            raw = network(torch.zeros(images, 3, side, side, device=device))
+            total, _ = loss(raw, targets.to(device), network.head)
+        total.backward()
+        optimizer.step()
         optimizer.zero_grad()
-        return True
 
-    images = 1
-    while 2 * images <= limit and fits(2 * images):
-        images *= 2
-    return images
+    return step

@@ -1,8 +1,10 @@
 """The command `evolve`: what it prints, logs, and leaves in its folder."""
 
 import io
+import math
 import shutil
 import statistics
+import warnings
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -28,6 +30,7 @@ from boltbox.detector.system.csv_table import write_table
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import print_fact
 from boltbox.detector.system.signals import exit_on_signals
+from boltbox.detector.training.batch_size import step_seconds
 from boltbox.detector.training.module import Detector
 
 METRICS = {  # YOLOv5's column -> metric, in YOLOv5's order
@@ -90,12 +93,18 @@ def run_evolution(
     ended = study.ended()
     if ended:
         expected.append(time_left(mean_seconds(ended)))
+        estimate = f"about {expected[0]}"
+    else:
+        seconds = epochs * epoch_seconds(trainer, model, datamodule)
+        if not devices:
+            seconds *= len(workers)  # they share the processor
+        estimate = f"over {time_left(seconds)} by a step's time; better after an epoch"
     limit = f"{evolve.hours:g} hours" if evolve.hours else "none"
     size = f"{evolve.size}, in {evolve.generations} generations of {evolve.population}"
     print_fact("runs", f"{size}; {len(ended)} done")
     print_fact("each", f"{epochs} epochs, {len(workers)} at a time")
     print_fact("limit", f"{limit} (evolve.hours), for the start of the last training")
-    print_fact("expected", expected[0] if expected else "follows after the first epoch")
+    print_fact("expected", estimate)
     print_fact("continue", f"--run {folder}")
     try:
         with exit_on_signals():
@@ -104,6 +113,19 @@ def run_evolution(
     except StorageInternalError as e:
         raise InputError(f"{folder / FILE}: {e}; --run {folder} continues it") from None
     print_fact("study", folder)
+
+
+def epoch_seconds(trainer: L.Trainer, model: Detector, data: DetectionData) -> float:
+    """How long the steps of an epoch take, without loading images and validation."""
+    batches = math.ceil(len(data.datasets["train"]) / data.batch_size)
+    limit = trainer.limit_train_batches
+    if limit is not None:
+        batches = min(batches, limit) if isinstance(limit, int) else int(batches * limit)
+    images = math.ceil(data.batch_size / trainer.num_devices)
+    optim = model.options.optim
+    return batches * step_seconds(
+        trainer, model.network, model.loss, optim, data.image_size, images
+    )
 
 
 def report(study: Study, loggers: Sequence[Logger], number: int) -> None:
@@ -221,7 +243,8 @@ def _pictures(study: optuna.Study) -> dict[str, bytes]:
     evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=0.5)
     files = {}
     pyplot.switch_backend("agg")
-    with pyplot.rc_context():  # Optuna sets pyplot's style for good
+    # Optuna calls its pictures experimental, and sets pyplot's style for good
+    with warnings.catch_warnings(action="ignore"), pyplot.rc_context():
         axes = {
             "evolve.png": plots.plot_slice(study, target_name="fitness"),
             "fitness.png": plots.plot_optimization_history(study, target_name="fitness"),

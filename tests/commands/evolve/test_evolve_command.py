@@ -95,7 +95,10 @@ def test_two_generations_of_two(
     assert "12 hours (evolve.hours)" in told["limit"]
     keys = [key for key, _ in facts]
     assert keys.index("runs") < keys.index("trial 0")
-    assert keys.count("expected") == 2, "said to follow, and printed after the first epoch"
+    assert keys.count("expected") == 2, "before the first training, and after its first epoch"
+    assert keys.index("expected") < keys.index("trial 0")
+    first = next(value for key, value in facts if key == "expected")
+    assert re.search(r"over \d+:\d\d:\d\d", first)
     assert [value for key, value in facts if key == "left"][-1].strip() == "0, ETA 0:00:00"
     individuals = trials("found")
     assert [t.state for t in individuals[:4]] == [TrialState.COMPLETE] * 4
