@@ -62,8 +62,8 @@ class Checkpoints(ModelCheckpoint):
         trainer.strategy.checkpoint_io = self.io
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
-        """A resumed run continues with its best.ckpt. A new run is not compared with the one of
-        another run, which stays until it has its own."""
+        """A resumed run continues with its best.ckpt. In a new run the best.ckpt of an earlier one
+        does not count; the first own one replaces it."""
         best = _folder(trainer) / "best.ckpt"
         self.best_model_path = ""
         if trainer.ckpt_path and best.is_file():
@@ -82,7 +82,8 @@ class Checkpoints(ModelCheckpoint):
 
     def on_train_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
         """An epoch is trained to its end, whatever asks to stop within it (max_time, early stopping
-        of several validations per epoch): the checkpoint after it continues with the next one."""
+        of several validations per epoch): Lightning does not stop before min_epochs. Else the
+        checkpoint would count the epoch as finished, and its rest would never be trained."""
         trainer.fit_loop.min_epochs = max(trainer.min_epochs or 0, trainer.current_epoch + 1)
 
     def on_train_batch_end(
@@ -142,8 +143,8 @@ class Checkpoints(ModelCheckpoint):
         self._saved_at = time.monotonic()
 
     def _complete_first_save(self, trainer: L.Trainer) -> None:
-        """A kill may have cut off the first save of a run after best.ckpt: the other names get
-        copies of it."""
+        """The first save of a run writes best.ckpt, then its copies. If a kill came between them,
+        the copies are made now."""
         folder = _folder(trainer)
         resumed = Path(str(trainer.ckpt_path))
         if resumed.resolve().parent != folder.resolve() or (folder / "last.ckpt").exists():
@@ -182,7 +183,7 @@ class Checkpoints(ModelCheckpoint):
             )
 
     def _find_last_checkpoints(self, trainer: L.Trainer) -> set[str]:
-        """What Lightning takes for `ckpt_path="last"`, as the commands do."""
+        """The checkpoint that Lightning takes for `ckpt_path="last"`: the newest intact one."""
         wait_for_checkpoint(trainer)
         self.io.loaded = newest_valid(_folder(trainer))
         return {str(self.io.loaded.path)} if self.io.loaded else set()

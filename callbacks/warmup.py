@@ -14,16 +14,19 @@ from boltbox.detector.training.optimizer import OptimOptions
 from boltbox.detector.training.schedule import Schedule, accumulation, warmup_iterations
 
 REASONS = {"AdamW": " (auto: for pretrained weights)", "Muon": " (auto: from scratch)"}
-FEW_STEPS = 200  # a run with fewer gains by smaller batches (docs/recipe.md)
+FEW_STEPS = 200  # below this, smaller batches train better (docs/recipe.md)
 
 
 class Warmup(L.Callback):
     """Sets learning rates, momentum and accumulation before every batch: those of the warm-up, then
     those of the schedule. No one else sets them.
 
-    The warm-up takes at least 100 iterations (Muon: 0), as far as these are no more than a third of
-    the run. With model.literal the minimum holds for short runs and warmup_epochs 0 too, and
+    The warm-up takes at least 100 iterations (none with Muon), or a third of a shorter run;
+    warmup_epochs 0 turns it off. With model.literal it takes 100 iterations even then, and the
     gradients of a window that is open at the end of an epoch are discarded.
+
+    It is a callback and no scheduler, because momentum and accumulation change with the rates, and
+    per batch, not per step.
 
     Put it before a LearningRateMonitor, which then logs the rates that are used.
 
@@ -62,7 +65,7 @@ class Warmup(L.Callback):
             )
         step_images = optim.effective_batch_size(batch_size, batches * epochs)
         self._schedule = self._make_schedule(pl_module, epochs, batches, step_images)
-        window = accumulation(step_images, batch_size)
+        window = accumulation(step_images, batch_size)  # after the warm-up
         steps = math.ceil(batches / window) * epochs
         print_optimizer(optim, pl_module.is_auto("optimizer"), steps, batch_size * window)
 
@@ -93,11 +96,12 @@ class Warmup(L.Callback):
         self, trainer: L.Trainer, pl_module: Detector, batch: Any, batch_idx: int
     ) -> None:
         assert self._schedule is not None
+        # in batches, while trainer.global_step counts optimizer steps
         iteration = trainer.current_epoch * self._schedule.batches + batch_idx
         rates = self._schedule.rates_at(iteration)
         pl_module.set_rates(rates)
         is_last = trainer.is_last_batch
-        if pl_module.options.literal:  # gradients stay open at the end of an epoch
+        if pl_module.options.literal:  # YOLOv5 makes no step there: an open window is dropped
             is_last = False
         self._window.start_batch(trainer, rates.accumulate, is_last)
         self.accumulate = rates.accumulate

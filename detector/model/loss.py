@@ -33,8 +33,8 @@ class Loss(nn.Module, ABC):
 
     @abstractmethod
     def parts(self, raw: list[Tensor], targets: Tensor, head: Head) -> dict[str, Tensor]:
-        """The weighted parts of a batch's loss, each a mean over images. Training minimises their
-        sum.
+        """The weighted parts of a batch's loss, each a mean over the batch. Training minimises
+        their sum.
 
         Args:
             raw: the head's output, a float32 tensor per level.
@@ -65,8 +65,8 @@ class Loss(nn.Module, ABC):
             head: see `parts`.
 
         Returns:
-            total: scalar, the sum of the parts times B (a sum over images, not a mean: gradients
-                accumulate as sums).
+            total: scalar, the sum of the parts times B, as in YOLOv5: it grows with the batch like
+                a sum over images.
             parts: by name, scalars without the factor B, detached.
         """
         with torch.autocast(raw[0].device.type, enabled=False):
@@ -152,7 +152,8 @@ class DetectionLoss(Loss):
         """
         box_loss = obj_loss = cls_loss = raw[0].new_zeros(())
         obj_losses = []
-        balance = self.balance.clone()  # `_rebalance` writes to it before the backward pass
+        # a copy: _rebalance writes to self.balance before the backward pass needs it
+        balance = self.balance.clone()
         assignments = self.assigner.assign(raw, targets, head)
         for level, (maps, rows) in enumerate(zip(raw, assignments, strict=True)):
             cell = (rows.image, rows.anchor, rows.row, rows.column)  # (n,) each

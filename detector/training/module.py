@@ -168,6 +168,7 @@ class Detector(L.LightningModule):
         self.hparams["optim"] = optim.to_dict()
 
     def _resolve_optim(self, continued: Mapping[str, Any] | None = None) -> None:
+        """Choose the options that were left open anew, or take those of a continued training."""
         optim = replace(self.options.optim, **self._open_options)
         self._set_optim(optim.resolve(self._starting_point, continued))
 
@@ -302,12 +303,11 @@ class Detector(L.LightningModule):
         print_missing_callbacks(self.trainer)
 
     def on_train_start(self) -> None:
-        """on_train_epoch_start is not called in a run that is resumed within an epoch."""
+        """A run that is resumed within an epoch has no on_train_epoch_start."""
         self.options.optim.apply_to(self.trainer.optimizers[0], self.network, self.batch_size)
         self._start_epoch()
         if self.options.compile and not self._compiled_shape:
-            images = self.batch_size // self.trainer.world_size
-            shape = (images, 3, self.image_size, self.image_size)
+            shape = (self.batch_size // self.trainer.world_size, 3, *[self.image_size] * 2)
             data = data_of(self.trainer)
             is_varied = self.options.multi_scale or data is None or bool(data.rect)
             self._compiled_shape = shape if compiled(self.network, is_varied) else ()
@@ -318,7 +318,7 @@ class Detector(L.LightningModule):
 
     def _start_epoch(self) -> None:
         self.evaluation.fitness = None
-        for layer in self._frozen_layers:  # YOLOv5 lets their batch norm statistics move
+        for layer in self._frozen_layers:  # eval keeps their statistics, which YOLOv5 lets move
             layer.train(self.options.literal)
 
     def scale_lr(self, factor: float) -> None:
@@ -335,6 +335,7 @@ class Detector(L.LightningModule):
             raw = self.network(images)
         total, parts = self.loss(raw, batch.targets, self.network.head)
         self._log_losses(parts)
+        # undoes DDP's mean over processes and Lightning's division: gradients stay sums
         scale = self.trainer.world_size * self.trainer.accumulate_grad_batches
         return {"loss": total * scale, "parts": parts}
 
@@ -346,8 +347,8 @@ class Detector(L.LightningModule):
         return rescaled(batch.images, self.image_size, stride, self._seed, iteration)
 
     def _log_losses(self, parts: Mapping[str, Tensor]) -> None:
-        """With its last batch, the epoch's means over batches: as in YOLOv5 every batch counts
-        alike, whatever its size. Lightning's own means are not in its checkpoints."""
+        """Log the means over the epoch's batches at its last one; Lightning's own would be lost in
+        a resume within the epoch. Every batch counts alike, as in YOLOv5."""
         self._epoch_losses = add_losses(self._epoch_losses, parts)
         if self.trainer.is_last_batch:
             means = mean_losses(self._epoch_losses)
@@ -363,16 +364,15 @@ class Detector(L.LightningModule):
         self._epoch_losses = losses
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
-        """Nothing: gradients are cleared after each step, not before a backward pass (see
-        GradientWindow)."""
+        """Nothing: optimizer_step clears the gradients, see GradientWindow."""
 
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
     ) -> None:
         if ends_in_step(self.trainer, batch_idx):
             super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
-        else:  # Lightning asks for a step at the end of an epoch; the open window is discarded
-            optimizer_closure()
+        else:  # an epoch that ends within a window (model.literal): no step, its gradients go
+            optimizer_closure()  # forward and backward
         optimizer.zero_grad()
 
     def make_predictor(self, **options: Any) -> Predictor:
