@@ -49,5 +49,5 @@ def test_fit_and_predict(
     limits = "--trainer.max_epochs 1 --trainer.limit_train_batches 2 --data.workers 1"
     run(*small_fit(small_data, here / "run", *limits.split(), "--data.cache", "disk"))
     images = small_data.parent / "images/val"
-    output = run("predict", "--ckpt_path", here / "run", "--source", images)
+    output = run("predict", "--ckpt_path", here / "run", "--source", images, "--workers", "1")
     assert "results:" in output
