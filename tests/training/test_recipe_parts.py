@@ -14,7 +14,7 @@ from small_fit import small_fit
 
 import cli
 from benchmarks.resume_fuzz import command, difference, start
-from boltbox.callbacks.ema import EXPONENT
+from boltbox.callbacks.ema import EMA, EXPONENT
 from boltbox.detector.data.cache.images import ResizedImages
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.sampler import Key
@@ -47,6 +47,23 @@ def test_the_average_has_its_width() -> None:
     assert width == pytest.approx(0.05, rel=0.02)
     root = 0.05**2 * (EXPONENT + 2) ** 2 * (EXPONENT + 3)
     assert root == pytest.approx(EXPONENT + 1)
+
+
+def test_the_callback_averages_so() -> None:
+    """Its three first updates, of a network that has 1, 2, 3 in turn."""
+    callback = EMA()
+    average = torch.zeros(1)
+    current = torch.zeros(1)
+    callback._average = [average]
+    callback._current = [current]
+    averages = []
+    for value in (1, 2, 3):
+        current.fill_(value)
+        callback._update(torch.optim.SGD([current], 0.1))
+        averages.append(average.item())
+    second = 2 - 0.5 ** (EXPONENT + 1)
+    third = 3 + (second - 3) * (2 / 3) ** (EXPONENT + 1)
+    assert averages == pytest.approx([1, second, third])
 
 
 def test_steps_that_fit_the_run(small_data: Path, here: Path) -> None:

@@ -1,5 +1,6 @@
 """The command `evolve`: what it prints, logs, and leaves in its folder."""
 
+import contextlib
 import io
 import math
 import shutil
@@ -12,6 +13,7 @@ from typing import Any
 
 import lightning as L
 import optuna
+import torch
 import yaml
 from lightning.pytorch.loggers import Logger
 from optuna.exceptions import StorageInternalError
@@ -95,10 +97,12 @@ def run_evolution(
         expected.append(time_left(mean_seconds(ended)))
         estimate = f"about {expected[0]}"
     else:
-        seconds = epochs * epoch_seconds(trainer, model, datamodule)
-        if not devices:
-            seconds *= len(workers)  # they share the processor
-        estimate = f"over {time_left(seconds)} by a step's time; better after an epoch"
+        estimate = "known after an epoch"
+        with contextlib.suppress(torch.OutOfMemoryError):  # the trainings say what to do about it
+            seconds = epochs * epoch_seconds(trainer, model, datamodule)
+            if not devices:
+                seconds *= len(workers)  # they share the processor
+            estimate = f"over {time_left(seconds)} by a step's time; better after an epoch"
     limit = f"{evolve.hours:g} hours" if evolve.hours else "none"
     size = f"{evolve.size}, in {evolve.generations} generations of {evolve.population}"
     print_fact("runs", f"{size}; {len(ended)} done")
