@@ -10,8 +10,7 @@ import torch
 
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.model.anchors import Choice, choose_anchors, measure
-from boltbox.detector.report.anchors import anchor_report, anchor_rows, no_anchors
-from boltbox.detector.report.table import aligned
+from boltbox.detector.model.head import Head
 from boltbox.detector.system.atomic_file import write_json
 from boltbox.detector.system.ranges import ClosedUnitInterval
 from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
@@ -60,9 +59,8 @@ class AutoAnchor(L.Callback):
         anchors = None  # the new ones
         if trainer.is_global_zero:
             choice, report = self.examine(pl_module, data)
-            print_fact("anchors", f"{'warning: ' if choice.warning else ''}{choice.reason}")
+            print_fact("anchors", choice.reason)
             if choice.changed:
-                rank_zero_print(aligned(anchor_rows(report)))
                 anchors = choice.anchors.tolist()
             write_json(Path(trainer.default_root_dir) / "anchors.json", report)
         anchors = trainer.strategy.broadcast(anchors)
@@ -86,23 +84,20 @@ class AutoAnchor(L.Callback):
         option = detector.options.network.anchors
         dataset = data.datasets["train"]
         sizes = dataset.object_sizes(data.image_size)[~dataset.labels.crowd]
-        augmented_sizes = None
         before = head.anchors_px.cpu().numpy().astype(float)
-        bpr = measure(before.reshape(-1, 2), sizes, anchor_t).bpr
+        fit_before = measure(before.reshape(-1, 2), sizes, anchor_t)
         limit = self.bpr_limit
         if limit is None:
             limit = TRAINED if detector.loaded.has_head else FRESH
-        fits = bpr > limit
+        fits = fit_before.bpr > limit
         if isinstance(option, list):
-            below = "" if fits else f", below {limit:g}"
-            reason = f"those of model.network.anchors (BPR {bpr:.4f}{below})"
-            choice = Choice(before, False, reason, warning=not fits)
+            reason = f"those of model.network.anchors (BPR {fit_before.bpr:.4f})"
+            choice = Choice(before, False, reason if fits else f"warning: {reason}")
         else:
             is_forced = isinstance(option, int)
+            augmented_sizes = None
             if is_forced or not fits:
-                print_fact(
-                    "anchors", f"BPR {bpr:.4f}, searching better ones for {len(sizes)} boxes"
-                )
+                print_fact("anchors", f"searching better ones for {len(sizes)} boxes")
                 augmented_sizes = data.train_samples.object_sizes(512)
             choice = choose_anchors(
                 before,
@@ -114,7 +109,21 @@ class AutoAnchor(L.Callback):
                 seed=data.seed,
                 force=is_forced,
             )
-        if augmented_sizes is None:
-            augmented_sizes = np.zeros((0, 2))
-        report = anchor_report(before, choice, network.strides, sizes, augmented_sizes, anchor_t)
+        fit_after = measure(choice.anchors.reshape(-1, 2), sizes, anchor_t)
+        report = {
+            "reason": choice.reason,
+            "changed": choice.changed,
+            "before": fit_before._asdict() | {"anchors": _as_lists(before)},
+            "after": fit_after._asdict() | {"anchors": _as_lists(choice.anchors)},
+        }
         return choice, report
+
+
+def no_anchors(head: Head) -> str:
+    """What is printed of a head without anchors."""
+    return f"anchors: {type(head).__name__} has none, so there is nothing to fit to the labels"
+
+
+def _as_lists(anchors: np.ndarray) -> list[list[float]]:
+    """(levels, A, 2) -> a list of 2 A numbers per level."""
+    return anchors.reshape(len(anchors), -1).round(2).tolist()

@@ -71,9 +71,9 @@ def read_ckpt_path(
     trained: Trained | None = None
     exported: Exported | None = None
     if ckpt_path not in WORDS and format_of(ckpt_path):
-        if command in ("fit", "anchors"):
+        if command == "fit":
             raise InputError(
-                f"ckpt_path {ckpt_path}: {command} takes no exported file; give its checkpoint"
+                f"ckpt_path {ckpt_path}: fit takes no exported file; give its checkpoint"
             )
         exported = load_exported(ckpt_path)
         path = exported.path

@@ -245,10 +245,8 @@ class DetectorCLI(LightningCLI):
 
     @property
     def checkpoint(self) -> Path | None:
-        """The training checkpoint that Lightning restores, or the file that `anchors` reads."""
-        if self.loaded and (self.loaded.checkpoint or self.command == "anchors"):
-            return self.loaded.path
-        return None
+        """The training checkpoint that Lightning restores."""
+        return self.loaded.path if self.loaded and self.loaded.checkpoint else None
 
     def _choose_run_folder(self) -> Path:
         """The folder that the command writes into, locked by this process."""
@@ -274,7 +272,7 @@ class DetectorCLI(LightningCLI):
         """Instantiate Trainer, model and data, and load what --ckpt_path means."""
         super().instantiate_classes()
         loaded = self.loaded
-        if loaded is None or self.command == "anchors":
+        if loaded is None:
             return
         if loaded.exported:
             check_names(loaded.exported.names, self.model.names, loaded.path)

@@ -83,13 +83,11 @@ class AnchorFit(NamedTuple):
         bpr: best possible recall, the share of labels with an anchor above the threshold.
         aat: mean number of anchors above it per label.
         fitness: mean of the labels' best ratios; those not above the threshold count as 0.
-        mean_best: mean of the labels' best ratios.
     """
 
     bpr: float
     aat: float
     fitness: float
-    mean_best: float
 
     def is_at_least(self, other: AnchorFit) -> bool:
         """Neither BPR nor fitness is lower."""
@@ -99,13 +97,13 @@ class AnchorFit(NamedTuple):
 def measure(anchors: np.ndarray, sizes: np.ndarray, anchor_t: float = 4.0) -> AnchorFit:
     """How well (k, 2) anchors fit (n, 2) sizes, n > 0."""
     threshold = 1 / anchor_t
-    sums = np.zeros(4)
+    sums = np.zeros(3)
     for start in range(0, len(sizes), _BLOCK):
         ratios = side_ratios(sizes[start : start + _BLOCK], anchors)  # (block, k)
         above = ratios > threshold
         best = ratios.max(1)
         fits = best > threshold
-        sums += (fits.sum(), above.sum(), best[fits].sum(dtype=float), best.sum(dtype=float))
+        sums += (fits.sum(), above.sum(), best[fits].sum(dtype=float))
     return AnchorFit(*(sums / len(sizes)).tolist())
 
 
@@ -191,7 +189,7 @@ def find_anchors(
     generations: int = 1000,
     anchor_t: float = 4.0,
     min_bpr: float = 0.0,
-) -> tuple[np.ndarray | None, str]:
+) -> np.ndarray | None:
     """The same anchors for the same labels and seed.
 
     Args:
@@ -203,26 +201,15 @@ def find_anchors(
         min_bpr: see `mutate`.
 
     Returns:
-        anchors: (k, 2), sorted by area, or None.
-        reason: why there are none.
+        (k, 2), sorted by area; None: the labels have too few different sizes.
     """
     usable = np.isfinite(sizes).all(1) & (sizes > 0).all(1) & (sizes >= MIN_SIDE).any(1)
     labels = sizes[usable].astype(float)
-    if len(labels) < k:
-        return (
-            None,
-            f"{len(labels)} labels of at least {MIN_SIDE:g} px are too few for {k} anchors",
-        )
     rng = np.random.default_rng((seed, 3))
     labels = _draw(labels, MAX_LABELS, rng)
-    different = len(np.unique(labels.round(1), axis=0))
-    if different < k:
-        return None, f"the labels have only {different} different sizes, too few for {k} anchors"
-    for side, spread in zip(("width", "height"), labels.std(0), strict=True):
-        if spread < 1e-3:
-            return None, f"all labels have the same {side}"
-    anchors = cluster(labels, k, rng)
-    return mutate(anchors, labels, rng, generations, anchor_t, min_bpr), ""
+    if len(np.unique(labels.round(1), axis=0)) < k or labels.std(0).min() < 1e-3:
+        return None
+    return mutate(cluster(labels, k, rng), labels, rng, generations, anchor_t, min_bpr)
 
 
 class Choice(NamedTuple):
@@ -231,14 +218,12 @@ class Choice(NamedTuple):
     Attributes:
         anchors: (levels, A, 2) pixels to use.
         changed: whether they are new.
-        reason: a sentence.
-        warning: the anchors fit badly.
+        reason: a sentence; it begins with "warning: " if the anchors fit badly.
     """
 
     anchors: np.ndarray
     changed: bool
     reason: str
-    warning: bool = False
 
 
 def choose_anchors(
@@ -276,13 +261,10 @@ def choose_anchors(
     if augmented is not None and len(augmented):
         bases = [augmented, labels]
     before = [measure(old, sizes, anchor_t) for sizes in bases]
-    reason = ""
-    warning = True
+    reason = "the labels have too few different sizes to make better ones"
     for basis, fit in zip(bases, before, strict=True):
-        new, why = find_anchors(basis, len(old), seed, generations, anchor_t, fit.bpr)
+        new = find_anchors(basis, len(old), seed, generations, anchor_t, fit.bpr)
         if new is None:
-            if not reason:
-                reason = f"kept, as better ones cannot be made: {why}"
             continue
         after = [measure(new, sizes, anchor_t) for sizes in bases]
         better = all(map(AnchorFit.is_at_least, after, before))
@@ -294,6 +276,6 @@ def choose_anchors(
                 f" {now.fitness:.4f}"
             )
             return Choice(in_level_order(new.reshape(anchors.shape), strides), True, reason)
-        reason = "kept, as no others fit better in BPR and fitness"
-        warning = bpr <= bpr_limit
-    return Choice(anchors, False, f"{reason} (BPR {bpr:.4f})", warning)
+        reason = "no others fit better in BPR and fitness"
+    warning = "" if bpr > bpr_limit else "warning: "
+    return Choice(anchors, False, f"{warning}kept, as {reason} (BPR {bpr:.4f})")

@@ -25,7 +25,6 @@ from boltbox.detector.evaluation.error_kinds import (
 )
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
 from boltbox.detector.model.origin import Origin, describe_origins
-from boltbox.detector.report.anchors import anchor_rows
 from boltbox.detector.report.charts import draw_confidence, draw_confusion, draw_curves
 from boltbox.detector.report.drawing import crop_around
 from boltbox.detector.report.folder import RunFiles
@@ -80,7 +79,7 @@ def write_report(run: Path) -> Path:
     else:
         sections += _detections(record, plots)
     if files.anchors:
-        sections.append(Section("Anchors", [files.anchors["reason"]], anchor_rows(files.anchors)))
+        sections.append(Section("Anchors", [files.anchors["reason"]]))
     for title, names in PICTURES.items():
         pictures = [plots / name for name in names if (plots / name).is_file()]
         if pictures:

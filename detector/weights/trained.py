@@ -249,28 +249,6 @@ def as_typed(options: dict[str, Any]) -> str:
     return " ".join(words)
 
 
-def take_anchors(network: YOLOv5, path: str | Path) -> None:
-    """Give a network the anchors of a file; the classes may be others. A head without anchors stays
-    as it is.
-
-    Args:
-        network: Its anchors are replaced.
-        path: The file, see `read_trained`.
-
-    Raises:
-        InputError: as `read_trained`, or it has other levels or another number of anchors.
-    """
-    anchors = read_trained(path).tensors.get(ANCHORS)
-    if anchors is None or network.anchors is None:
-        return
-    if anchors.shape != network.anchors.shape:
-        raise InputError(
-            f"{path} has anchors of shape {list(anchors.shape)} (levels, anchors per level, 2), but"
-            f" the options of the model say {list(network.anchors.shape)}"
-        )
-    network.anchors.copy_(anchors)
-
-
 def _yolov5(path: Path, weights: Weights) -> Trained:
     """A file of YOLOv5 states its anchors and may state its multiples; its size is that whose
     network has tensors of the same shapes. Its activation is taken to be SiLU."""

@@ -73,15 +73,14 @@ def test_measures_are_the_loop_over_pairs(seed: int, k: int, anchor_t: float) ->
     rng = np.random.default_rng(seed)
     sizes = np.exp(rng.normal(3, 1, (20, 2)))
     anchors = np.exp(rng.normal(3, 1, (k, 2)))
-    recalled = above = fitness = best_sum = 0.0
+    recalled = above = fitness = 0.0
     for w, h in sizes:
         ratios = [min(w / a, a / w, h / b, b / h) for a, b in anchors]
         fits = [r for r in ratios if r > 1 / anchor_t]
         recalled += bool(fits)
         above += len(fits)
         fitness += max(fits, default=0)
-        best_sum += max(ratios)
-    wanted = [v / len(sizes) for v in (recalled, above, fitness, best_sum)]
+    wanted = [v / len(sizes) for v in (recalled, above, fitness)]
     assert measure(anchors, sizes, anchor_t) == pytest.approx(wanted, abs=1e-12)
 
 
@@ -122,8 +121,10 @@ def test_never_worse(seed: int) -> None:
 
 def test_same_seed_same_anchors() -> None:
     sizes = np.exp(np.random.default_rng(1).normal((2.5, 4), 0.6, (500, 2)))
-    first, again, other = (find_anchors(sizes, 9, seed)[0] for seed in (0, 0, 1))
-    assert np.array_equal(first, again)
+    first, again, other = (find_anchors(sizes, 9, seed) for seed in (0, 0, 1))
+    assert first is not None
+    assert other is not None
+    assert np.array_equal(first, again)  # type: ignore[arg-type]
     assert not np.array_equal(first, other)
 
 
@@ -138,7 +139,6 @@ def test_badly_fitting_anchors_get_better() -> None:
     choice = choose_anchors(defaults(), STRIDES, sizes)
     assert measure(defaults().reshape(-1, 2), sizes).bpr < 0.5
     assert choice.changed
-    assert not choice.warning
     assert measure(choice.anchors.reshape(-1, 2), sizes).bpr > 0.99
     assert re.fullmatch(
         r"new ones, BPR 0\.\d{4} -> (0\.99\d\d|1\.0000), fitness 0\.\d{4} -> 0\.\d{4}",
@@ -150,22 +150,17 @@ def test_badly_fitting_anchors_get_better() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "reason"),
+    "sizes",
     [
-        (np.full((5, 2), 300.0) * [1, 0.01], "5 labels of at least 2 px are too few for 9 anchors"),
-        (np.full((50, 2), 300.0) * [1, 0.01], "only 1 different sizes, too few for 9 anchors"),
-        (
-            np.column_stack((np.arange(50) + 200.0, np.full(50, 5.0))),
-            "all labels have the same height",
-        ),
-        (np.full((50, 2), 0.5), "0 labels of at least 2 px are too few for 9 anchors"),
+        np.full((50, 2), 300.0) * [1, 0.01],
+        np.column_stack((np.arange(50) + 200.0, np.full(50, 5.0))),
+        np.full((50, 2), 0.5),
     ],
 )
-def test_the_reason_why_there_are_no_better_ones(sizes: np.ndarray, reason: str) -> None:
+def test_labels_of_which_none_can_be_made(sizes: np.ndarray) -> None:
     choice = choose_anchors(defaults(), STRIDES, sizes)
     assert not choice.changed
-    assert choice.warning
-    assert reason in choice.reason
+    assert choice.reason.startswith("warning: ")
     assert np.array_equal(choice.anchors, defaults())
 
 
@@ -176,17 +171,17 @@ def test_as_many_different_sizes_as_anchors(labels: int) -> None:
     rng = np.random.default_rng(0)
     different = rng.uniform(10, 400, (9, 2)).round()
     sizes = rng.permutation(np.concatenate((different, different[rng.integers(0, 8, labels - 9)])))
-    found, _ = find_anchors(sizes, 9, generations=0)
+    found = find_anchors(sizes, 9, generations=0)
     assert found is not None
     assert len(np.unique(found.round(3), axis=0)) == 9
-    assert measure(found, different).mean_best > 0.95
+    assert measure(found, different).fitness > 0.95
 
 
 def test_fitting_anchors_are_kept() -> None:
     sizes = np.exp(np.random.default_rng(3).normal(4, 0.5, (300, 2)))
     choice = choose_anchors(defaults(), STRIDES, sizes)
-    assert (choice.changed, choice.warning) == (False, False)
-    assert "kept" in choice.reason
+    assert not choice.changed
+    assert choice.reason.startswith("kept")
     assert choose_anchors(defaults(), STRIDES, sizes, force=True).changed
 
 
@@ -248,9 +243,6 @@ def test_new_anchors_travel(
     fit(here / "data/data.yaml", *split("--pictures.enabled true --model.network.anchors 2"))
     told = capsys.readouterr().out
     assert re.search(r"^anchors:   new ones, BPR 0\.\d+ -> ", told, re.M)
-    for name in ("all", "stride 8", "stride 32"):
-        for when in ("before", "after"):
-            assert re.search(f"^{when}, {name} ", told, re.M)
     state = load(here / "run/checkpoints/last.ckpt")["state_dict"]
     report = json.loads((here / "run/anchors.json").read_text())
     assert state["network.head.anchors"].shape == (3, 2, 2)
@@ -260,11 +252,7 @@ def test_new_anchors_travel(
     assert torch.equal(state["ema.head.anchors"], state["network.head.anchors"])
     assert stored.tolist() == pytest.approx(np.array(report["after"]["anchors"]), abs=0.006)
     assert not np.allclose(stored, np.array(report["before"]["anchors"]))
-    before, after = (
-        {row["name"]: row["BPR"] for row in report[k]["rows"]} for k in ("before", "after")
-    )
-    assert after["all"] > before["all"]
-    assert after["augmented"] >= before["augmented"]
+    assert report["after"]["bpr"] > report["before"]["bpr"]
 
     for label in (here / "data/labels/train").iterdir():
         label.write_text("0 .5 .5 .1 .9\n")
@@ -282,7 +270,6 @@ def test_the_command_trains_nothing_and_its_line_can_be_pasted(
     options = ["--data.dataset", str(flat_data), "--data.image_size", "64"]
     cli.main(["anchors", *options])
     told = capsys.readouterr().out
-    assert "stride 16" in told
     report = json.loads((here / "runs/anchors-1/anchors.json").read_text())
     assert report["changed"] is True
     line = told.partition("to use them: ")[2].partition("\nreport: ")[0]
@@ -294,9 +281,9 @@ def test_the_command_trains_nothing_and_its_line_can_be_pasted(
     assert state["network.head.anchors"].flatten(1)[0].tolist() == pytest.approx(
         [v / 8 for v in report["after"]["anchors"][0]]
     )
-    cli.main(["anchors", *options, "--ckpt_path", "run/checkpoints/last.ckpt", "--json"])
-    again = json.loads(capsys.readouterr().out)
-    assert again == json.loads((here / "runs/anchors-2/anchors.json").read_text())
+    size = split("--model.network.width_multiple 0.125 --model.network.depth_multiple 0.1")
+    cli.main(["anchors", *options, *size, "--model.start.weights", "run/checkpoints/last.ckpt"])
+    again = json.loads((here / "runs/anchors-2/anchors.json").read_text())
     assert again["before"]["anchors"] == report["after"]["anchors"]
 
 
@@ -361,5 +348,4 @@ def test_the_demo_keeps_its_anchors(small_data: Path, here: Path) -> None:
     this callback."""
     cli.main(["anchors", "--data.dataset", str(small_data), "--data.image_size", "128"])
     report = json.loads((here / "runs/anchors-1/anchors.json").read_text())
-    assert len(report["before"]["rows"]) == 1 + 3
     assert report["changed"] is False

@@ -75,9 +75,6 @@ CRAFTED: dict[str, Craft] = {  # the command that meets it, and what
     ),
     "ensemble: levels": lambda c: c["hyper_parameters"]["network"].update(levels="345"),
     "export: a word": lambda c: c["hyper_parameters"]["network"].update(depth_multiple="much"),
-    "anchors: anchors": lambda c: [
-        c["state_dict"].update({f"{p}.head.anchors": torch.zeros(2)}) for p in ("ema", "network")
-    ],
     "python: options": lambda c: c["hyper_parameters"]["network"].update(size=3),
 }
 
@@ -107,7 +104,6 @@ def test_one_sentence_and_nothing_lost(
         "predict": ["predict", "--ckpt_path", crafted, *image],
         "ensemble": ["predict", "--ckpt_path", good, "--ensemble", f"[{crafted}]", *image],
         "export": ["export", "--ckpt_path", crafted],
-        "anchors": ["anchors", "--ckpt_path", crafted, *data],
     }
     if command == "python":
         with pytest.raises(InputError, match=r"best\.ckpt: "):

@@ -345,7 +345,6 @@ def test_a_run_folder_is_its_best(
         (f"strip {run}", f"weights:   {best}\n"),
         (f"validate --ckpt_path {run} --ensemble [{run}]", f"weights:   {best}\n"),
         (f"validate --ckpt_path {run} --ensemble [{run}]", f"ensemble:  {best}\n"),
-        (f"anchors --ckpt_path {run}", f"weights:   {best}\n"),
         (f"fit --ckpt_path {run}", f"resume:    {run}/checkpoints/last.ckpt\n"),
     ):
         quiet = [] if line.startswith(("predict", "export", "strip")) else QUIET
