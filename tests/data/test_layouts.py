@@ -1,8 +1,7 @@
 """Data sets as people have them: each tool's layout loads as it is, with the boxes that were put in."""
 
 import json
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from made_datasets import lay_out, picture, save, voc_object, voc_xml
 
 import cli
 from boltbox import save_hugging_face
-from boltbox.detector.commands.convert import convert
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.system.errors import InputError
@@ -85,7 +83,7 @@ ONE_SPLIT = [
     layouts.cvat_ultralytics,
     layouts.images_and_labels,
 ]
-CONVERTED = [layouts.cvat_xml, layouts.labelme, layouts.open_images, layouts.via]
+CONVERTED = [layouts.cvat_xml, layouts.labelme, layouts.via]
 WITHOUT_NAMES = [layouts.images_and_labels, layouts.hugging_face_folder]
 Layout = Callable[[Path], Path]
 
@@ -101,19 +99,14 @@ def boxes_of(file: DatasetFile, split: str) -> dict[str, list[list[float]]]:
     return found
 
 
-def check(
-    file: DatasetFile,
-    two_splits: bool,
-    names: list[str],
-    pictures: Sequence[str] = (*layouts.PICTURES,),
-) -> None:
+def check(file: DatasetFile, two_splits: bool, names: list[str]) -> None:
     file.prepare()
     assert file.names == names
     train = boxes_of(file, "train")
     val = boxes_of(file, "val")
     if two_splits:
         assert (sorted(train), sorted(val)) == (layouts.TRAIN, layouts.VAL)
-    assert sorted([*train, *val]) == [*pictures]
+    assert sorted([*train, *val]) == list(layouts.PICTURES)
     for name, rows in (train | val).items():
         expected = sorted(map(list, layouts.PICTURES[name][2]))
         np.testing.assert_allclose(np.array(rows), np.array(expected), atol=1e-3, err_msg=name)
@@ -132,9 +125,8 @@ def test_it_converts(layout: Layout, here: Path) -> None:
     with pytest.raises(InputError, match=rf"labels of CVAT .* convert {source}"):
         DatasetFile.read(str(source))
     cli.main(["convert", str(source)])
-    pictures = [p for p in layouts.PICTURES if p != "p2" or layout is not layouts.open_images]
     file = DatasetFile.read("pets_coco", needs_val=True)
-    check(file, False, layouts.NAMES, pictures)
+    check(file, False, layouts.NAMES)
 
 
 def test_folders_become_splits(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,7 +183,7 @@ CHECKBOXES = [{**REGION, "region_attributes": {"type": {"cat": True}}}]
         ({"pets/a.json": '{"shapes": [], "imagePath": "a.png"}'}, ["pets/a.json", "labelme"]),
         ({"pets/a.json": json.dumps({"a": {"filename": "a.png", "regions": TWO_KEYS}})}, ["colour or type", "--label_key"]),
         ({"pets/a.json": json.dumps({"a": {"filename": "a.png", "regions": CHECKBOXES}})}, ["type is a set of checkboxes"]),
-        ({"pets/a.csv": "ImageID,LabelName,XMin\na,/m/0,x"}, ["pets: there is no box", "1 images that are not there"]),
+        ({"pets/a.json": "", "pets/b.txt": ""}, ["pets/a.json", "cannot be read"]),
         ({"pets_coco/train.json": ""}, ["pets_coco: it is not empty", "--out"]),
     ],
     ids=lambda x: x[-1] if isinstance(x, list) else "",
@@ -206,40 +198,6 @@ def test_what_does_not_convert(
     assert leaving.value.code == 2
     assert [word for word in words if word not in told] == []
     assert len(told.splitlines()) == 1
-
-
-def test_files_that_are_no_labels_are_skipped(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """They are named, and the rest is converted; alone each is an error."""
-    layouts.via(here / "pets")
-    lay_out(here, {"pets/a.json": "", "pets/b.csv": "", "pets/c.xml": "<a>", "pets/d.json/": ""})
-    (here / "pets/e.json").write_bytes(b"\xff")
-    (here / "pets/f.csv").write_bytes(b"\xff")
-    (here / "pets/g.json").symlink_to("g.json")
-    (here / "pets/h.json").symlink_to("/dev/zero")
-    os.mkfifo(here / "pets/i.json")
-    os.mkfifo(here / "pets/j.csv")
-    cli.main(["convert", "pets"])
-    told = capsys.readouterr().out
-    check(DatasetFile.read("pets_coco", needs_val=True), False, layouts.NAMES)
-    for name in (
-        "a.json",
-        "b.csv",
-        "c.xml",
-        "d.json",
-        "e.json",
-        "f.csv",
-        "g.json",
-        "h.json",
-        "i.json",
-        "j.csv",
-    ):
-        assert f"skipped: pets/{name}: " in told
-        if name not in ("d.json", "g.json"):
-            with pytest.raises(InputError, match=f"pets/{name}"):
-                convert(Path("pets", name), Path("alone"))
-    assert not Path("alone").exists()
 
 
 @pytest.mark.parametrize("labels", [[5, 0], [5, "cat"]], ids=str)

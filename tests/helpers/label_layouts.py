@@ -354,21 +354,6 @@ def labelme(root: Path) -> Path:
     return root
 
 
-def open_images(root: Path) -> Path:
-    """A table of boxes as fractions and one of the names; images without an object are in no row,
-    and most rows are of images that were not downloaded."""
-    rows = ["ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsGroupOf"]
-    rows += ["0001eeaf4aed83f9,xclick,/m/0cmf2,1,0.02,0.96,0.07,0.8,0"]
-    for name, (height, width, boxes) in PICTURES.items():
-        _picture(root / "images" / f"{name}.png")
-        for c, x1, y1, x2, y2 in boxes:
-            place = x1 / width, x2 / width, y1 / height, y2 / height
-            rows.append(",".join(map(str, (name, "xclick", f"/m/{c}", 1, *place, 0))))
-    _write(root / "train-annotations-bbox.csv", "\n".join(rows))
-    _write(root / "class-descriptions-boxable.csv", "/m/0,cat\n/m/1,dog\n/m/0cmf2,Airplane\n")
-    return root
-
-
 def via(root: Path) -> Path:
     """VGG Image Annotator 2."""
     content = {}
