@@ -66,11 +66,6 @@ class RunFiles:
             )
         return files
 
-    @property
-    def is_validation(self) -> bool:
-        """Whether the run is of the command validate or test."""
-        return self.metrics.get("command") in ("validate", "test")
-
     def record(self) -> PredictionRecord:
         """The content of detections.npz.
 
