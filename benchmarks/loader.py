@@ -23,7 +23,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.data.sample import Batch, Sample, collate
+from boltbox.detector.data.sample import Sample, collate
 from boltbox.detector.data.sampler import Key
 
 BATCH = 16
@@ -105,18 +105,6 @@ class Straightforward:
         )
 
 
-def transposed(samples: list[Sample]) -> Batch:
-    """`collate` with numpy's transpose."""
-    stack = torch.from_numpy(
-        np.stack([np.ascontiguousarray(s.image.transpose(2, 0, 1)) for s in samples])
-    )
-    targets = [
-        np.column_stack((np.full(len(s.boxes), i), s.classes, s.boxes / s.size[0]))
-        for i, s in enumerate(samples)
-    ]
-    return Batch(stack, torch.from_numpy(np.concatenate(targets).astype(np.float32)), [], [], [])
-
-
 def prepared(dataset: str, size: int, cache: str, literal: bool) -> DetectionData:
     with contextlib.redirect_stdout(io.StringIO()):
         data = DetectionData(dataset, image_size=size, batch_size=BATCH, workers=0, cache=cache)
@@ -132,12 +120,12 @@ def prepared(dataset: str, size: int, cache: str, literal: bool) -> DetectionDat
 def passes(dataset: str, size: int, workers: int, cache: str) -> dict[str, Callable[[], float]]:
     """For each pipeline, a function that loads one epoch and gives images per second."""
 
-    def one(samples: Any, batches: Sequence[list[Key]], together: Callable) -> Callable[[], float]:
+    def one(samples: Any, batches: Sequence[list[Key]]) -> Callable[[], float]:
         loader = DataLoader(
             samples,
             batch_sampler=batches,  # type: ignore[arg-type]
             num_workers=workers,
-            collate_fn=together,
+            collate_fn=collate,
             persistent_workers=workers > 0,
             prefetch_factor=4 if workers else None,
             worker_init_fn=lambda _: (cv2.setNumThreads(0), torch.set_num_threads(1)),
@@ -155,11 +143,11 @@ def passes(dataset: str, size: int, workers: int, cache: str) -> dict[str, Calla
 
     plain = prepared(dataset, size, "none", literal=False)
     batches = list(plain.train_dataloader().batch_sampler.batches(0))  # type: ignore[union-attr]
-    made = {STRAIGHTFORWARD: one(Straightforward(plain, cache != "none"), batches, transposed)}
+    made = {STRAIGHTFORWARD: one(Straightforward(plain, cache != "none"), batches)}
     for name, literal in MODES.items():
         data = prepared(dataset, size, cache, literal)
         batches = list(data.train_dataloader().batch_sampler.batches(0))  # type: ignore[union-attr]
-        made[name] = one(data.train_samples, batches, collate)
+        made[name] = one(data.train_samples, batches)
     return made
 
 

@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-import lightning as L
 import torch
 
 import boltbox.detector.checkpoint.writer as writer
@@ -44,22 +43,10 @@ CONFIGURATIONS = {  # options of fit beside those of resume_fuzz.command
     "save_period": "--checkpoints.every_minutes 0 --checkpoints.save_period 1",
     "val_check_interval": "--trainer.val_check_interval 2",
     "close_mosaic": "--data.augment.close_mosaic 1 --data.augment.copy_paste 0.3",
-    "roll-back": "--guard.policy roll_back --trainer.callbacks+ benchmarks.power_loss.Unstable",
     "report": "--checkpoints.every_minutes 0 --report.enabled true --pictures.enabled true",
 }
 QUICK = "--data.batch_size 8 --model.optim.nominal_batch_size 24"  # three batches an epoch
 QUICK += " --autoanchor.enabled false --doctor.enabled false"
-
-
-class Unstable(L.Callback):
-    """A batch whose loss is not finite until the learning rate is halved."""
-
-    def on_before_backward(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, loss: torch.Tensor
-    ) -> None:
-        batch = trainer.fit_loop.batch_idx
-        if trainer.current_epoch == 1 and batch == 1 and pl_module._lr_scale == 1:
-            loss.data.fill_(torch.nan)
 
 
 @dataclass

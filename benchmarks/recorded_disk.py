@@ -82,9 +82,8 @@ class RecordedDisk:
             replaced = {
                 **dict.fromkeys(("rename", "replace"), self._rename),
                 **dict.fromkeys(("unlink", "remove", "rmdir"), self._unlink),
-                **dict.fromkeys(("fsync", "fdatasync"), self._fsync),
+                "fsync": self._fsync,
                 "mkdir": self._mkdir,
-                "link": self._link,
                 "open": self._open_descriptor,
             }
             for name, function in replaced.items():
@@ -172,16 +171,6 @@ class RecordedDisk:
             whole(source, target, **options)
             moved = self._change(*new, old[0].names[old[1]])
             self._change(*old, None, moved)
-
-    def _link(self, whole: Any, source: Any, target: Any, **options: Any) -> None:
-        old = self._file(source)
-        new = self._place(target)
-        if not old or not new:
-            whole(source, target, **options)
-            return
-        with self._operation(f"link {source} {target}"):
-            whole(source, target, **options)
-            self._change(*new, old[0].names[old[1]])
 
     def _unlink(self, whole: Any, path: Any, *, dir_fd: int | None = None) -> None:
         place = self._file(path, dir_fd)

@@ -16,6 +16,7 @@ import os
 import pty
 import re
 import shlex
+import shutil
 import struct
 import subprocess
 import sys
@@ -49,6 +50,13 @@ SHOWN = {  # by picture: the page, and how the titles of its sections begin
         "warning: box_past",
     ),
 }
+FAULTY_LINES = (
+    "0 0.4 0.4 0 0",  # no size
+    "0 0.9 0.9 0.4 0.3",  # past the frame
+    "7 0.5 0.5 0.1 0.1",  # unknown class
+    "1 160 120 40 30",  # in pixels
+    "0.5 0.5 0.1 0.1",  # without a class
+)
 # of the doctor's findings, with a cut-out each
 KINDS = ("damaged_image", "zero_size_box", "unknown_class", "box_past_frame", "duplicate_box")
 
@@ -79,13 +87,13 @@ def plant_faults(demo: Path) -> None:
     """Common faults in labels and images of a fresh demo dataset, three of each."""
     labels = demo / "labels/train"
     images = demo / "images/train"
-    filled = [path for path in sorted(labels.glob("*.txt")) if path.read_text().count("\n") > 1]
-    spare = iter(filled)
+    spare = iter(sorted(labels.glob("*.txt")))
     for _ in range(3):
-        for plant in (no_size, past_the_frame, unknown_class, twice, in_pixels, no_class):
-            path = next(spare)
-            lines = plant(path.read_text().splitlines())
-            path.write_text("".join(f"{line}\n" for line in lines))
+        for line in FAULTY_LINES:
+            with next(spare).open("a") as file:
+                file.write(f"{line}\n")
+        doubled = next(spare)
+        doubled.write_text(2 * doubled.read_text())
         next(spare).unlink()
         orphan = next(spare)
         orphan.rename(orphan.with_stem(f"photo_{orphan.stem}"))
@@ -93,33 +101,8 @@ def plant_faults(demo: Path) -> None:
         content = damaged.read_bytes()
         damaged.write_bytes(content[: len(content) // 2])
         copied = next(spare)
-        picture = images / f"{copied.stem}.jpg"
-        (demo / f"images/val/copy_{copied.stem}.jpg").write_bytes(picture.read_bytes())
-        (demo / f"labels/val/copy_{copied.name}").write_text(copied.read_text())
-
-
-def no_size(lines: list[str]) -> list[str]:
-    return [*lines, "0 0.4 0.4 0 0"]
-
-
-def past_the_frame(lines: list[str]) -> list[str]:
-    return ["0 0.9 0.9 0.4 0.3", *lines]
-
-
-def unknown_class(lines: list[str]) -> list[str]:
-    return [f"7 {lines[0][2:]}", *lines[1:]]
-
-
-def twice(lines: list[str]) -> list[str]:
-    return [*lines, lines[0]]
-
-
-def in_pixels(lines: list[str]) -> list[str]:
-    return [*lines, "1 160 120 40 30"]
-
-
-def no_class(lines: list[str]) -> list[str]:
-    return [lines[0][2:], *lines[1:]]
+        shutil.copy(images / f"{copied.stem}.jpg", demo / f"images/val/copy_{copied.stem}.jpg")
+        shutil.copy(copied, demo / f"labels/val/copy_{copied.name}")
 
 
 def cut_outs(page: Path, kinds: Sequence[str]) -> None:

@@ -48,21 +48,6 @@ PARTS = {  # name: profiled actions that belong to it, the action that counts ho
     "report": (r"\[Callback\]Report\.on_fit_end", r"\[Callback\]Report\.on_fit_end"),
     "an epoch, validation and checkpoints included": (r"run_training_epoch", r"run_training_epoch"),
 }
-LOADER = """
-import inspect, sys, time
-from boltbox.detector.data.datamodule import DetectionData
-dataset, size = sys.argv[1], int(sys.argv[2])
-kept = inspect.signature(DetectionData).parameters["cache"].default == "auto"
-data = DetectionData(dataset, image_size=size, batch_size=16, workers=0, cache="ram" if kept else "none")
-data.prepare_data()
-data.setup("fit")
-rates = []
-for _ in range(3):
-    start = time.process_time()
-    count = sum(len(batch.images) for batch in data.train_dataloader())
-    rates.append((time.process_time() - start) / count)
-print("seconds", min(rates))
-"""
 
 
 class Training(NamedTuple):
@@ -109,7 +94,7 @@ def timed(line: list[str], folder: Path, environment: dict[str, str]) -> tuple[f
 
 
 def measured(tree: Path, folder: Path, training: Training, seed: int) -> dict[str, float]:
-    """The figures of one training, of the loader alone, and of `fit --help`."""
+    """The figures of one training."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(tree),
@@ -138,13 +123,6 @@ def measured(tree: Path, folder: Path, training: Training, seed: int) -> dict[st
     found = {"the whole command": seconds, **parts(actions)}
     epochs = sum(time for action, (_, time) in actions.items() if action == "run_training_epoch")
     found["start and end: all but the epochs"] = seconds - epochs
-    help_line = [sys.executable, str(tree / "cli.py"), "fit", "--help"]
-    found["fit --help"] = timed(help_line, folder / "help", environment)[0]
-    loader = [sys.executable, "-c", LOADER, training.dataset, str(training.image_size)]
-    timed(loader, folder / "loader", environment)
-    found["an image of the loader alone, one process"] = float(
-        (folder / "loader/log.txt").read_text().split("seconds ")[-1]
-    )
     found["memory of the training process, GB"] = memory / 1e9
     found["mAP50-95 of the best epoch"] = json.loads((folder / "run/metrics.json").read_text())[
         "mAP50-95"

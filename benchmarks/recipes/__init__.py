@@ -1,1 +1,0 @@
-"""Paired trainings of several recipes over data sets and seeds: `python -m benchmarks.recipes`."""
