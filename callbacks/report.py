@@ -34,7 +34,7 @@ class Report(L.Callback):
         try:
             data = data_of(trainer, "the report shows neither images nor statistics of the labels")
             if data:
-                draw_labels(data.datasets, data.image_size, run / "plots/labels.png")
+                draw_labels(data.datasets, run / "plots/labels.png")
             page = write_report(run)
         except Exception as e:  # the training is done and must not fail because of its report
             why = " ".join(f"{type(e).__name__}: {e}".split())

@@ -39,10 +39,10 @@ from boltbox.detector.commands.command_line import WITHOUT_VALUE, Command, Comma
 from boltbox.detector.commands.parser import HELP, HelpFormatter, Parser
 from boltbox.detector.commands.training_process import FitCommand
 from boltbox.detector.data import demo
+from boltbox.detector.data.class_names import check_names
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.distributed import fsdp2  # noqa: F401 - a strategy by name
 from boltbox.detector.distributed.process_group import is_restart, processes_and_machines
-from boltbox.detector.inference.members import check_names
 from boltbox.detector.loggers.placement import place_loggers
 from boltbox.detector.model.parts import find_part
 from boltbox.detector.system.configuration import differences, flatten

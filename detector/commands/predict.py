@@ -105,9 +105,6 @@ class Output:
         csv: Write predictions.csv, one row per detection.
         crops: Write crops/CLASS/NAME_NUMBER.jpg, the pixels within each box.
         confidences: Write confidences into the label files.
-        hide_labels: Draw boxes without text.
-        hide_confidences: Draw class names without confidences.
-        line_width: Width of drawn lines in pixels; default: by image size.
     """
 
     run: Path | None = None
@@ -117,9 +114,6 @@ class Output:
     csv: bool = False
     crops: bool = False
     confidences: bool = True
-    hide_labels: bool = False
-    hide_confidences: bool = False
-    line_width: PositiveInt | None = None
 
     def training(self) -> Path | None:
         """The folder `run`, if it is that of a fit."""
@@ -156,12 +150,11 @@ class Output:
             csv=self.csv,
             crops=self.crops,
             confidences=self.confidences,
-            style=(not self.hide_labels, not self.hide_confidences, self.line_width),
         )
 
 
 class Progress:
-    """A progress bar, and a line per image in the order of the images.
+    """A progress bar, and a line per image.
 
     Args:
         bar: Counts images, or frames of a video.
@@ -170,37 +163,20 @@ class Progress:
     def __init__(self, bar: tqdm) -> None:
         self.bar = bar
         self.has_lines = sys.stdout.isatty() or bar.total <= LINES
-        self.in_order = bar.total <= LINES
-        self.waiting: dict[int, str] = {}  # lines of images after one that is not done
-        self.turn = 0
         self.video = ""
 
-    def show(self, number: int, image: SourceImage, objects: str, about: str) -> None:
+    def show(self, image: SourceImage, objects: str, about: str) -> None:
         """Show what was found in an image or a frame; about: size and time of an image."""
-        if image.frame is not None:
-            self._show_frame(image, objects)
-        elif self.has_lines:
-            line = f"{image.path}: {about}"
-            if not self.in_order:
-                rank_zero_print(line)
-                return
-            self.waiting[number] = line
-            while self.turn in self.waiting:
-                rank_zero_print(self.waiting.pop(self.turn))
-                self.turn += 1
-
-    def _show_frame(self, frame: SourceImage, objects: str) -> None:
-        if frame.path != self.video:
-            self.video = frame.path
+        if image.frame is None:
+            if self.has_lines:
+                rank_zero_print(f"{image.path}: {about}")
+            return
+        if image.path != self.video:
+            self.video = image.path
             self.bar.unit = " frames"
-            self.bar.set_description(printable(frame.path), refresh=False)
-            self.bar.reset(frame.frames)
+            self.bar.set_description(printable(image.path), refresh=False)
+            self.bar.reset(image.frames)
         self.bar.set_postfix_str(objects, refresh=False)
-
-    def finish(self) -> None:
-        """Print the lines that wait for an image that could not be read."""
-        for number in sorted(self.waiting):
-            rank_zero_print(self.waiting[number])
 
 
 def predict(inputs: Input, filters: Filter, outputs: Output) -> None:
@@ -213,7 +189,7 @@ def predict(inputs: Input, filters: Filter, outputs: Output) -> None:
         raise InputError("no source. Give --source with an image, a folder, a video, a stream, ...")
     training = outputs.training()
     if outputs.run and not training:
-        _check_output_folder(outputs.run)
+        check_run(outputs.run)
     sources = Sources.find(inputs.source)
     predictor = load_predictor(inputs, filters, training)
     print_fact("weights", ", ".join(map(str, predictor.files)))
@@ -244,14 +220,12 @@ def predict(inputs: Input, filters: Filter, outputs: Output) -> None:
                     files.add(image, rows[i], box.width, box.height)
                     objects = str(Detections.of(rows[i], predictor.names))
                     about = f"{box.width}x{box.height}, {objects}, {milliseconds:.0f} ms"
-                    progress.show(batch.indices[i], image, objects, about)
+                    progress.show(image, objects, about)
                 bar.update(len(rows))
                 before = time.perf_counter()
         except SystemExit:
             rank_zero_print(f"stopped: {files.counts.total()} detections so far are in {folder}")
             raise
-        finally:
-            progress.finish()
     if not files.pictures:
         raise InputError(f"source {inputs.source}: none of its files could be read")
     noun = "image" if sources.images else "frame"
@@ -305,14 +279,6 @@ def counted(number: int, noun: str) -> str:
     ('1 image', '2 images')
     """
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _check_output_folder(run: Path) -> None:
-    """As `check_run`, with the option for label files beside images."""
-    try:
-        check_run(run)
-    except InputError as e:
-        raise InputError(f"{e}. For label files there, give --labels {run / 'labels'}") from None
 
 
 def _check_labels(sources: Sources, folder: Path, option: str) -> None:

@@ -1,9 +1,17 @@
 """The commands `validate` and `test`."""
 
-import lightning as L
+from collections.abc import Sequence
+from pathlib import Path
 
-from boltbox.detector.inference.members import load_ensemble
+import lightning as L
+import torch
+
+from boltbox.detector.data.class_names import check_names
+from boltbox.detector.inference.exported import Exported
+from boltbox.detector.inference.predictor import load_member
+from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.ranges import ClosedUnitInterval, PositiveInt
+from boltbox.detector.system.rank_zero import print_fact
 from boltbox.detector.training.module import Detector
 
 
@@ -13,7 +21,6 @@ def validate(
     datamodule: L.LightningDataModule,
     command: str,
     ckpt_path: str | None = None,
-    verbose: bool = False,
     conf: ClosedUnitInterval = 0.001,
     iou: ClosedUnitInterval = 0.6,
     max_det: PositiveInt = 300,
@@ -28,7 +35,6 @@ def validate(
         ckpt_path: last, best (both of the most recent fit, or of --run), a run folder (its
             best), a checkpoint, YOLOv5's published weights (.pt), or an exported file; default
             of the command: best.
-        verbose: Lightning's table of metrics besides ours by class.
         conf: Minimum confidence of a detection.
         iou: Overlap above which the less confident of two detections of a class is dropped.
         max_det: Maximum detections per image.
@@ -45,4 +51,23 @@ def validate(
         tta=tta,
     )
     evaluate = trainer.test if command == "test" else trainer.validate
-    evaluate(model, ckpt_path=ckpt_path, verbose=verbose, datamodule=datamodule)
+    evaluate(model, ckpt_path=ckpt_path, verbose=False, datamodule=datamodule)
+
+
+def load_ensemble(files: Sequence[str | Path], names: Sequence[str]) -> list[YOLOv5 | Exported]:
+    """Networks or exported files to evaluate together with another one.
+
+    Args:
+        files: See `Predictor.load`.
+        names: Classes of the other one.
+
+    Raises:
+        InputError: There is no such file, it is no detector, or has other classes.
+    """
+    members = []
+    for file in files:
+        loaded, member = load_member(file, torch.device("cpu"))
+        check_names(loaded.names, names, file)
+        print_fact("ensemble", loaded.path)
+        members.append(member)
+    return members

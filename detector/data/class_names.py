@@ -1,6 +1,7 @@
 """Class names: those of a data.yaml, and which of two lists are the same."""
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,15 @@ def same_names(known: Sequence[str], names: Sequence[str]) -> dict[int, int]:
 def _plain(name: str) -> str:
     letters = "".join(filter(str.isalnum, name.casefold()))
     return letters if letters else name
+
+
+def check_names(names: Sequence[str], expected: Sequence[str], file: object) -> None:
+    """Raises InputError unless a file's classes are the expected ones, in the same order."""
+    for i, (name, other) in enumerate(zip_longest(names, expected)):
+        if name != other:
+            raise InputError(
+                f"{file}: it has other classes: class {i} is {other!r} here and {name!r} there"
+            )
 
 
 def read_names(path: Path, content: Mapping[str, Any]) -> list[str]:

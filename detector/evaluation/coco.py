@@ -16,8 +16,6 @@ COCO_NAMES = (
     "AR_medium",
     "AR_large",
 )
-# square pixels, both ends included
-COCO_AREAS = {"small": (0, 32**2), "medium": (32**2, 96**2), "large": (96**2, np.inf)}
 
 
 def coco_metrics(

@@ -73,11 +73,3 @@ def confusion_matrix(pairs: np.ndarray, num_classes: int, kept: Sequence[int]) -
     matrix = np.zeros((background + 1, background + 1))
     np.add.at(matrix, tuple(position[pairs].T), 1)
     return matrix
-
-
-def mistaken_classes(pairs: np.ndarray, num_classes: int) -> list[list[int]]:
-    """True class, predicted class and count, most frequent first; without background."""
-    wrong = pairs[(pairs < num_classes).all(1) & (pairs[:, 0] != pairs[:, 1])]
-    cells, counts = np.unique(wrong, axis=0, return_counts=True)
-    order = np.argsort(-counts, kind="stable")
-    return np.column_stack((cells[:, ::-1], counts))[order].tolist()

@@ -12,21 +12,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from boltbox.detector.evaluation.class_metrics import class_metrics
-from boltbox.detector.evaluation.coco import COCO_AREAS
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
-from boltbox.detector.model.boxes import area_xyxy, pairwise_iou_xyxy
+from boltbox.detector.model.boxes import pairwise_iou_xyxy
 
 NEAR = 0.5  # minimum IoU of a right box
 FAR = 0.1  # minimum IoU of a box with an object that it belongs to
-SIZES = tuple(COCO_AREAS)
 DESCRIPTIONS = {
-    "hit": "right class, IoU with its label at least 0.5, and the most confident there",
-    "wrong class": "on an object of another class (IoU at least 0.5)",
-    "poor localisation": "near an object of its class (IoU 0.1 to 0.5)",
-    "both": "near an object of another class (IoU 0.1 to 0.5)",
-    "duplicate": "right, but a more confident detection has the object",
-    "background": "no object near (IoU under 0.1)",
-    "missed": "an object without a hit that no wrong class and no poor localisation accounts for",
+    "hit": "right class, IoU at least 0.5",
+    "wrong class": "object of another class, IoU at least 0.5",
+    "poor localisation": "object of its class, IoU 0.1 to 0.5",
+    "both": "object of another class, IoU 0.1 to 0.5",
+    "duplicate": "right, but the object has a more confident hit",
+    "background": "no object, IoU below 0.1",
+    "missed": "object without a hit, a wrong class or a poor localisation",
 }
 MISSED = "missed"
 KINDS = [kind for kind in DESCRIPTIONS if kind != MISSED]
@@ -41,12 +39,10 @@ class Errors:
         verdict: (n,) index into KINDS.
         target: (n,) row of the label that the detection matches, or would match if its class or box
             were right; -1: none.
-        nearest: (n,) greatest IoU with any label of the image.
     """
 
     verdict: np.ndarray
     target: np.ndarray
-    nearest: np.ndarray
 
     def missed(self, labels: int, counted: np.ndarray) -> np.ndarray:
         """Which labels are missed if only some detections count.
@@ -78,7 +74,6 @@ def classify(record: PredictionRecord, true_positives: np.ndarray) -> Errors:
     n = len(record.score)
     verdict = np.full(n, BACKGROUND, np.int8)
     target = np.full(n, -1)
-    nearest = np.zeros(n, np.float32)
     for d, t in record.by_image():
         if d.start == d.stop or t.start == t.stop:
             continue
@@ -86,7 +81,6 @@ def classify(record: PredictionRecord, true_positives: np.ndarray) -> Errors:
         same_class = record.kind[d, None] == record.label_kind[t]
         same_iou = np.where(same_class, iou, -1)
         other_iou = np.where(same_class, -1, iou)
-        nearest[d] = iou.max(1)
         best_same = same_iou.max(1)
         best_other = other_iou.max(1)
         causes = {
@@ -100,7 +94,7 @@ def classify(record: PredictionRecord, true_positives: np.ndarray) -> Errors:
         on_same = np.isin(verdict[d], (TRUE_POSITIVE, LOCALISATION))
         label = np.where(on_same, same_iou.argmax(1), other_iou.argmax(1)) + t.start
         target[d] = np.where(on_same | (verdict[d] == CLASS), label, -1)
-    return Errors(verdict, target, nearest)
+    return Errors(verdict, target)
 
 
 def map50_if_fixed(record: PredictionRecord, errors: Errors) -> dict[str, float]:
@@ -140,45 +134,15 @@ def map50_if_fixed(record: PredictionRecord, errors: Errors) -> dict[str, float]
     return results
 
 
-def count_errors(
-    record: PredictionRecord, errors: Errors, confidence: float
-) -> dict[str, np.ndarray]:
-    """Number of detections of each of KINDS, and of MISSED objects, by size.
+def count_errors(record: PredictionRecord, errors: Errors, confidence: float) -> dict[str, int]:
+    """Number of detections of each of KINDS, and of MISSED objects.
 
     Args:
         record: Detections and labels.
         errors: Their verdicts.
         confidence: Minimum confidence of a detection that counts.
-
-    Returns:
-        (3,) numbers by SIZES in square pixels of the file; a border belongs to the smaller size.
     """
     counted = record.score >= confidence
-    area = area_xyxy(record.box)
-    borders = [low for low, _ in COCO_AREAS.values()][1:]
-
-    def by_size(areas: np.ndarray) -> np.ndarray:
-        return np.bincount(np.searchsorted(borders, areas), minlength=3)
-
-    counts = {}
-    for i, kind in enumerate(KINDS):
-        counts[kind] = by_size(area[counted & (errors.verdict == i)])
-    missed = errors.missed(len(record.label_kind), counted)
-    counts[MISSED] = by_size(record.label_area[missed])
+    counts = {kind: int((errors.verdict[counted] == i).sum()) for i, kind in enumerate(KINDS)}
+    counts[MISSED] = int(errors.missed(len(record.label_kind), counted).sum())
     return counts
-
-
-def greatest(chosen: np.ndarray, value: np.ndarray, image: np.ndarray, most: int) -> list[int]:
-    """Rows of the greatest values: first one of each image, then the others.
-
-    Args:
-        chosen: (n,) bool, the rows to choose from.
-        value: (n,).
-        image: (n,) number of each row's image.
-        most: Maximum number of rows.
-    """
-    order = np.argsort(-value, kind="stable")
-    order = order[chosen[order]]
-    _, first = np.unique(image[order], return_index=True)
-    is_first = np.isin(np.arange(len(order)), first)
-    return np.concatenate([order[is_first], order[~is_first]])[:most].tolist()

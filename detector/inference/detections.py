@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
-import torch
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from boltbox.detector.data.images import read_image
@@ -18,6 +19,10 @@ from boltbox.detector.data.inputs.tiles import merge
 from boltbox.detector.data.sample import Batch, LetterboxInfo, to_floats
 from boltbox.detector.model.postprocess import nms
 from boltbox.detector.system.errors import InputError, in_one_line, nearest, need
+
+# Okabe and Ito's colours, which colour-blind readers tell apart; black is left out.
+PALETTE = ["#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7"]
+MAX_NAMED = 1000  # boxes of an image with names: more would cover it and one another
 
 
 @dataclass(eq=False)
@@ -75,45 +80,37 @@ class Detections:
         """The class name of each detection."""
         return [self.names[number] for number in self.class_id]
 
-    def plot(self, image: np.ndarray | None = None, width: int = 2) -> np.ndarray:
+    def plot(self, image: np.ndarray | None = None) -> np.ndarray:
         """A copy of an image, (H, W, 3) uint8 RGB, with the boxes drawn in, each with its class and
         confidence.
 
         Args:
             image: (H, W, 3) uint8 RGB or (H, W) grey; default: the file `path`.
-            width: Of the lines in pixels.
 
         Raises:
             InputError: There is no image, or the file cannot be read.
         """
-        from torchvision.utils import draw_bounding_boxes  # takes seconds
-
         if image is None:
             if self.path is None:
                 raise InputError("the detections have no file. Pass the image to plot or save")
             image = read_image(self.path)
         pixels = np.atleast_3d(image)
         pixels = np.repeat(pixels, 3 // pixels.shape[2], 2)
-        if not len(self):
-            return pixels
-        named = zip(self.class_names(), self.confidence, strict=True)
-        texts = [f"{name} {confidence:.2f}" for name, confidence in named]
-        planes = torch.from_numpy(pixels).permute(2, 0, 1)
-        drawn = draw_bounding_boxes(planes, torch.from_numpy(self.xyxy), texts, width=width)
-        return drawn.permute(1, 2, 0).numpy()
+        return draw_boxes(
+            pixels, np.column_stack((self.xyxy, self.confidence, self.class_id)), self.names
+        )
 
-    def save(self, path: str | Path, image: np.ndarray | None = None, width: int = 2) -> None:
+    def save(self, path: str | Path, image: np.ndarray | None = None) -> None:
         """Write the image with the boxes drawn in.
 
         Args:
             path: A file whose ending says its format, like drawn.jpg.
             image: See `plot`.
-            width: See `plot`.
 
         Raises:
             InputError: As `plot`, or the file cannot be written.
         """
-        drawn = Image.fromarray(self.plot(image, width))
+        drawn = Image.fromarray(self.plot(image))
         try:
             drawn.save(path)
         except (ValueError, OSError) as e:
@@ -145,20 +142,67 @@ class Detections:
         table["name"] = self.class_names()
         return table
 
-    def to_supervision(self) -> Any:
-        """The same as `supervision.Detections`, with the names in `data["class_name"]`.
 
-        Raises:
-            InputError: The package supervision is not installed.
-        """
-        supervision = need("supervision")
-        names = np.array(self.class_names(), dtype=str)
-        return supervision.Detections(
-            xyxy=self.xyxy,
-            confidence=self.confidence,
-            class_id=self.class_id,
-            data={"class_name": names},
+def draw_boxes(
+    image: np.ndarray,
+    rows: np.ndarray,
+    names: Sequence[str],
+) -> np.ndarray:
+    """A copy of the image with boxes and class names, most confident on top.
+
+    Args:
+        image: (H, W, 3) uint8 RGB.
+        rows: (n, 6) x1, y1, x2, y2 in pixels, score (NaN for an object of the labels), class.
+        names: Class names, which are written up to MAX_NAMED boxes.
+
+    Returns:
+        (H, W, 3) uint8 RGB.
+    """
+    picture = Image.fromarray(image)
+    canvas = ImageDraw.Draw(picture)
+    line_width = max(round(sum(picture.size) / 800), 2)
+    font = ImageFont.load_default(max(round(sum(picture.size) / 90), 10))
+    order = np.argsort(np.nan_to_num(rows[:, 4]), kind="stable")
+    for x1, y1, x2, y2, score, c in rows[order].tolist():
+        text = names[int(c)]
+        colour = PALETTE[int(c) % len(PALETTE)]
+        if not math.isnan(score):
+            text = f"{text} {score:.2f}"
+        canvas.rectangle((x1, y1, max(x1, x2), max(y1, y2)), outline=colour, width=line_width)
+        if len(rows) > MAX_NAMED:
+            continue
+        left, top, right, bottom = canvas.textbbox((0, 0), text, font=font)
+        width = right - left + 4
+        height = bottom - top + 4
+        x = min(max(x1, 0), max(picture.width - width, 0))
+        y = y1 - height if y1 >= height else y1
+        canvas.rectangle((x, y, x + width, y + height), fill=colour)
+        fill = "white" if colour == "#0072b2" else "black"
+        canvas.text((x + 2 - left, y + 2 - top), text, font=font, fill=fill)
+    return np.asarray(picture)
+
+
+def encode_jpeg(image: np.ndarray, quality: int = 92) -> bytes:
+    """(H, W, 3) uint8 RGB as a JPEG.
+
+    Args:
+        image: (H, W, 3) uint8 RGB.
+        quality: Of the JPEG, up to 100.
+
+    Returns:
+        The content of the file.
+
+    Raises:
+        InputError: it is too large for one.
+    """
+    options = [cv2.IMWRITE_JPEG_QUALITY, quality]
+    done, data = cv2.imencode(".jpg", image[..., ::-1], options)
+    if not done:
+        raise InputError(
+            f"no JPEG has {image.shape[1]} x {image.shape[0]} pixels (at most 65,500 per side): use"
+            " --images false"
         )
+    return data.tobytes()
 
 
 def to_rows(

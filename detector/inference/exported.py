@@ -4,8 +4,10 @@ ONNX and OpenVINO files only compute: nothing in them is executed."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os.path import exists, isdir
 from pathlib import Path
@@ -16,8 +18,6 @@ from torch import Tensor
 from torch.nn.functional import one_hot, pad
 from torch.nn.utils.rnn import pad_sequence
 
-from boltbox.detector.data.images import MAX_SIDE
-from boltbox.detector.inference.checksum import EMPTY, compare_checksum
 from boltbox.detector.model.boxes import xyxy_to_cxcywh
 from boltbox.detector.model.origin import Origin
 from boltbox.detector.system.errors import InputError, in_one_line, need
@@ -27,6 +27,9 @@ INPUT = "images"
 OUTPUT = "output"
 Run = Callable[[Tensor], Tensor]  # images of the file's size and batch -> its output
 PROGRAM = "boltbox"
+# SHA-256 of all bytes of the files, in which the 64 digits of the checksum itself are zeros
+NO_CHECKSUM = "sha256:" + "0" * 64  # until `write_checksum` computes it
+CHECKSUM = re.compile(rb"sha256:[0-9a-f]{64}")
 LAYOUT = 1  # changes with the meaning of a file's output or of the metadata
 Precision = Literal["float32", "float16", "int8"]
 
@@ -53,7 +56,6 @@ class Metadata:
         dynamic: Any batch, any height and width that are multiples of the stride.
         nms: The suppression inside, if there is one.
         precision: Of the weights.
-        strides: Of the levels that the rows are ordered by; empty if they are not.
         origins: Source and licence of the weights that its training started from.
         thresholds: Confidence of the best F1 per class in its training's validation.
     """
@@ -65,7 +67,6 @@ class Metadata:
     dynamic: bool
     nms: Suppression | None
     precision: Precision
-    strides: list[int]
     origins: list[Origin] = field(default_factory=list)
     thresholds: list[float] | None = None
 
@@ -80,7 +81,7 @@ class Metadata:
         strings = {"program": PROGRAM, "task": "detect"}
         for key, value in values.items():
             strings[key] = json.dumps(value)
-        strings["checksum"] = EMPTY
+        strings["checksum"] = NO_CHECKSUM
         return strings
 
     @classmethod
@@ -99,13 +100,7 @@ class Metadata:
         if values["nms"]:
             values["nms"] = Suppression(**values["nms"])
         values["origins"] = [Origin(**entry) for entry in values["origins"]]
-        metadata = cls(**values)
-        sizes = (metadata.batch, metadata.stride, height, width, len(metadata.names))
-        if min(*sizes, *metadata.strides) < 1:
-            raise ValueError("a size below 1")
-        if max(height, width) > MAX_SIDE:
-            raise ValueError(f"image_size {height}x{width} is more than {MAX_SIDE}")
-        return metadata
+        return cls(**values)
 
 
 @dataclass(frozen=True)
@@ -144,15 +139,6 @@ class Exported:
         """Arguments of a Detector for its classes; its network has nothing of the file's."""
         return {"names": self.names}
 
-    def input_size(self) -> str:
-        """For messages."""
-        height, width = self.metadata.image_size
-        return f"{self.path} takes images of {height}x{width} px"
-
-    def rows_per_level(self, height: int, width: int) -> list[int]:
-        """As `Head.rows_per_level` of a head with one box per cell: the shares of the levels."""
-        return [(height // stride) * (width // stride) for stride in self.metadata.strides]
-
     def __call__(self, images: Tensor) -> Tensor:
         """Predict as `network.decode(network(images))` does.
 
@@ -167,14 +153,10 @@ class Exported:
             (B, R, 5 + C).
 
         Raises:
-            InputError: The images have another size, or the output does not fit the metadata.
+            InputError: The runtime fails, as for images of another size, or the output does not fit
+                the metadata.
         """
-        height, width = images.shape[2:]
-        batch = len(images)
-        if not self.metadata.dynamic:
-            if (height, width) != self.metadata.image_size:
-                raise InputError(f"{self.input_size()}, not {height}x{width}")
-            batch = self.metadata.batch
+        batch = len(images) if self.metadata.dynamic else self.metadata.batch
         rows: list[Tensor] = []
         for part in images.detach().float().cpu().split(batch):
             rows += self._rows(part)
@@ -202,6 +184,7 @@ class Exported:
         classes = len(self.names)
         if metadata.nms:
             fits = output.ndim == 2 and output.shape[1] == 7
+            fits = fits and output[:, 6].clamp(0, classes - 1).equal(output[:, 6])
         else:
             fits = output.ndim == 3 and output.shape[::2] == (len(images), 5 + classes)
         if not fits:
@@ -212,11 +195,6 @@ class Exported:
         if not output.isfinite().all():
             raise InputError(
                 f"{self.path}: its output is not finite. Export float32, or another file"
-            )
-        if metadata.nms and not output[:, 6].clamp(0, classes - 1).equal(output[:, 6]):
-            raise InputError(
-                f"{self.path}: its output has other classes than the {classes} of its metadata."
-                " Export it again"
             )
         return output
 
@@ -230,9 +208,10 @@ def shape_for(members: Iterable[object], image_size: int) -> tuple[int, int] | N
     fixed = None
     for member in members:
         if isinstance(member, Exported) and not member.metadata.dynamic:
-            if image_size != member.image_size:
-                raise InputError(f"{member.input_size()}, not of {image_size} px")
             fixed = member.metadata.image_size
+            if image_size != member.image_size:
+                size = f"{fixed[0]}x{fixed[1]}"
+                raise InputError(f"{member.path} takes images of {size} px, not of {image_size} px")
     return fixed
 
 
@@ -254,6 +233,46 @@ def files_of(path: Path) -> list[Path]:
     return [path / "model.xml", path / "model.bin"]
 
 
+def write_checksum(files: Sequence[Path]) -> None:
+    """Fill in the checksum of an export.
+
+    Args:
+        files: All files of the export; the first one holds NO_CHECKSUM, or an earlier checksum.
+    """
+    content, held, right = _read_checksum(files)
+    files[0].write_bytes(content.replace(held, right))
+
+
+def compare_checksum(files: Sequence[Path]) -> bytes:
+    """Compare an export with the checksum that it holds.
+
+    Args:
+        files: All files of the export, the one with the checksum first.
+
+    Returns:
+        The content of the first file.
+
+    Raises:
+        ValueError: The files differ from their checksum, or hold none.
+    """
+    content, held, right = _read_checksum(files)
+    if held != right:
+        raise ValueError("it differs from its checksum")
+    return content
+
+
+def _read_checksum(files: Sequence[Path]) -> tuple[bytes, bytes, bytes]:
+    """Content of the first file, the checksum that it holds, the checksum of all files."""
+    content = files[0].read_bytes()
+    found = CHECKSUM.findall(content)
+    if len(found) != 1:
+        raise ValueError("it holds no checksum")
+    sha = hashlib.sha256(content.replace(found[0], NO_CHECKSUM.encode()))
+    for file in files[1:]:
+        sha.update(file.read_bytes())
+    return content, found[0], f"sha256:{sha.hexdigest()}".encode()
+
+
 def load_exported(path: str | Path) -> Exported:
     """Read an exported file, ready to run on the CPU with as many threads as torch has.
 
@@ -272,35 +291,30 @@ def load_exported(path: str | Path) -> Exported:
     is_onnx = kind == "onnx"
     runtime = need("onnxruntime" if is_onnx else "openvino")
     try:
-        strings, shape, run = (_onnx if is_onnx else _openvino)(runtime, path)
-        metadata = Metadata.from_strings(strings)
-        fixed = [metadata.batch, 3, *metadata.image_size]
-        if not metadata.dynamic and shape != fixed:
-            raise ValueError(f"its input has the shape {shape}, in the metadata {fixed}")
-        return Exported(path, metadata, run)
+        strings, run = (_onnx if is_onnx else _openvino)(runtime, path)
+        return Exported(path, Metadata.from_strings(strings), run)
     except Exception as e:  # each runtime has its own exceptions
         raise InputError(
             f"{path}: not an intact file of `export` ({in_one_line(e)[-200:]}). Export it again"
         ) from e
 
 
-def _onnx(runtime: Any, path: Path) -> tuple[dict[str, str], list[Any], Run]:
-    """Metadata, shape of the input, and the call."""
+def _onnx(runtime: Any, path: Path) -> tuple[dict[str, str], Run]:
+    """Metadata, and the call."""
     options = runtime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 4  # its errors are raised too
     content = compare_checksum(files_of(path))
     session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     strings = session.get_modelmeta().custom_metadata_map
-    shape = session.get_inputs()[0].shape
 
     def run(images: Tensor) -> Tensor:
         return torch.from_numpy(session.run(None, {INPUT: images.numpy()})[0])
 
-    return strings, shape, run
+    return strings, run
 
 
-def _openvino(runtime: Any, path: Path) -> tuple[dict[str, str], list[Any], Run]:
+def _openvino(runtime: Any, path: Path) -> tuple[dict[str, str], Run]:
     """The same."""
     core = runtime.Core()
     files = files_of(path)
@@ -311,11 +325,9 @@ def _openvino(runtime: Any, path: Path) -> tuple[dict[str, str], list[Any], Run]
     options = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": torch.get_num_threads()}
     compiled = core.compile_model(model, "CPU", options)
     strings = {key: value.astype(str) for key, value in info.items()}
-    sides = model.input().get_partial_shape()
-    shape = [side.get_length() if side.is_static else None for side in sides]
 
     def run(images: Tensor) -> Tensor:
         request = compiled.create_infer_request()  # one per call: threads may share the file
         return torch.from_numpy(request.infer([images.numpy()])[0].copy())
 
-    return strings, shape, run
+    return strings, run

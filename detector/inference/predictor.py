@@ -3,7 +3,7 @@ detections count."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from os.path import isfile
@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from boltbox.detector.checkpoint.reader import find_trained
 from boltbox.detector.data.class_names import same_names
 from boltbox.detector.data.images import find_images
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, collate_items
@@ -26,15 +27,14 @@ from boltbox.detector.inference.detections import (
     rows_of_tiles,
     to_rows,
 )
-from boltbox.detector.inference.exported import Exported, shape_for
-from boltbox.detector.inference.members import device_of, in_classes, load_member
+from boltbox.detector.inference.exported import Exported, format_of, load_exported, shape_for
 from boltbox.detector.inference.tta import Rows, augmented
 from boltbox.detector.model.network import YOLOv5
-from boltbox.detector.system.errors import InputError, nearest
+from boltbox.detector.system.errors import InputError, in_one_line
 from boltbox.detector.weights.torch_file import not_finite
+from boltbox.detector.weights.trained import Trained
 
 Precision = Literal["16-mixed", "16-true", "32-true"]
-Confidence = float | Sequence[float] | Mapping[str, float]  # of all classes, of each, or by name
 
 
 class Predictor:
@@ -46,8 +46,7 @@ class Predictor:
         names: Class names.
         known: Class names of each member; default: `names`.
         image_size: Longer side of the input in pixels, unless `predict` is given another.
-        conf: Minimum confidence of a detection: one number, one per class, or some by class name
-            and 0.25 for the others.
+        conf: Minimum confidence of a detection: one number, or one per class.
         iou: Overlap above which the less confident of two detections of a class is dropped.
         max_det: Maximum detections per image.
         agnostic: Suppress across classes.
@@ -79,7 +78,7 @@ class Predictor:
         names: Sequence[str],
         known: Sequence[Sequence[str]] | None = None,
         image_size: int = 640,
-        conf: Confidence = 0.25,
+        conf: float | Sequence[float] = 0.25,
         iou: float = 0.45,
         max_det: int = 1000,
         agnostic: bool = False,
@@ -93,8 +92,10 @@ class Predictor:
     ) -> None:
         if precision not in get_args(Precision):
             raise InputError(f"precision is {precision!r}; choose 16-mixed, 16-true or 32-true")
+        if isinstance(conf, Sequence) and len(conf) != len(names):
+            raise InputError(f"conf has {len(conf)} numbers, but there are {len(names)} classes")
         self.thresholds: dict[str, Any] = {
-            "conf": confidences(conf, names, 0.25),
+            "conf": conf,
             "iou": iou,
             "max_det": max_det,
             "agnostic": agnostic,
@@ -103,7 +104,6 @@ class Predictor:
             "rounded": rounded,
         }
         self.names = list(names)
-        self.detector_names = list(names)  # unchanged by `rename`
         self.numbers = np.arange(len(names), dtype=np.float32)  # class here -> class in `names`
         self.image_size = image_size
         self.precision = precision
@@ -120,14 +120,14 @@ class Predictor:
             known = [names] * len(members)
         for member, member_names in zip(members, known, strict=True):
             rows: Rows = member
-            head: Any = member
             if isinstance(member, YOLOv5):
                 network = (member.fused() if fuse else member).to(device, dtype)
                 self.networks.append(network)
                 rows = forward_function(network)
-                head = network.head
-            if tta:
-                rows = augmented(rows, head.rows_per_level, member.max_stride)
+                if tta:
+                    rows = augmented(rows, network.head.rows_per_level, member.max_stride)
+            elif tta:
+                raise InputError(f"tta: {member.path} is an exported file. Give a checkpoint")
             self._members.append(in_classes(rows, member_names, names))
         self.network: YOLOv5 | None = None  # the only one, in one pass
         if len(members) == len(self.networks) == 1 and not tta:
@@ -189,14 +189,13 @@ class Predictor:
         return predictor
 
     def detect(
-        self, batch: Batch, at_once: int = 16, thresholds: dict[str, Any] | None = None
+        self, batch: Batch, at_once: int = 16
     ) -> tuple[list[np.ndarray], list[Tensor] | None]:
         """The detections of a batch on the device.
 
         Args:
             batch: Images, or the tiles of one image.
             at_once: Maximum tiles of an image that go through the networks together.
-            thresholds: Instead of the Predictor's.
 
         Returns:
             Per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score, class; best
@@ -205,17 +204,22 @@ class Predictor:
         Raises:
             InputError: The output is not finite.
         """
-        if thresholds is None:
-            thresholds = self.thresholds
         if batch.windows is not None:
-            rows = rows_of_tiles(lambda x: self._forward(x)[0], batch, thresholds, at_once)
+            rows = rows_of_tiles(lambda x: self._forward(x)[0], batch, self.thresholds, at_once)
             return [rows], None
         decoded, raw = self._forward(batch.images)
-        return to_rows(decoded, batch.letterboxes, thresholds), raw
+        return to_rows(decoded, batch.letterboxes, self.thresholds), raw
 
     def _forward(self, images: Tensor) -> tuple[Tensor, list[Tensor] | None]:
         """(B, 3, H, W) -> (B, R, 5 + C), and the raw prediction of a single network."""
-        decoded, raw = self._decoded_and_raw(images)
+        raw = None
+        with without_bfloat16(images.device.type):
+            if self.network is None:
+                decoded = torch.cat([member(images) for member in self._members], 1)
+            else:
+                raw = [maps.float() for maps in self.network(images.to(dtype_of(self.network)))]
+        if self.network is not None and raw is not None:
+            decoded = self.network.decode(raw)
         # one pass over the rows; suppression waits for the device anyway
         if self.finite and not decoded.sum(dtype=torch.float32).isfinite():
             name = "the network's output"
@@ -228,13 +232,6 @@ class Predictor:
                 " training diverged"
             )
         return decoded, raw
-
-    def _decoded_and_raw(self, images: Tensor) -> tuple[Tensor, list[Tensor] | None]:
-        with without_bfloat16(images.device.type):
-            if self.network is None:
-                return torch.cat([member(images) for member in self._members], 1), None
-            raw = [maps.float() for maps in self.network(images.to(dtype_of(self.network)))]
-        return self.network.decode(raw), raw
 
     def rename(self, names: Sequence[str]) -> None:
         """Return only detections of the classes `names`, with their numbers in that list.
@@ -265,23 +262,20 @@ class Predictor:
         """How images become the input; for the arguments see `predict`."""
         if image_size is None:
             image_size = self.image_size
-        fixed = shape_for(self.exported, image_size)
+        fixed = shape_for(self.exported, image_size) if self.exported else None
         size = round_up(image_size, self.stride)
         return EvaluationInput(size, self.stride, 0.0, fixed, tile_size, tile_overlap)
 
     @torch.inference_mode()
     def predict_batches(
-        self,
-        batches: Iterable[Batch],
-        at_once: int = 16,
-        thresholds: dict[str, Any] | None = None,
+        self, batches: Iterable[Batch], at_once: int = 16
     ) -> Iterator[tuple[Batch, list[np.ndarray]]]:
         """Each batch with the rows of its images; for the arguments see `detect`."""
         mixed = self.precision == "16-mixed" and self.device.type == "cuda"
         for batch in batches:
             batch = finish_on_device(batch._replace(images=batch.images.to(self.device)))
             with torch.autocast("cuda", torch.float16, enabled=mixed):
-                rows, _ = self.detect(batch, at_once, thresholds)
+                rows, _ = self.detect(batch, at_once)
             for of_image in rows:
                 of_image[:, 5] = self.numbers[of_image[:, 5].astype(int)]
             yield batch, rows
@@ -293,8 +287,6 @@ class Predictor:
         tile_size: int | None = None,
         tile_overlap: float = 0.2,
         batch_size: int = 16,
-        conf: Confidence | None = None,
-        iou: float | None = None,
     ) -> Detections | list[Detections]:
         """The objects in images, the same as `cli.py predict` finds with the same options.
 
@@ -311,9 +303,6 @@ class Predictor:
                 default: no tiles.
             tile_overlap: Minimum share of a tile that neighbours have in common.
             batch_size: Maximum images, or tiles of one, that go through the network together.
-            conf: In this call, instead of the Predictor's; classes that `conf` does not name keep
-                the Predictor's.
-            iou: In this call, instead of the Predictor's.
 
         Returns:
             Detections, or a list of them for several images.
@@ -321,11 +310,6 @@ class Predictor:
         Raises:
             InputError: Something is no image, there is no such class, or an output is not finite.
         """
-        thresholds = dict(self.thresholds)
-        if conf is not None:
-            thresholds["conf"] = confidences(conf, self.detector_names, thresholds["conf"])
-        if iou is not None:
-            thresholds["iou"] = iou
         is_folder = isinstance(images, str | Path) and not isfile(images)
         is_list = isinstance(images, Sequence) and not isinstance(images, str | bytes)
         items: Any = images if is_list else [images]
@@ -336,7 +320,7 @@ class Predictor:
         inputs = self.inputs(image_size, tile_size, tile_overlap)
         samples = PredictionSamples(items, inputs, batch_size, lenient=is_folder and len(items) > 1)
         detections: dict[int, Detections] = {}
-        for batch, rows in self.predict_batches(_read(samples), batch_size, thresholds):
+        for batch, rows in self.predict_batches(_read(samples), batch_size):
             for index, of_image in zip(batch.indices, rows, strict=True):
                 path = str(items[index]) if isinstance(items[index], str | Path) else None
                 detections[index] = Detections.of(of_image, self.names, path)
@@ -347,6 +331,31 @@ class Predictor:
         return detections[0]
 
     __call__ = predict
+
+
+def load_member(
+    path: str | Path, device: torch.device, run: Path | None = None
+) -> tuple[Trained | Exported, YOLOv5 | Exported]:
+    """Read a file that predicts.
+
+    Args:
+        path: See `Predictor.load`.
+        device: Of a network.
+        run: Folder of `last` and `best`.
+
+    Returns:
+        What the file says, and what predicts: its network, or the exported file itself.
+
+    Raises:
+        InputError: There is no such file, or it is no detector.
+    """
+    if format_of(path):
+        file = load_exported(path)
+        return file, file
+    trained = find_trained(str(path), run)
+    if trained is None:
+        raise InputError("ckpt_path auto is for fit. Give `last`, `best` or a file")
+    return trained, trained.network.to(device).to(memory_format=torch.channels_last).eval()
 
 
 def _read(samples: PredictionSamples) -> Iterator[Batch]:
@@ -366,34 +375,45 @@ def _device_and_dtype(members: Sequence[YOLOv5 | Exported]) -> tuple[torch.devic
     return torch.device("cpu"), torch.float32
 
 
-def confidences(
-    conf: Confidence, names: Sequence[str], default: float | Sequence[float]
-) -> float | Sequence[float]:
-    """Minimum confidence of all classes, or one per class.
+def in_classes(rows: Rows, known: Sequence[str], names: Sequence[str]) -> Rows:
+    """A member's rows with the columns of all classes; those of other members are 0.
 
     Args:
-        conf: One for all, one per class, or some by class name.
-        names: Class names.
-        default: Of classes that `conf` does not name.
-
-    >>> confidences({"dog": 0.6}, ["cat", "dog"], 0.25)
-    [0.25, 0.6]
-
-    Raises:
-        InputError: There is no such class, or another number of them.
+        rows: Returns (B, R, 5 + K).
+        known: The K classes of the member.
+        names: All classes.
     """
-    if isinstance(conf, Mapping):
-        defaults = default if isinstance(default, Sequence) else [default] * len(names)
-        by_name = dict(zip(names, defaults, strict=True))
-        for name, value in conf.items():
-            if name not in by_name:
-                hint = nearest(str(name), names)
-                raise InputError(f"conf: there is no class {name!r}; {hint}")
-            by_name[name] = value
-        return list(by_name.values())
-    if isinstance(conf, Sequence) and len(conf) != len(names):
-        raise InputError(f"conf has {len(conf)} numbers, but there are {len(names)} classes")
-    return conf
+    if list(known) == list(names):
+        return rows
+    shared = same_names(known, names)
+    columns_here = [5 + k for k in shared]
+    columns_there = list(shared.values())
+
+    def in_all(images: torch.Tensor) -> torch.Tensor:
+        own = rows(images)
+        scores = own[..., 5:]
+        if len(known) == 1:  # the score of a single class is not trained: objectness says it all
+            scores = torch.ones_like(scores)
+        united = own.new_zeros(*own.shape[:2], 5 + len(names))
+        united[..., :5] = own[..., :5]
+        united[..., columns_here] = scores[..., columns_there]
+        return united
+
+    return in_all
+
+
+def device_of(name: str | torch.device | None) -> torch.device:
+    """By its name, or a GPU by its number; None: the first GPU, if there is one."""
+    if not name:
+        place = "cuda" if torch.cuda.is_available() else "cpu"
+    else:
+        place = f"cuda:{name}" if str(name).isdecimal() else str(name)
+    try:
+        device = torch.device(place)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as e:
+        raise InputError(f"device {name}: there is none of this name ({in_one_line(e)})") from None
+    return device
 
 
 def without_bfloat16(device: str) -> AbstractContextManager[None]:

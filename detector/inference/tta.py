@@ -25,7 +25,7 @@ def augmented(
 
     Args:
         predict: Its rows are ordered by level, unless `rows_per_level` says otherwise.
-        rows_per_level: See `Head.rows_per_level`; only the shares of the levels count.
+        rows_per_level: See `Head.rows_per_level`.
         stride: Of the coarsest map; sides of the images are multiples of it.
     """
 
@@ -38,12 +38,10 @@ def augmented(
             if mirrored:
                 boxes = torch.cat((images.shape[3] - boxes[..., :1], boxes[..., 1:]), -1)
             rows = torch.cat((boxes, rows[..., 4:]), -1)
-            shares = rows_per_level(*inputs.shape[2:])
-            # an exported file's are those of a head with one box per cell
-            if shares and rows.shape[1] % sum(shares) == 0:
-                times = rows.shape[1] // sum(shares)
-                first = shares[0] * times if k == 2 else 0
-                last = shares[-1] * times if k == 0 else 0
+            per_level = rows_per_level(*inputs.shape[2:])
+            if per_level:
+                first = per_level[0] if k == 2 else 0
+                last = per_level[-1] if k == 0 else 0
                 rows = rows[:, first : rows.shape[1] - last]
             parts.append(rows)
         return torch.cat(parts, 1)

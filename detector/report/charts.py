@@ -14,12 +14,10 @@ import numpy as np
 
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.evaluation.class_metrics import CONFIDENCES, RECALLS, ClassMetrics, f1
-from boltbox.detector.evaluation.coco import COCO_AREAS
 from boltbox.detector.evaluation.confusion import confusion_matrix
 from boltbox.detector.system.atomic_file import write_atomically
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Rows = Sequence[Mapping[str, Any]]  # of a table, by column
@@ -30,7 +28,6 @@ DOTS = 110  # per inch
 STYLE: dict[Any, Any] = {
     "text.parse_math": False,
     "text.usetex": False,
-    "axes.formatter.use_mathtext": False,
     "axes.axisbelow": True,
     "grid.alpha": 0.3,
     # Okabe and Ito's colours without the yellow one, which is faint on white
@@ -42,9 +39,7 @@ STYLE: dict[Any, Any] = {
 PANELS = {  # title and columns of metrics.csv, after those of the losses
     "Precision and recall": ["val/P", "val/R"],
     "mAP and fitness": ["val/mAP50", "val/mAP50-95", "val/fitness"],
-    "COCO AP by size": ["val/coco/AP"] + [f"val/coco/AP_{size}" for size in COCO_AREAS],
     "Learning rate": ["lr/bias", "lr/weight", "lr/norm"],
-    "Seconds per epoch": ["seconds"],
 }
 COLOURED = 6  # maximum number of classes with a colour each; more are thin grey lines
 MATRIX_CLASSES = 100  # maximum of a confusion matrix
@@ -55,8 +50,7 @@ BARS = 30  # maximum number of classes with a bar: the most frequent
 @contextlib.contextmanager
 def picture(path: Path, width: float, height: float) -> Iterator[Figure]:
     """An empty figure, which is written as a PNG file at the end. Names of classes, files and runs
-    are drawn as plain text, `$` included; ticks of a logarithmic axis need the formatter "{x:g}",
-    since matplotlib writes them as mathematics.
+    are drawn as plain text, `$` included.
 
     Args:
         path: The file.
@@ -107,8 +101,7 @@ def draw_curves(rows: Rows, path: Path) -> bool:
 
 
 def draw_panels(panels: Panels, path: Path) -> bool:
-    """Three panels per row over epochs, to a PNG file. Panels without a point, and lines without a
-    point in any panel, are left out. If all panels have the same lines, one legend names them.
+    """Three panels per row over epochs, to a PNG file. Panels without a point are left out.
 
     Args:
         panels: By title, the points of each line by its name.
@@ -120,40 +113,22 @@ def draw_panels(panels: Panels, path: Path) -> bool:
     panels = {title: lines for title, lines in panels.items() if any(lines.values())}
     if not panels:
         return False
-    drawn: set[str] = set()
-    for lines in panels.values():
-        drawn.update(name for name in lines if lines[name])
-    has_one_legend = len({tuple(lines) for lines in panels.values()}) == 1
     rows = math.ceil(len(panels) / 3)
     with picture(path, 13, 3.5 * rows) as figure:
         for number, (title, lines) in enumerate(panels.items(), 1):
             axis = figure.add_subplot(rows, 3, number)
-            axis.set_title(title)
-            lines = {name: lines[name] for name in lines if name in drawn}
-            add_lines(axis, "epoch", lines, legend=len(lines) > 1 and not has_one_legend)
-        if has_one_legend:
-            figure.legend(*axis.get_legend_handles_labels(), loc="outside upper left", ncols=4)
+            for name, pairs in lines.items():
+                xs = [pair[0] for pair in pairs]
+                ys = [pair[1] for pair in pairs]
+                # a line without points keeps its colour in the other panels
+                label = short(name) if pairs else "_"
+                axis.plot(xs, ys, label=label, marker=".", markersize=4)
+            axis.set(title=title, xlabel="epoch", ylim=(0, None))
+            axis.locator_params("x", integer=True, nbins=7)
+            axis.grid(visible=True)
+            if len(lines) > 1:
+                axis.legend(fontsize=9)
     return True
-
-
-def add_lines(axis: Axes, x: str, lines: Mapping[str, Points], legend: bool) -> None:
-    """Lines over whole numbers called `x`.
-
-    Args:
-        axis: Of the panel.
-        x: Label of the horizontal axis.
-        lines: Points by name.
-        legend: Whether the panel names its lines.
-    """
-    for name, pairs in lines.items():
-        xs = [pair[0] for pair in pairs]
-        ys = [pair[1] for pair in pairs]
-        axis.plot(xs, ys, label=short(name), marker=".", markersize=4)
-    axis.set(ylim=(0, None), xlabel=x)
-    axis.locator_params("x", integer=True, nbins=7)
-    axis.grid(visible=True)
-    if legend:
-        axis.legend(fontsize=9)
 
 
 def loss_names(rows: Rows) -> list[str]:
@@ -203,13 +178,14 @@ def draw_confidence(metrics: ClassMetrics, names: Sequence[str], path: Path) -> 
         names: Class names.
         path: The PNG file.
     """
-    precision = metrics.precision_curve
-    recall = metrics.recall_curve
     panels = {
         "Precision against recall, IoU 0.5": (RECALLS, metrics.precision_at_recall),
-        "F1 against confidence": (CONFIDENCES, f1(precision, recall)),
-        "Precision against confidence": (CONFIDENCES, precision),
-        "Recall against confidence": (CONFIDENCES, recall),
+        "F1 against confidence": (
+            CONFIDENCES,
+            f1(metrics.precision_curve, metrics.recall_curve),
+        ),
+        "Precision against confidence": (CONFIDENCES, metrics.precision_curve),
+        "Recall against confidence": (CONFIDENCES, metrics.recall_curve),
     }
     style: dict[str, Any] = {"color": "0.72", "linestyle": "-"}
     if len(metrics.classes) <= COLOURED:
@@ -268,55 +244,26 @@ def draw_confusion(pairs: np.ndarray, names: Sequence[str], path: Path) -> None:
             axis.text(x, y, f"{share:.2f}", ha="center", va="center", fontsize=font, color=colour)
 
 
-def draw_labels(datasets: Mapping[str, DetectionDataset], image_size: int, path: Path) -> None:
-    """Boxes of each class, and box sizes in pixels of the network's input, to a PNG file; none if
-    there are no boxes. Crowd regions, which are not trained on, are left out.
+def draw_labels(datasets: Mapping[str, DetectionDataset], path: Path) -> None:
+    """Number of boxes of each class, to a PNG file; none if there are no boxes.
 
     Args:
         datasets: By split.
-        image_size: Longer side of the network's input in pixels.
         path: The PNG file.
     """
-    lengths: dict[str, np.ndarray] = {}  # square roots of areas
-    for split, dataset in datasets.items():
-        sizes = dataset.object_sizes(image_size)[~dataset.labels.crowd]
-        lengths[f"{split} ({len(sizes)})"] = np.sqrt(sizes.prod(1, dtype=float)).clip(1)
-    if not any(map(len, lengths.values())):
-        return
-    with picture(path, 13, 6) as figure:
-        bars, histogram = figure.subplots(1, 2)
-        _draw_class_counts(bars, datasets)
-        _draw_sizes(histogram, lengths, image_size)
-
-
-def _draw_class_counts(axis: Axes, datasets: Mapping[str, DetectionDataset]) -> None:
     names = next(iter(datasets.values())).names
     counts = np.array([dataset.class_counts() for dataset in datasets.values()])
+    if not counts.any():
+        return
     shown = np.argsort(-counts.sum(0), kind="stable")[:BARS][::-1]
     height = 0.8 / len(counts)
-    for k, split in enumerate(datasets):
-        rows = np.arange(len(shown)) - k * height
-        bars = axis.barh(rows, counts[k, shown], height, label=split)
-        axis.bar_label(bars, padding=2, fontsize=7)
-    axis.set_yticks(range(len(shown)), [short(names[c]) for c in shown], fontsize=8)
-    axis.set_title(f"Boxes of each class, at most {BARS} classes")
-    axis.margins(x=0.12)
-    axis.legend()
-
-
-def _draw_sizes(axis: Axes, lengths: Mapping[str, np.ndarray], image_size: int) -> None:
-    edges = 2.0 ** np.arange(0, np.log2(image_size) + 1, 0.5)
-    axis.hist(
-        list(lengths.values()),
-        edges.tolist(),
-        weights=[np.full(len(each), 1 / max(len(each), 1)) for each in lengths.values()],
-        histtype="step",
-        label=list(lengths),
-    )
-    for border in (32, 96):
-        axis.axvline(border, color="0.4", linestyle=":")
-    axis.set_title(f"Square root of the area at {image_size} px; dotted: COCO's sizes")
-    axis.set(xlabel="pixels", ylabel="share of the boxes")
-    axis.set_xscale("log", base=2)
-    axis.xaxis.set_major_formatter("{x:g}")
-    axis.legend()
+    with picture(path, 8, 6) as figure:
+        axis = figure.add_subplot()
+        for k, split in enumerate(datasets):
+            rows = np.arange(len(shown)) - k * height
+            bars = axis.barh(rows, counts[k, shown], height, label=split)
+            axis.bar_label(bars, padding=2, fontsize=7)
+        axis.set_yticks(range(len(shown)), [short(names[c]) for c in shown], fontsize=8)
+        axis.set_title(f"Boxes of each class, at most {BARS} classes")
+        axis.margins(x=0.12)
+        axis.legend()

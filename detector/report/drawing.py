@@ -6,73 +6,22 @@ from typing import Literal, NamedTuple
 
 import cv2
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.sample import Batch
+from boltbox.detector.inference.detections import PALETTE, draw_boxes, encode_jpeg
 from boltbox.detector.model.boxes import clip_xyxy, cxcywhn_to_xyxy
 from boltbox.detector.system.errors import InputError
 
-# Okabe and Ito's colours, which colour-blind readers tell apart; black is left out.
-PALETTE = ["#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7"]
-
 CONF = 0.25  # minimum confidence of a detection that is drawn in a batch
 MAX_IMAGES = 16  # of a batch
-# maximum number of boxes in an image with names: more would cover it and one another
-MAX_NAMED = 1000
-MIN_SIDE = 320  # pixels of a drawn batch's images
 GRID_SIDE = 1920  # maximum pixels of a grid of images
 CROP_SIDE = 240  # pixels
 CROP_CONTEXT = 2.0  # side of a crop over the longer side of its box
 CROP_MIN = 64  # minimum pixels of the file in a crop
 DETECTION = PALETTE[0]  # thin orange
 LABEL = PALETTE[1]  # thick blue
-
-
-def draw_boxes(
-    image: np.ndarray,
-    rows: np.ndarray,
-    names: Sequence[str],
-    labels: bool = True,
-    confidences: bool = True,
-    line_width: int | None = None,
-) -> np.ndarray:
-    """A copy of the image with boxes and class names, most confident on top.
-
-    Args:
-        image: (H, W, 3) uint8 RGB.
-        rows: (n, 6) x1, y1, x2, y2 in pixels, score (NaN for an object of the labels), class.
-        names: Class names.
-        labels: Whether to write them, up to MAX_NAMED boxes.
-        confidences: Whether to write the scores beside them.
-        line_width: In pixels; default: by the size of the image.
-
-    Returns:
-        (H, W, 3) uint8 RGB.
-    """
-    picture = Image.fromarray(image)
-    canvas = ImageDraw.Draw(picture)
-    if not line_width:
-        line_width = max(round(sum(picture.size) / 800), 2)
-    font = ImageFont.load_default(max(round(sum(picture.size) / 90), 10))
-    order = np.argsort(np.nan_to_num(rows[:, 4]), kind="stable")
-    for x1, y1, x2, y2, score, c in rows[order].tolist():
-        text = names[int(c)]
-        colour = PALETTE[int(c) % len(PALETTE)]
-        if confidences and not math.isnan(score):
-            text = f"{text} {score:.2f}"
-        canvas.rectangle((x1, y1, max(x1, x2), max(y1, y2)), outline=colour, width=line_width)
-        if not labels or len(rows) > MAX_NAMED:
-            continue
-        left, top, right, bottom = canvas.textbbox((0, 0), text, font=font)
-        width = right - left + 4
-        height = bottom - top + 4
-        x = min(max(x1, 0), max(picture.width - width, 0))
-        y = y1 - height if y1 >= height else y1
-        canvas.rectangle((x, y, x + width, y + height), fill=colour)
-        fill = "white" if colour == "#0072b2" else "black"
-        canvas.text((x + 2 - left, y + 2 - top), text, font=font, fill=fill)
-    return np.asarray(picture)
 
 
 def grid(images: Sequence[np.ndarray]) -> np.ndarray:
@@ -94,29 +43,6 @@ def grid(images: Sequence[np.ndarray]) -> np.ndarray:
     if shrink < 1:
         canvas = cv2.resize(canvas, None, fx=shrink, fy=shrink, interpolation=cv2.INTER_AREA)
     return canvas
-
-
-def encode_jpeg(image: np.ndarray, quality: int = 92) -> bytes:
-    """(H, W, 3) uint8 RGB as a JPEG.
-
-    Args:
-        image: (H, W, 3) uint8 RGB.
-        quality: Of the JPEG, up to 100.
-
-    Returns:
-        The content of the file.
-
-    Raises:
-        InputError: it is too large for one.
-    """
-    options = [cv2.IMWRITE_JPEG_QUALITY, quality]
-    done, data = cv2.imencode(".jpg", image[..., ::-1], options)
-    if not done:
-        raise InputError(
-            f"no JPEG has {image.shape[1]} x {image.shape[0]} pixels (at most 65,500 per side): use"
-            " --images false"
-        )
-    return data.tobytes()
 
 
 def crop_around(
@@ -199,8 +125,7 @@ def images_of(batch: Batch, detections: Sequence[np.ndarray] = ()) -> list[Batch
 def draw_images(
     images: Sequence[BatchImage], side: Literal["labels", "predictions"], names: Sequence[str]
 ) -> np.ndarray:
-    """Images in one, with the boxes of one side; small ones twice, three times, ... as large, so
-    that text on them can be read.
+    """Images in one, with the boxes of one side.
 
     Args:
         images: Of one size.
@@ -210,10 +135,8 @@ def draw_images(
     Returns:
         (H, W, 3) uint8 RGB.
     """
-    times = max(math.ceil(MIN_SIDE / max(images[0].pixels.shape[:2])), 1)
     drawn = []
     for image in images:
         rows = image.labels if side == "labels" else image.predictions
-        enlarged = image.pixels.repeat(times, 0).repeat(times, 1)
-        drawn.append(draw_boxes(enlarged, rows * ([times] * 4 + [1, 1]), names))
+        drawn.append(draw_boxes(image.pixels, rows, names))
     return grid(drawn)

@@ -9,18 +9,15 @@ from typing import Any
 import numpy as np
 
 from boltbox.detector.evaluation.class_metrics import class_metrics
-from boltbox.detector.evaluation.confusion import mistaken_classes
 from boltbox.detector.evaluation.error_kinds import (
     CLASS,
     DESCRIPTIONS,
     DUPLICATE,
     KINDS,
-    SIZES,
     TRUE_POSITIVE,
     Errors,
     classify,
     count_errors,
-    greatest,
     map50_if_fixed,
 )
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
@@ -34,7 +31,6 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.host import described
 
 MAX_CROPS = 24  # of a section
-MAX_CONFUSIONS = 10  # of two classes, in the table
 LEGEND = "Orange: detections. Blue: labels."
 PICTURES = {  # of the run's callbacks, in plots/
     "Labels": ("labels.png",),
@@ -125,7 +121,9 @@ def _detections(record: PredictionRecord, plots: Path) -> Iterator[Section]:
     if len(metrics.classes):
         draw_confidence(metrics, names, plots / "confidence.png")
         yield Section("Confidence", pictures=[plots / "confidence.png"])
-    yield _confusion(record, plots / "confusion_matrix.png")
+    draw_confusion(record.confused_pairs(len(names)), names, plots / "confusion_matrix.png")
+    text = "Detections over 0.25, paired with labels at IoU over 0.45 whatever their class."
+    yield Section("Confusion", [text], pictures=[plots / "confusion_matrix.png"])
     errors = classify(record, true_positives[:, 0])
     confidence = metrics.best_confidence
     yield _error_table(record, errors, confidence)
@@ -133,45 +131,35 @@ def _detections(record: PredictionRecord, plots: Path) -> Iterator[Section]:
     wrong = confident & ~np.isin(errors.verdict, (TRUE_POSITIVE, DUPLICATE))
     if wrong.any():
         text = f"{_shown(wrong)}, also where the label is wrong or missing. {LEGEND}"
-        worst = greatest(wrong, record.score, record.image, MAX_CROPS)
-        crops = [_false_positive(record, errors, k) for k in worst]
+        crops = [_false_positive(record, errors, k) for k in _greatest(wrong, record.score)]
         yield Section("Most confident false positives", [text], crops=crops)
     missed = errors.missed(len(record.label_kind), confident)
     if missed.any():
-        largest = greatest(missed, record.label_area, record.label_image, MAX_CROPS)
+        largest = _greatest(missed, record.label_area)
         crops = [_missed_object(record, k, confident) for k in largest]
         yield Section("Largest missed objects", [f"{_shown(missed)}. {LEGEND}"], crops=crops)
 
 
-def _confusion(record: PredictionRecord, picture: Path) -> Section:
-    names = record.names
-    pairs = record.confused_pairs(len(names))
-    draw_confusion(pairs, names, picture)
-    text = "Detections over 0.25, paired with labels at IoU over 0.45 whatever their class."
-    rows: list[tuple[object, ...]] = []
-    for true, predicted, times in mistaken_classes(pairs, len(names))[:MAX_CONFUSIONS]:
-        rows.append((names[true], names[predicted], times))
-    if rows:
-        rows.insert(0, ("true", "predicted as", "times"))
-    return Section("Confusion", [text], rows, [picture])
-
-
 def _error_table(record: PredictionRecord, errors: Errors, confidence: float) -> Section:
     text = (
-        f"Kinds of TIDE (Bolya et al. 2020). Numbers: detections with a confidence of at least"
-        f" {confidence:.3f}, where the mean F1 is best, by the size of their box in COCO's classes."
-        " mAP50 gain: how much mAP50 would rise if every error of this kind were fixed. It counts"
-        " detections of any confidence: an object that is missed at this one may be found by a less"
-        " confident detection, and then fixing it gains nothing."
+        "Kinds of TIDE (Bolya et al. 2020). Numbers: detections with a confidence of at least"
+        f" {confidence:.3f}, where the mean F1 is best. mAP50 gain, over detections of any"
+        " confidence: how much mAP50 would rise if every error of this kind were fixed."
     )
     map50 = map50_if_fixed(record, errors)
     rows: list[tuple[object, ...]] = [
-        ("kind", "number", *SIZES, "mAP50 gain", "meaning"),
+        ("kind", "number", "mAP50 gain", "meaning"),
     ]
-    for kind, counts in count_errors(record, errors, confidence).items():
+    for kind, count in count_errors(record, errors, confidence).items():
         gain = f"{map50[kind] - map50['hit']:+.3f}"
-        rows.append((kind, int(counts.sum()), *counts, gain, DESCRIPTIONS[kind]))
+        rows.append((kind, count, gain, DESCRIPTIONS[kind]))
     return Section("Errors", [text], rows)
+
+
+def _greatest(chosen: np.ndarray, value: np.ndarray) -> list[int]:
+    """The chosen rows (n,) bool of the greatest values (n,), at most MAX_CROPS."""
+    order = np.argsort(-value, kind="stable")
+    return order[chosen[order]][:MAX_CROPS].tolist()
 
 
 def _shown(selected: np.ndarray) -> str:
@@ -188,7 +176,6 @@ def _false_positive(record: PredictionRecord, errors: Errors, k: int) -> Crop:
     caption = f"{record.names[record.kind[k]]} {record.score[k]:.2f}: {KINDS[verdict]}"
     if verdict == CLASS:
         caption += f", labelled {record.names[record.label_kind[errors.target[k]]]}"
-    caption += f", IoU {errors.nearest[k]:.2f}"
     labels = record.label_box[record.label_image == image]
     picture = crop_around(record.files[image], box, box[None], labels)
     return Crop(picture, caption, record.name_of(image))

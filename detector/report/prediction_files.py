@@ -14,8 +14,8 @@ import numpy as np
 
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.sample import SourceImage
+from boltbox.detector.inference.detections import draw_boxes, encode_jpeg
 from boltbox.detector.model.boxes import xyxy_to_cxcywhn
-from boltbox.detector.report.drawing import draw_boxes, encode_jpeg
 from boltbox.detector.report.video_file import VideoFile
 from boltbox.detector.system.atomic_file import sync_files, write_atomically
 from boltbox.detector.system.errors import InputError
@@ -38,7 +38,6 @@ class PredictionFiles:
         csv: Whether to write predictions.csv.
         crops: Whether to write the objects as images of their own.
         confidences: Whether the label files hold them.
-        style: Whether names and confidences are drawn, and the width of the lines in pixels.
         pictures: Number of pictures so far.
         empty: Number of these without a detection.
         counts: Detections by class number.
@@ -53,7 +52,6 @@ class PredictionFiles:
     csv: bool
     crops: bool
     confidences: bool
-    style: tuple[bool, bool, int | None]
     pictures: int = 0
     empty: int = 0
     counts: Counter[int] = field(default_factory=Counter)
@@ -88,7 +86,7 @@ class PredictionFiles:
             if self.crops:
                 self._add_crops(name, pixels, rows)
             if self.images:
-                self._add_drawn(source, name, pixels, rows)
+                self._add_drawn(source, draw_boxes(pixels, rows, self.names))
         if self.labels:
             self._add_labels(self.labels / f"{name}.txt", rows, width, height)
         if self.json:
@@ -100,17 +98,18 @@ class PredictionFiles:
         self.counts.update(rows[:, 5].astype(int).tolist())
 
     def _add_crops(self, name: str, pixels: np.ndarray, rows: np.ndarray) -> None:
+        height, width, _ = pixels.shape
         for number, row in enumerate(rows):
+            left, top = np.floor(row[:2]).clip(0, (width - 1, height - 1)).astype(int)
+            right, bottom = np.ceil(row[2:4]).clip((left + 1, top + 1)).astype(int)
             folder = self.folder / "crops" / folder_name(self.names[int(row[5])])
-            self._write(folder / f"{name}_{number:03d}.jpg", encode_jpeg(crop_of(pixels, row[:4])))
+            crop = encode_jpeg(pixels[top:bottom, left:right])
+            self._write(folder / f"{name}_{number:03d}.jpg", crop)
 
-    def _add_drawn(
-        self, source: SourceImage, name: str, pixels: np.ndarray, rows: np.ndarray
-    ) -> None:
+    def _add_drawn(self, source: SourceImage, drawn: np.ndarray) -> None:
         """The image or the video frame with its boxes."""
-        drawn = draw_boxes(pixels, rows, self.names, *self.style)
         if source.frame is None:
-            self._write(self.folder / f"images/{name}.jpg", encode_jpeg(drawn))
+            self._write(self.folder / f"images/{source.name}.jpg", encode_jpeg(drawn))
             return
         path = self.folder / f"videos/{source.name}.mp4"
         if self._video is None or self._video.path != path:
@@ -123,9 +122,10 @@ class PredictionFiles:
         """YOLO's label format: class, box, and the confidence if it is asked for."""
         if path.exists():  # by now
             raise InputError(f"{path} exists, and no label file is replaced. Move it")
-        table = np.column_stack((rows[:, 5], xyxy_to_cxcywhn(rows[:, :4], width, height)))
+        columns = [rows[:, 5], xyxy_to_cxcywhn(rows[:, :4], width, height)]
         if self.confidences:
-            table = np.column_stack((table, rows[:, 4]))
+            columns.append(rows[:, 4])
+        table = np.column_stack(columns)
         style = "%d" + " %.6g" * (table.shape[1] - 1)
         self._write(path, lambda file: np.savetxt(file, table, style))
 
@@ -133,12 +133,11 @@ class PredictionFiles:
         """COCO's results format; bbox is x, y, width, height in pixels."""
         ids = category_ids(self.names)
         for x1, y1, x2, y2, score, number in rows.tolist():
-            box = (x1, y1, x2 - x1, y2 - y1)
             self.results.append(
                 {
                     "image_id": image,
                     "category_id": ids[int(number)],
-                    "bbox": [round(v, 3) for v in box],
+                    "bbox": [round(v, 3) for v in (x1, y1, x2 - x1, y2 - y1)],
                     "score": round(score, 5),
                 }
             )
@@ -170,21 +169,26 @@ class PredictionFiles:
             self._written.append(self.folder / "predictions.csv")
         sync_files(self._written)
         if self.json:
-            self._number_images()
+            number_images(self.results)
             write_atomically(self.folder / "predictions.json", json.dumps(self.results))
 
-    def _number_images(self) -> None:
-        """An image whose name is a number gets it as id, 139 for val/000000000139, unless two have
-        the same."""
-        numbers: dict[str, int] = {}
-        for result in self.results:
-            stem = Path(result["image_id"]).name
-            if re.fullmatch("[0-9]+", stem):
-                numbers[result["image_id"]] = int(stem)
-        if len(set(numbers.values())) < len(numbers):
-            return
-        for result in self.results:
-            result["image_id"] = numbers.get(result["image_id"], result["image_id"])
+
+def number_images(results: Sequence[dict[str, Any]]) -> None:
+    """An image whose name is a number gets it as id, 139 for val/000000000139, unless two have the
+    same.
+
+    Args:
+        results: Entries of predictions.json.
+    """
+    numbers: dict[str, int] = {}
+    for result in results:
+        stem = Path(result["image_id"]).name
+        if re.fullmatch("[0-9]+", stem):
+            numbers[result["image_id"]] = int(stem)
+    if len(set(numbers.values())) < len(numbers):
+        return
+    for result in results:
+        result["image_id"] = numbers.get(result["image_id"], result["image_id"])
 
 
 def category_ids(names: Sequence[str]) -> list[int]:
@@ -199,22 +203,6 @@ def category_ids(names: Sequence[str]) -> list[int]:
     return list(range(len(names)))
 
 
-def crop_of(image: np.ndarray, box: np.ndarray) -> np.ndarray:
-    """The (h, w, 3) part of an image in a box (4,) xyxy, whose sides are rounded outwards.
-
-    Args:
-        image: (H, W, 3).
-        box: (4,) x1, y1, x2, y2 in pixels.
-
-    Returns:
-        (h, w, 3), at least one pixel.
-    """
-    size = np.array(image.shape[1::-1])
-    first = np.floor(box[:2]).clip(0, size - 1).astype(int)
-    last = np.ceil(box[2:]).clip(first + 1, size).astype(int)
-    return image[first[1] : last[1], first[0] : last[0]]
-
-
 def folder_name(name: str) -> str:
     """A class name as the name of a folder.
 
@@ -222,7 +210,7 @@ def folder_name(name: str) -> str:
         name: Of a class.
 
     >>> folder_name("traffic light"), folder_name("../a/b"), folder_name("..")
-    ('traffic light', '.._a_b', '__')
+    ('traffic light', '.._a_b', '_..')
     """
     safe = re.sub(r'[/\\:*?"<>|\x00-\x1f]', "_", name).strip()
-    return safe if safe.strip(".") else "_" * max(len(safe), 1)
+    return safe if safe.strip(".") else f"_{safe}"

@@ -28,15 +28,15 @@ from boltbox.detector.commands.export.write import onnx_model
 from boltbox.detector.data.demo import draw_image
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.transforms.letterbox import letterbox
-from boltbox.detector.inference.checksum import write_checksum
 from boltbox.detector.inference.exported import (
     ENDINGS,
     Exported,
     Metadata,
     Suppression,
     load_exported,
+    write_checksum,
 )
-from boltbox.detector.inference.members import in_classes
+from boltbox.detector.inference.predictor import in_classes
 from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.model.postprocess import nms
 from boltbox.detector.system.errors import InputError

@@ -23,13 +23,13 @@ from made_predictions import NAMES, checkpoint_file, pictures_folder, predict  #
 from small_fit import small_fit
 
 import cli
+from boltbox.detector.commands.validate import load_ensemble
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput
 from boltbox.detector.data.inputs.sources import Sources
 from boltbox.detector.data.inputs.video import Video
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.inference.detections import class_numbers
-from boltbox.detector.inference.members import in_classes, load_ensemble
-from boltbox.detector.inference.predictor import Predictor
+from boltbox.detector.inference.predictor import Predictor, in_classes
 from boltbox.detector.report.video_file import VideoFile
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector

@@ -39,7 +39,7 @@ def write_diagnosis(
     if values.get("splits"):
         picture = path.parent / "plots/labels.png"
         remove(picture)  # of an earlier examination
-        draw_labels(datasets, values["image_size"], picture)
+        draw_labels(datasets, picture)
         sections.append(_counts(values["splits"], picture))
         classes = [("class", *values["splits"])]
         counts = [of_split["class_counts"] for of_split in values["splits"].values()]

@@ -127,7 +127,6 @@ def export(
         dynamic=dynamic,
         nms=Suppression(conf, iou, max_det, agnostic) if nms else None,
         precision=precision,
-        strides=network.strides if network.head.rows_per_level(stride, stride) else [],
         origins=trained.origins,
         thresholds=trained.thresholds,
     )

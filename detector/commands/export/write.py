@@ -18,8 +18,14 @@ from torch import nn
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.transforms.letterbox import letterbox
-from boltbox.detector.inference.checksum import write_checksum
-from boltbox.detector.inference.exported import ENDINGS, INPUT, OUTPUT, Metadata, files_of
+from boltbox.detector.inference.exported import (
+    ENDINGS,
+    INPUT,
+    OUTPUT,
+    Metadata,
+    files_of,
+    write_checksum,
+)
 from boltbox.detector.system.errors import InputError, need
 
 
