@@ -104,7 +104,7 @@ def main(args: Sequence[str] | None = None) -> None:
 
                 get_error_handler().record_exception(e)
             raise
-        if first_to_report(str(e)):
+        if first_to_report():
             text = printable(in_one_line(e))
             if len(text) > LONGEST:
                 text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"

@@ -47,10 +47,10 @@ class FSDP2(ModelParallelStrategy):
 
     def on_validation_start(self) -> None:
         self._broadcast_buffers()
-        keep_whole(self.lightning_module.averaged_network(), True)
+        keep_whole(self.lightning_module.evaluated_network(), True)
 
     def on_validation_end(self) -> None:
-        keep_whole(self.lightning_module.averaged_network(), False)
+        keep_whole(self.lightning_module.evaluated_network(), False)
 
     def _broadcast_buffers(self) -> None:
         # as DDP does it

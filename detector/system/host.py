@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from boltbox.detector.system.operating_system import available_cores, load_average, total_memory
+from boltbox.detector.system.operating_system import available_cores, total_memory
 
 
 @functools.cache  # each checkpoint has them
@@ -24,19 +24,17 @@ def host() -> dict[str, Any]:
     """What measured times depend on.
 
     Returns:
-        processor; cores: that may be used; memory: GiB; gpus: their names; OMP_NUM_THREADS; load:
-        of the last minute; versions; git: commit of the source tree, with a + if it was changed.
-        None where something is not known.
+        processor; cores: that may be used; memory: GiB; gpus: their names; OMP_NUM_THREADS;
+        versions; git: commit of the source tree, with a + if it was changed. None where something
+        is not known.
     """
     memory = total_memory()
-    load = load_average()
     return {
         "processor": _processor(),
         "cores": available_cores(),
         "memory": None if memory is None else round(memory / 2**30, 1),
         "gpus": [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())],
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS"),
-        "load": None if load is None else round(load, 1),
         "versions": versions(),
         "git": _commit(),
     }
@@ -72,6 +70,4 @@ def described(host: dict[str, Any]) -> str:
         facts.append("no GPU")
     facts.append(f"torch {versions['torch']}, lightning {versions['lightning']}")
     facts.append(f"OMP_NUM_THREADS {host['OMP_NUM_THREADS']}")
-    if host["load"] is not None:
-        facts.append(f"load {host['load']:g} before the start")
     return ", ".join(facts)

@@ -67,11 +67,6 @@ def _free_in_groups() -> Iterator[int]:
             yield max(limit - used + int(files), 0)
 
 
-def load_average() -> float | None:
-    """Processes that ran or waited in the last minute, on average; None on Windows."""
-    return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-
-
 def start_method() -> str:
     """How worker processes start: on Linux as forks, which share what is loaded; elsewhere, or if
     the program has chosen (`multiprocessing.set_start_method`), as multiprocessing has it."""

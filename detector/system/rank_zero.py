@@ -3,12 +3,9 @@
 import contextlib
 import os
 import re
-import shutil
 import sys
-import textwrap
 from collections.abc import Iterable
 from datetime import timedelta
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,30 +37,20 @@ def progress(items: Iterable[Item], what: str, total: int) -> Iterable[Item]:
 
 
 def print_fact(key: str, text: object) -> None:
-    """Print `key: text`, the texts of all facts in one column. A narrow terminal wraps the text
-    within that column."""
-    line = printable(f"{key + ':':<{KEY_WIDTH}} {text}")
-    if sys.stdout.isatty():
-        line = textwrap.fill(
-            line,
-            width=shutil.get_terminal_size().columns,
-            subsequent_indent=" " * (KEY_WIDTH + 1),
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-    rank_zero_print(line)
+    """Print `key: text`, the texts of all facts in one column."""
+    rank_zero_print(f"{key + ':':<{KEY_WIDTH}} {text}")
 
 
-def first_to_report(error: str) -> bool:
-    """Whether this process is to print an error that several may have: it asks first. Before there
-    is a process group, that is the first process of each machine."""
+def first_to_report() -> bool:
+    """Whether this process is to print its error: the others' often is the same, or follows from
+    it. Before there is a process group, that is the first process of each machine."""
     group = _process_group()
     if group is None:
         return os.environ.get("LOCAL_RANK", "0") == "0"
     with contextlib.suppress(RuntimeError):  # the store is gone with the process that held it
         store = group.distributed_c10d._get_default_store()
         store.set_timeout(timedelta(seconds=5))  # another process may be gone
-        return bool(store.add(f"reported/{sha256(error.encode()).hexdigest()}", 1) == 1)
+        return bool(store.add("reported", 1) == 1)
     return True
 
 

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 import lightning as L
 import numpy as np
@@ -33,8 +33,7 @@ from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.batch_size import choose_batch_size
 from boltbox.detector.training.compilation import compiled, eager_unless
 from boltbox.detector.training.gradient_window import ends_in_step
-from boltbox.detector.training.optimizer import OptimOptions, StartingPoint, set_rates
-from boltbox.detector.training.options import Options, as_group
+from boltbox.detector.training.optimizer import OptimOptions, StartingPoint
 from boltbox.detector.training.pretrained_score import choose_starting_point
 from boltbox.detector.training.resume import check_network
 from boltbox.detector.training.schedule import Rates
@@ -44,6 +43,25 @@ from boltbox.detector.training.validation import Evaluation
 from boltbox.detector.weights.start import StartOptions
 from boltbox.detector.weights.torch_file import as_input_error
 from boltbox.detector.weights.trained import DETECTOR, read_trained
+
+T = TypeVar("T")
+
+
+class Options(NamedTuple):
+    """The options of a Detector; see there."""
+
+    network: NetworkOptions
+    loss: LossOptions
+    optim: OptimOptions
+    start: StartOptions
+    literal: bool
+    multi_scale: bool
+    compile: bool
+
+
+def as_group(kind: type[T], options: T | Mapping[str, Any]) -> T:
+    """A group of options, which a checkpoint holds as a map."""
+    return kind(**options) if isinstance(options, Mapping) else options
 
 
 class Detector(L.LightningModule):
@@ -101,7 +119,7 @@ class Detector(L.LightningModule):
         self.hparams["loss"] = loss.to_dict()
         self.hparams["start"] = start.to_dict()
         self.options = Options(network, loss, optim, start, literal, multi_scale, compile)
-        self._open_options = {name: getattr(optim, name) for name in optim.auto_names()}
+        self._given_optim = optim  # before the options that were left open are chosen
         self._starting_point = StartingPoint.of(start.weights, start.backbone_weights)
         self._is_chosen = False
         self._resolve_optim()
@@ -161,6 +179,7 @@ class Detector(L.LightningModule):
 
     @lr.setter
     def lr(self, lr0: float) -> None:
+        self._given_optim = replace(self._given_optim, lr0=lr0)
         self._set_optim(replace(self.options.optim, lr0=lr0))
 
     def _set_optim(self, optim: OptimOptions) -> None:
@@ -168,16 +187,15 @@ class Detector(L.LightningModule):
         self.hparams["optim"] = optim.to_dict()
 
     def _resolve_optim(self, continued: Mapping[str, Any] | None = None) -> None:
-        """Choose the options that were left open anew, or take those of a continued training."""
-        optim = replace(self.options.optim, **self._open_options)
-        self._set_optim(optim.resolve(self._starting_point, continued))
+        """Choose the options that were left open, or take those of a continued training."""
+        self._set_optim(self._given_optim.resolve(self._starting_point, continued))
 
     def is_auto(self, name: str) -> bool:
-        """Whether this option of `optim` was left open."""
-        return name in self._open_options
+        """Whether the user left this option of `optim` open."""
+        return name in self._given_optim.auto_names()
 
-    def averaged_network(self) -> YOLOv5:
-        """The network that is evaluated: the moving average, if there is one."""
+    def evaluated_network(self) -> YOLOv5:
+        """The network that predicts: the moving average, if there is one."""
         return self.network if self.ema is None else self.ema
 
     def start_average(self) -> None:
@@ -191,7 +209,7 @@ class Detector(L.LightningModule):
 
     def members(self) -> list[YOLOv5 | Exported]:
         """What predicts: network or exported file, and the ensemble of a validation."""
-        return self.evaluation.members(self.averaged_network())
+        return self.evaluation.members(self.evaluated_network())
 
     def max_stride(self) -> int:
         """Sides of the input are multiples of it."""
@@ -222,12 +240,39 @@ class Detector(L.LightningModule):
             (B, R, 5 + C) float32, a row per box: cx, cy, w, h in pixels of `images`, objectness,
             class scores, which are multiplied with it; of an exported file its own output.
         """
-        return self.evaluation.predict(self.averaged_network(), images)
+        if self.evaluation.exported is not None:
+            return self.evaluation.exported(images)
+        network = self.evaluated_network()
+        training = [module for module in network.modules() if module.training]
+        network.eval()
+        try:
+            return network.decode(network(images))
+        finally:
+            for module in training:
+                module.training = True
 
-    @property  # type: ignore[misc]  # Lightning's can be set
-    def example_input_array(self) -> Tensor:
-        """(1, 3, H, W) of zeros, for Lightning's summary, graphs and `to_onnx`."""
-        return torch.zeros(1, 3, self.image_size, self.image_size)
+    def make_predictor(self, **options: Any) -> Predictor:
+        """A Predictor of what is evaluated, with these options of Predictor."""
+        defaults = {
+            "image_size": self.image_size,
+            "rounded": self.options.literal,
+            "fuse": not is_sharded(self.evaluated_network()),
+        }
+        return Predictor(self.members(), self.names, **(defaults | options))
+
+    def predict(
+        self, images: Image | Sequence[Image], **options: Any
+    ) -> Detections | list[Detections]:
+        """The objects in images, see `Predictor.predict`. Each call fuses a copy of the network:
+        for many calls, load a Predictor.
+
+        Args:
+            images: One, or several, in any form that `Predictor.predict` takes.
+            options: Of Predictor (conf, iou, ...) and of its method `predict` (tile_size, ...).
+        """
+        of_method = inspect.signature(Predictor.predict).parameters
+        arguments = {name: options.pop(name) for name in of_method if name in options}
+        return self.make_predictor(**options).predict(images, **arguments)
 
     def setup(self, stage: str) -> None:
         """Take image size, batch size and seed from the data, and `image_size` from a data module
@@ -268,24 +313,6 @@ class Detector(L.LightningModule):
         optim = self.options.optim
         return choose_batch_size(self.trainer, self.network, self.loss, optim, side, images)
 
-    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        """Data of one's own become a Batch; a tensor stays, as in trainer.predict."""
-        return batch if isinstance(batch, Batch | Tensor) else self._own_batch(batch)
-
-    def _own_batch(self, items: Any) -> Batch:
-        trainer = self.trainer
-        stride = max(self.max_stride(), 32)
-        batch = detection_batch(items, len(self.names), stride, not trainer.predicting)
-        if trainer.training and not self._knows_image_size:
-            size = trainer.strategy.broadcast(max(batch.images.shape[2:]))
-            rank_zero_print(f"image size: {size} px, the longer side of the first batch")
-            self.set_image_size(size)
-            self._knows_image_size = True
-        # numbers that no other image of the evaluation has, in any process
-        seen = self.evaluation.metrics.seen
-        numbers = [(seen + i) * trainer.world_size + trainer.global_rank for i in batch.indices]
-        return batch._replace(indices=numbers)
-
     def configure_model(self) -> None:
         """Under fsdp2 the parameters of network and average are sharded over the processes."""
         if self.device_mesh is None:
@@ -321,13 +348,37 @@ class Detector(L.LightningModule):
         for layer in self._frozen_layers:  # eval keeps their statistics, which YOLOv5 lets move
             layer.train(self.options.literal)
 
+    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        """Data of one's own become a Batch; a tensor stays, as in trainer.predict."""
+        return batch if isinstance(batch, Batch | Tensor) else self._as_batch(batch)
+
+    def _as_batch(self, items: Any) -> Batch:
+        """Data of one's own, padded to one shape. The first training batch sets the image size."""
+        trainer = self.trainer
+        stride = max(self.max_stride(), 32)
+        batch = detection_batch(items, len(self.names), stride, not trainer.predicting)
+        if trainer.training and not self._knows_image_size:
+            size = trainer.strategy.broadcast(max(batch.images.shape[2:]))
+            rank_zero_print(f"image size: {size} px, the longer side of the first batch")
+            self.set_image_size(size)
+            self._knows_image_size = True
+        # numbers that no other image of the evaluation has, in any process
+        seen = self.evaluation.metrics.seen
+        numbers = [(seen + i) * trainer.world_size + trainer.global_rank for i in batch.indices]
+        return batch._replace(indices=numbers)
+
     def scale_lr(self, factor: float) -> None:
         """Multiply all learning rates of the schedule by this factor from now on."""
         self._lr_scale = factor
 
     def set_rates(self, rates: Rates) -> None:
         """Train the next batch with these rates."""
-        set_rates(self.trainer.optimizers[0], rates, self._lr_scale)
+        for group in self.trainer.optimizers[0].param_groups:
+            is_bias = group["name"].endswith("bias")
+            lr = rates.bias_lr if is_bias else rates.lr
+            group["lr"] = self._lr_scale * lr * group["lr_share"]
+            if "momentum" in group and rates.momentum is not None:
+                group["momentum"] = rates.momentum
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
         images = self._images(batch, batch_idx)
@@ -375,34 +426,11 @@ class Detector(L.LightningModule):
             optimizer_closure()  # forward and backward
         optimizer.zero_grad()
 
-    def make_predictor(self, **options: Any) -> Predictor:
-        """A Predictor of what is evaluated, with these options of Predictor."""
-        defaults = {
-            "image_size": self.image_size,
-            "rounded": self.options.literal,
-            "fuse": not is_sharded(self.averaged_network()),
-        }
-        return Predictor(self.members(), self.names, **(defaults | options))
-
-    def predict(
-        self, images: Image | Sequence[Image], **options: Any
-    ) -> Detections | list[Detections]:
-        """The objects in images, see `Predictor.predict`. Each call fuses a copy of the network:
-        for many calls, load a Predictor.
-
-        Args:
-            images: One, or several, in any form that `Predictor.predict` takes.
-            options: Of Predictor (conf, iou, ...) and of its method `predict` (tile_size, ...).
-        """
-        of_method = inspect.signature(Predictor.predict).parameters
-        arguments = {name: options.pop(name) for name in of_method if name in options}
-        return self.make_predictor(**options).predict(images, **arguments)
-
     def on_validation_start(self) -> None:
         self.evaluation.start(self.trainer)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> dict[str, list[np.ndarray]]:
-        head = self.averaged_network().head
+        head = self.evaluated_network().head
         return {"detections": self.evaluation.step(batch, self.make_predictor, self.loss, head)}
 
     def on_validation_epoch_end(self) -> None:
@@ -419,7 +447,7 @@ class Detector(L.LightningModule):
         """The objects in each image of data of one's own: (images, targets), or images alone."""
         assert self._predictor is not None
         if isinstance(batch, Tensor):
-            batch = self._own_batch(batch)
+            batch = self._as_batch(batch)
             batch = batch._replace(images=batch.images.to(self.device))
         detections, _ = self._predictor.detect(batch)
         return [Detections.of(rows, self.names) for rows in detections]

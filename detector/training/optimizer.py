@@ -19,7 +19,6 @@ from boltbox.detector.system.ranges import NonNegativeFloat, OpenUnitInterval, P
 from boltbox.detector.training.muon import Muon
 from boltbox.detector.training.schedule import (
     LrSchedule,
-    Rates,
     effective_weight_decay,
     fitting_batch_size,
 )
@@ -296,19 +295,3 @@ def parameter_groups(
                 kind = "filter"
             groups[prefix + kind].append(parameter)
     return {name: parameters for name, parameters in groups.items() if parameters}
-
-
-def set_rates(optimizer: Optimizer, rates: Rates, scale: float = 1.0) -> None:
-    """Write the rates of a batch to all groups.
-
-    Args:
-        optimizer: Of `OptimOptions.build`.
-        rates: Learning rates and momentum.
-        scale: Factor of all learning rates.
-    """
-    for group in optimizer.param_groups:
-        is_bias = group["name"].endswith("bias")
-        lr = rates.bias_lr if is_bias else rates.lr
-        group["lr"] = scale * lr * group["lr_share"]
-        if "momentum" in group and rates.momentum is not None:
-            group["momentum"] = rates.momentum

@@ -68,19 +68,6 @@ class Evaluation(nn.Module):
         """What predicts: the network or, in its place, the exported file; and the ensemble."""
         return [self.exported if self.exported else network, *self.ensemble]
 
-    def predict(self, network: YOLOv5, images: Tensor) -> Tensor:
-        """The decoded prediction of network or exported file, see `Detector.forward`; the modes of
-        the network's layers are the same afterwards."""
-        if self.exported is not None:
-            return self.exported(images)
-        training = [module for module in network.modules() if module.training]
-        network.eval()
-        try:
-            return network.decode(network(images))
-        finally:
-            for module in training:
-                module.training = True
-
     def start(self, trainer: L.Trainer) -> None:
         """Before the first batch. In a fit, predictions that are not finite are left to
         boltbox.callbacks.Guard, and `predictor_options` do not count."""

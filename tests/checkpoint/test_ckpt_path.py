@@ -457,8 +457,8 @@ def test_load_from_checkpoint(project: Path) -> None:
     assert dict(ours.hparams) == dict(theirs.hparams)
     assert theirs.ema is not None
     assert ours.ema is None, "the average is its network"
-    saved = ours.averaged_network().state_dict()
-    loaded = theirs.averaged_network().state_dict()
+    saved = ours.evaluated_network().state_dict()
+    loaded = theirs.evaluated_network().state_dict()
     assert saved.keys() == loaded.keys()
     assert all(torch.equal(tensor, loaded[name]) for name, tensor in saved.items())
     with pytest.raises(

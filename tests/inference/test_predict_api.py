@@ -287,7 +287,7 @@ def test_weights_that_change_are_seen(checkpoint: Path, pictures: Path) -> None:
     detector = Detector.load(checkpoint, "cpu")
     before = detector.predict(pictures / "0000.jpg", conf=0.0005)
     with torch.no_grad():
-        for parameter in detector.averaged_network().head.parameters():
+        for parameter in detector.evaluated_network().head.parameters():
             parameter.mul_(1.5)
     after = detector.predict(pictures / "0000.jpg", conf=0.0005)
     assert len(before) != len(after) or not np.array_equal(before.confidence, after.confidence)
