@@ -3,11 +3,11 @@ auto`), and how long a step takes."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import lightning as L
 import torch
@@ -39,23 +39,22 @@ def choose_batch_size(
         Images per batch, over all devices.
     """
     world = trainer.world_size
-    per_device = 0
+    images_per_device = 0
     with limited_memory(trainer.strategy.root_device) as is_gpu:
         if is_gpu and trainer.is_global_zero:
-            network = copy.deepcopy(network)
-            loss = copy.deepcopy(loss)
-            per_device = _largest_batch(trainer, network, loss, optim, side, images // world)
-    per_device = trainer.strategy.broadcast(per_device)
-    reason = "what fits the GPU's memory"
-    if not is_gpu:
-        per_device = math.ceil(WITHOUT_GPU / world)
+            step = _step_function(trainer, network, loss, optim, side)
+            images_per_device = _largest_batch(step, images // world)
+    if is_gpu:
+        reason = "what fits the GPU's memory"
+        batch_size = trainer.strategy.broadcast(images_per_device) * world
+    else:
         reason = "without a GPU"
-    batch_size = per_device * world
+        batch_size = math.ceil(WITHOUT_GPU / world) * world
     print_fact("batch", f"data.batch_size {batch_size} (auto: {reason})")
     return batch_size
 
 
-@contextmanager
+@contextlib.contextmanager
 def limited_memory(device: torch.device) -> Iterator[bool]:
     """Whether the device is a GPU, of whose free memory torch uses no more than SHARE. Afterwards
     the random generators are as before."""
@@ -86,7 +85,7 @@ def step_seconds(
         images: Per step.
     """
     with limited_memory(trainer.strategy.root_device) as is_gpu:
-        step = _step(trainer, copy.deepcopy(network), copy.deepcopy(loss), optim, side)
+        step = _step_function(trainer, network, loss, optim, side)
         step(images)  # the first one takes longer
         start = time.perf_counter()
         step(images)
@@ -95,33 +94,26 @@ def step_seconds(
         return time.perf_counter() - start
 
 
-def _largest_batch(
-    trainer: L.Trainer, network: YOLOv5, loss: Loss, optim: OptimOptions, side: int, limit: int
-) -> int:
-    """The largest power of two, up to `limit`, with which the network can take a step."""
-    step = _step(trainer, network, loss, optim, side)
-
-    def fits(images: int) -> bool:
-        try:
-            step(images)
-        except torch.OutOfMemoryError:
-            return False
-        return True
-
+def _largest_batch(step: Callable[[int], None], limit: int) -> int:
+    """The largest power of two, up to `limit`, of images for which there is memory."""
     images = 1
-    while 2 * images <= limit and fits(2 * images):
-        images *= 2
+    with contextlib.suppress(torch.OutOfMemoryError):
+        while 2 * images <= limit:
+            step(2 * images)
+            images *= 2
     return images
 
 
-def _step(
+def _step_function(
     trainer: L.Trainer, network: YOLOv5, loss: Loss, optim: OptimOptions, side: int
 ) -> Callable[[int], None]:
-    """A function that takes a training step of so many images, at a learning rate of 0."""
+    """A function that takes a training step of so many images, at a learning rate of 0, with copies
+    of network and loss."""
     precision = trainer.precision_plugin
     device = trainer.strategy.root_device
-    precision.convert_module(network.to(device)).train()
-    loss.to(device)
+    network = copy.deepcopy(network).to(device)
+    loss = copy.deepcopy(loss).to(device)
+    precision.convert_module(network).train()
     optimizer = optim.build(network, 1)
     for group in optimizer.param_groups:
         group["lr"] = 0.0

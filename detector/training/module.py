@@ -21,7 +21,7 @@ from boltbox.detector.data.inputs.sources import Image
 from boltbox.detector.data.sample import Batch, rescaled
 from boltbox.detector.data.transforms.letterbox import round_up
 from boltbox.detector.inference.detections import Detections
-from boltbox.detector.inference.exported import Exported, format_of, load_exported, shape_for
+from boltbox.detector.inference.exported import Exported, shape_for
 from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.model.loss import LossOptions, add_losses, mean_losses
 from boltbox.detector.model.network import YOLOv5
@@ -145,23 +145,21 @@ class Detector(L.LightningModule):
 
     @classmethod
     def load(cls, path: str | Path, device: str | torch.device | None = None) -> Self:
-        """A trained detector in evaluation mode, ready for `predict`.
+        """A trained detector in evaluation mode, ready for `predict`; exported files are
+        `Predictor.load`'s.
 
         Args:
-            path: A checkpoint (its moving average), a run folder (its best checkpoint), a YOLOv5
-                file (.pt), or an exported file. Nothing in it is executed.
+            path: A checkpoint (its moving average), a run folder (its best checkpoint), or a YOLOv5
+                file (.pt). Nothing in it is executed.
             device: Default: the first GPU, if there is one.
 
         Raises:
             InputError: There is no such file, or it is not a detector.
         """
-        file = load_exported(path) if format_of(path) else read_trained(path)
+        file = read_trained(path)
         with as_input_error(path, DETECTOR):
             detector = cls(**file.arguments())
-            if isinstance(file, Exported):
-                detector.evaluation.exported = file
-            else:
-                file.fill(detector.network, detector.names)
+            file.fill(detector.network, detector.names)
         detector.set_image_size(file.image_size)
         detector.evaluation.thresholds = file.thresholds
         if device is None:
@@ -238,10 +236,8 @@ class Detector(L.LightningModule):
 
         Returns:
             (B, R, 5 + C) float32, a row per box: cx, cy, w, h in pixels of `images`, objectness,
-            class scores, which are multiplied with it; of an exported file its own output.
+            class scores, which are multiplied with it.
         """
-        if self.evaluation.exported is not None:
-            return self.evaluation.exported(images)
         network = self.evaluated_network()
         training = [module for module in network.modules() if module.training]
         network.eval()

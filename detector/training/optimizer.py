@@ -200,9 +200,6 @@ class OptimOptions:
         Args:
             network: What is trained.
             batch_size: Images per batch, over all devices.
-
-        Raises:
-            InputError: backbone_lr is given, but lr0 is 0.
         """
         optimizer: Any = self.to_dict()["optimizer"]
         assert self.lr0 is not None
@@ -214,11 +211,6 @@ class OptimOptions:
         backbone = None
         backbone_share = 1.0
         if self.backbone_lr is not None:
-            if self.backbone_lr and not lr:
-                raise InputError(
-                    "model.optim.backbone_lr: the backbone's rate follows that of the rest, but"
-                    " model.optim.lr0 is 0"
-                )
             backbone = body_of(network.get_submodule("backbone"))
             backbone_share = self.backbone_lr / (lr or 1)
         groups = []

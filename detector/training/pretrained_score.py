@@ -13,7 +13,6 @@ from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, examples
 from boltbox.detector.data.sample import Batch, finish_on_device
 from boltbox.detector.evaluation.class_metrics import class_metrics, match
-from boltbox.detector.inference.predictor import dtype_of
 from boltbox.detector.model.boxes import cxcywh_to_xyxy
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.postprocess import nms
@@ -91,45 +90,41 @@ def score_pretrained(
     """Score a network on labelled images.
 
     Args:
-        network: Its mode is the same afterwards.
-        batches: Of labelled images, as `examples` gives them.
+        network: Afterwards it is in training mode.
+        batches: Of one image with objects each, as `examples` gives them.
         known_classes: Numbers of the classes that it was trained on.
     """
     device = next(network.parameters()).device
-    was_training = network.training
     objectness: list[float] = []
     matches: list[np.ndarray] = []
     scores: list[np.ndarray] = []
     classes: list[np.ndarray] = []
-    true_classes = [np.zeros(0, np.int64)]
+    true_classes: list[np.ndarray] = []
     network.eval()
     for batch in batches:
         batch = finish_on_device(batch._replace(images=batch.images.to(device)))
-        raw = [maps.float() for maps in network(batch.images.to(dtype_of(network)))]
-        decoded = network.decode(raw).cpu()
-        one_class = torch.cat((decoded[..., :5], torch.ones_like(decoded[..., :1])), 2)
+        decoded = network.decode(network(batch.images)).cpu()
         height, width = batch.images.shape[2:]
-        sides = torch.tensor([width, height, width, height])
-        boxes_of_images = nms(one_class)
-        detections_of_images = nms(decoded, multi_label=False)
-        for i, detections in enumerate(detections_of_images):
-            rows = batch.targets[batch.targets[:, 0] == i].float().cpu()
-            true_boxes = cxcywh_to_xyxy(rows[:, 2:] * sides).numpy()
-            labels = rows[:, 1].long().numpy()
-            if len(rows):
-                top = boxes_of_images[i].scores[: len(rows)]
-                objectness.append(float(top.sum()) / len(rows))
-            predicted = detections.classes.numpy()
-            matches.append(match(detections.boxes.numpy(), predicted, true_boxes, labels))
-            scores.append(detections.scores.numpy())
-            classes.append(predicted)
-            true_classes.append(labels)
-    network.train(was_training)
-    objects = np.concatenate(true_classes)
-    if not len(objects):
+        objects = batch.targets.float().cpu()
+        true_boxes = cxcywh_to_xyxy(objects[:, 2:] * torch.tensor([width, height, width, height]))
+        labels = objects[:, 1].long().numpy()
+        one_class = torch.cat((decoded[..., :5], torch.ones_like(decoded[..., :1])), 2)
+        (boxes,) = nms(one_class)
+        objectness.append(float(boxes.scores[: len(labels)].sum()) / len(labels))
+        (detections,) = nms(decoded, multi_label=False)
+        predicted = detections.classes.numpy()
+        matches.append(match(detections.boxes.numpy(), predicted, true_boxes.numpy(), labels))
+        scores.append(detections.scores.numpy())
+        classes.append(predicted)
+        true_classes.append(labels)
+    network.train()
+    if not true_classes:
         return PretrainedScore(1.0, 0.0)
     metrics = class_metrics(
-        np.concatenate(matches), np.concatenate(scores), np.concatenate(classes), objects
+        np.concatenate(matches),
+        np.concatenate(scores),
+        np.concatenate(classes),
+        np.concatenate(true_classes),
     )
     ap50 = metrics.ap[:, 0] * np.isin(metrics.classes, known_classes)
     return PretrainedScore(float(np.mean(objectness)), float(ap50.mean()))

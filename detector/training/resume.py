@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.rank_zero import program, rank_zero_print
+from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.optimizer import OptimOptions
 from boltbox.detector.weights.torch_file import as_input_error, shapes
 from boltbox.detector.weights.trained import DETECTOR
@@ -37,13 +37,10 @@ def check_network(
         saved_names = checkpoint["hyper_parameters"]["names"]
         different = shapes(checkpoint["state_dict"]).items() ^ shapes(tensors).items()
     if saved_names != names:
-        rename = ""
-        if len(saved_names) == len(names):
-            command = f"{program()} strip CHECKPOINT --names data.yaml"
-            rename = f"; if these are other names of the same classes: {command}"
         raise InputError(
             f"the checkpoint knows the classes {saved_names}, but here they are {names}: to train"
-            f" on these, start from its weights with --model.start.weights{rename}"
+            " on these, start from its weights with --model.start.weights; if only the names"
+            " differ, the command strip renames them"
         )
     if different:
         raise InputError(

@@ -95,11 +95,6 @@ def usable_precision(precision: str, accelerator: str, command: str, strategy: s
         strategy: `trainer.strategy`, by its name.
     """
     trains = command in TRAINING
-    if precision == "bf16-true" and not trains:
-        rank_zero_print(
-            "precision bf16-true has too few digits for confidences; it becomes 32-true"
-        )
-        return "32-true"
     if precision != "16-mixed":
         return precision
     if accelerator == "cpu" or not torch.cuda.is_available():
@@ -143,8 +138,15 @@ def check_combinations(options: Any) -> None:
             f"trainer.strategy {strategy}: the recipe runs with {', '.join(sorted(STRATEGIES))};"
             f" {nearest(strategy, STRATEGIES)}"
         )
-    if trainer.sync_batchnorm:
-        _check_sync_batchnorm(trainer.accelerator, strategy, options.model.network.backbone)
+    # Lightning converts batch norms under ddp only, torch computes it on GPUs only, and would take
+    # the activations of timm's batch norms away
+    on_gpu = trainer.accelerator != "cpu" and torch.cuda.is_available()
+    is_timm = options.model.network.backbone.startswith(PREFIX)
+    if trainer.sync_batchnorm and (is_timm or strategy == "fsdp2" or not on_gpu):
+        raise InputError(
+            "trainer.sync_batchnorm needs GPUs, trainer.strategy ddp and a backbone that is not"
+            " timm's; leave it out"
+        )
     check_recipe(trainer)
     epochs = trainer.check_val_every_n_epoch
     interval = trainer.val_check_interval
@@ -160,21 +162,6 @@ def check_combinations(options: Any) -> None:
             " only: losses cannot be scaled where gradients are sharded, and averages do not move"
             " in half precision"
         )
-
-
-def _check_sync_batchnorm(accelerator: str, strategy: str, backbone: str) -> None:
-    reason = ""
-    if backbone.startswith(PREFIX):
-        reason = (
-            f"does not go together with model.network.backbone {backbone}: torch would replace"
-            " timm's batch norms, which hold an activation, by some without"
-        )
-    elif strategy == "fsdp2":
-        reason = "does not go together with fsdp2: Lightning converts batch norms under ddp only"
-    elif accelerator == "cpu" or not torch.cuda.is_available():
-        reason = "needs GPUs: torch cannot do it on a CPU"
-    if reason:
-        raise InputError(f"trainer.sync_batchnorm {reason}; leave it out")
 
 
 def check_recipe(trainer: Mapping[str, Any]) -> None:
@@ -207,9 +194,7 @@ def print_missing_callbacks(trainer: L.Trainer) -> None:
     """Print which callbacks a Trainer lacks that change what is trained. One that is switched off
     is not missing."""
     callbacks: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-    names = set[str]()
-    for callback in callbacks:
-        names.update(kind.__name__ for kind in type(callback).__mro__)
+    names = {type(callback).__name__ for callback in callbacks}
     missing = [name for name in ("Warmup", "EMA", "AutoAnchor") if name not in names]
     if missing:
         rank_zero_print(

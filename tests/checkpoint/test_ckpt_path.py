@@ -392,7 +392,7 @@ def test_classes_get_names_later(here: Path, capsys: pytest.CaptureFixture[str])
     assert "few.yaml: 1 classes" in error(["strip", best, "--names", "few.yaml"], capsys)
     again = ["--data.dataset", "pets.yaml", *QUIET]
     validate = ["validate", *again, "--run", "validated", "--ckpt_path"]
-    assert "strip CHECKPOINT --names" in error([*validate, best], capsys)
+    assert "strip" in error([*validate, best], capsys)
     cli.main(["strip", best, "--names", "pets.yaml", "--out", "named.ckpt"])
     cli.main([*validate, "named.ckpt"])
     assert read_trained("named.ckpt").names == ["cat", "dog"]

@@ -60,7 +60,6 @@ CASES = [
     (("16-mixed", "gpu", "fit", "fsdp2"), {"gpu", "gpu_bf16"}, "bf16-mixed"),
     (("16-mixed", "gpu", "fit", "fsdp2"), {"gpu"}, "32-true"),
     (("32-true", "auto", "fit", "auto"), {"gpu"}, "32-true"),
-    (("bf16-true", "gpu", "validate", "auto"), {"gpu"}, "32-true"),
 ]
 
 
