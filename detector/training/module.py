@@ -207,7 +207,8 @@ class Detector(L.LightningModule):
 
     def members(self) -> list[YOLOv5 | Exported]:
         """What predicts: network or exported file, and the ensemble of a validation."""
-        return self.evaluation.members(self.evaluated_network())
+        exported = self.evaluation.exported
+        return [exported if exported else self.evaluated_network(), *self.evaluation.ensemble]
 
     def max_stride(self) -> int:
         """Sides of the input are multiples of it."""
@@ -317,13 +318,13 @@ class Detector(L.LightningModule):
             if network is not None:
                 shard(network, self.device_mesh["data_parallel"])
 
+    def on_fit_start(self) -> None:
+        print_missing_callbacks(self.trainer)
+
     def configure_optimizers(self) -> Optimizer:
         if data_of(self.trainer) is None:
             self.batch_size = global_batch_size(self.trainer, default=self.batch_size)
         return self.options.optim.build(self.network, self.batch_size)
-
-    def on_fit_start(self) -> None:
-        print_missing_callbacks(self.trainer)
 
     def on_train_start(self) -> None:
         """A run that is resumed within an epoch has no on_train_epoch_start."""
@@ -345,14 +346,12 @@ class Detector(L.LightningModule):
             layer.train(self.options.literal)
 
     def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        """Data of one's own become a Batch; a tensor stays, as in trainer.predict."""
-        return batch if isinstance(batch, Batch | Tensor) else self._as_batch(batch)
-
-    def _as_batch(self, items: Any) -> Batch:
-        """Data of one's own, padded to one shape. The first training batch sets the image size."""
+        """Data of one's own become a Batch; the first one of a training sets the image size."""
+        if isinstance(batch, Batch):
+            return batch
         trainer = self.trainer
         stride = max(self.max_stride(), 32)
-        batch = detection_batch(items, len(self.names), stride, not trainer.predicting)
+        batch = detection_batch(batch, len(self.names), stride, not trainer.predicting)
         if trainer.training and not self._knows_image_size:
             size = trainer.strategy.broadcast(max(batch.images.shape[2:]))
             rank_zero_print(f"image size: {size} px, the longer side of the first batch")
@@ -439,12 +438,9 @@ class Detector(L.LightningModule):
     def on_predict_start(self) -> None:
         self._predictor = self.make_predictor(**self.evaluation.predictor_options)
 
-    def predict_step(self, batch: Any, batch_idx: int) -> list[Detections]:
+    def predict_step(self, batch: Batch, batch_idx: int) -> list[Detections]:
         """The objects in each image of data of one's own: (images, targets), or images alone."""
         assert self._predictor is not None
-        if isinstance(batch, Tensor):
-            batch = self._as_batch(batch)
-            batch = batch._replace(images=batch.images.to(self.device))
         detections, _ = self._predictor.detect(batch)
         return [Detections.of(rows, self.names) for rows in detections]
 

@@ -64,10 +64,6 @@ class Evaluation(nn.Module):
         self.ensemble = ensemble
         self.predictor_options = predictor_options
 
-    def members(self, network: YOLOv5) -> list[YOLOv5 | Exported]:
-        """What predicts: the network or, in its place, the exported file; and the ensemble."""
-        return [self.exported if self.exported else network, *self.ensemble]
-
     def start(self, trainer: L.Trainer) -> None:
         """Before the first batch. In a fit, predictions that are not finite are left to
         boltbox.callbacks.Guard, and `predictor_options` do not count."""
