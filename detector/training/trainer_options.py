@@ -194,7 +194,9 @@ def print_missing_callbacks(trainer: L.Trainer) -> None:
     """Print which callbacks a Trainer lacks that change what is trained. One that is switched off
     is not missing."""
     callbacks: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-    names = {type(callback).__name__ for callback in callbacks}
+    names = set[str]()
+    for callback in callbacks:
+        names.update(kind.__name__ for kind in type(callback).__mro__)
     missing = [name for name in ("Warmup", "EMA", "AutoAnchor") if name not in names]
     if missing:
         rank_zero_print(

@@ -171,18 +171,6 @@ def test_a_backbone_that_cannot_serve(name: str, said: str) -> None:
         YOLOv5(1, backbone=f"timm/{name}")
 
 
-def test_batch_norm_over_processes_is_refused(
-    small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said = refused(
-        capsys, small_fit(small_data, here / "run", *BACKBONE, "--trainer.sync_batchnorm", "true")
-    )
-    assert (
-        "trainer.sync_batchnorm does not go together with model.network.backbone timm/test_resnet"
-        in said
-    )
-
-
 @pytest.fixture
 def a_fit(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Options -> the sentence of a fit that is refused."""
