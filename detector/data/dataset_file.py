@@ -7,7 +7,7 @@ FORMATS.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from os.path import exists, isdir, isfile, relpath
+from os.path import exists, isdir, isfile
 from pathlib import Path
 
 from boltbox.detector.data import demo
@@ -22,7 +22,7 @@ from boltbox.detector.data.formats.tensorflow_csv import TensorflowCsv
 from boltbox.detector.data.formats.voc_xml import VocXml, has_xml
 from boltbox.detector.data.formats.yolo_txt import YoloText
 from boltbox.detector.data.images import SUFFIXES, read_lines
-from boltbox.detector.data.layouts import CLASS_NAMES, DESCRIPTIONS, Content, conversion, describe
+from boltbox.detector.data.layouts import DESCRIPTIONS, Content, conversion, describe
 from boltbox.detector.data.read_split import SplitReader
 from boltbox.detector.model.parts import find_part
 from boltbox.detector.system.errors import InputError
@@ -75,7 +75,6 @@ class DatasetFile:
         splits: paths by split: `train`, `val`, `test`, or some of them.
         names: in class order; those in the labels, if none are given.
         images: further image folders (COCO).
-        keep_difficult: VOC objects marked difficult are kept.
         share: of the images of `train` that is `val`, if that is not given.
         notes: assumptions and corrections, to be printed.
         gives_names: the data.yaml or its folder gives the names.
@@ -90,7 +89,6 @@ class DatasetFile:
     splits: dict[str, list[Path]]
     names: list[str] = field(default_factory=list)
     images: list[Path] = field(default_factory=list)
-    keep_difficult: bool = False
     share: float | None = None
     notes: list[str] = field(default_factory=list)
     gives_names: bool = True
@@ -120,7 +118,7 @@ class DatasetFile:
         The keys of a data.yaml are YOLOv5's: `path` (relative to the file, or to the current
         folder), `train`, `val`, `test` (a folder, a list file, a json file, or a list of them),
         `names` (list or map), `nc`; and ours: `format` (see FORMATS; detected by default), `images`
-        (folders of a COCO set's images), `split` (as the argument), `keep_difficult`.
+        (folders of a COCO set's images), `split` (as the argument).
 
         Args:
             source: what the user typed.
@@ -180,24 +178,12 @@ class DatasetFile:
             rank_zero_print(f"{self.source}: {note}")
 
     def without_names(self) -> list[str]:
-        """The warning before a training of classes without names, in lines; none if they have
-        some."""
-        numbers = list(map(str, range(len(self.names))))
-        if self.gives_names or self.names != numbers:
+        """The warning before a training of classes without names; no line if they have some."""
+        if self.gives_names or self.names != list(map(str, range(len(self.names)))):
             return []
-        file = Path(self.source)
-        text = "names: [NAME, ...]"
-        if isdir(file) and self.format == "yolo":
-            file = self.root / CLASS_NAMES[0]
-            text = "one name per line"
-        elif isdir(file):
-            file = self.root / DESCRIPTIONS[0]
-            for split, paths in reversed(self.splits.items()):
-                text = f"{split}: {relpath(paths[0], self.root)}, {text}"
         return [
             f"warning: no class names; the classes are numbers, 0 to {len(self.names) - 1}",
-            "  the checkpoints of this training keep them as names; to give names first, write",
-            f"  {file}: {text}",
+            "  the checkpoints keep them; give `names` in a data.yaml first (docs/data.md)",
         ]
 
     def open(self, split: str, strict: bool = True, single_class: bool = False) -> DetectionDataset:
@@ -221,7 +207,7 @@ class DatasetFile:
             if not exists(path):
                 raise InputError(f"{self.source}: {split} refers to {path}, which does not exist")
         share = None if split == "test" else self.share
-        described = Split(split, paths, self.root, self.images, self.keep_difficult, share)
+        described = Split(split, paths, self.root, self.images, share)
         label_format = format_class(self.format)(described)
         dataset = SplitReader(label_format, self.names, strict, single_class).read()
         if strict and not len(dataset.labels.boxes):
@@ -296,7 +282,6 @@ def _from_content(
         splits,
         names=read_names(path, content),
         images=[root / folder for folder in _as_list(content.get("images"))],
-        keep_difficult=bool(content.get("keep_difficult")),
         share=content.get("split"),
         notes=notes,
         gives_names=content.get("names") is not None,

@@ -9,7 +9,8 @@ import yaml
 from boltbox.detector.data.formats.format import SPLIT_NAMES
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.text_file import check_regular
+
+LABELS = ("category", "categories")
 
 
 def save_hugging_face(
@@ -28,8 +29,8 @@ def save_hugging_face(
         The data.yaml. Its names are those of the ClassLabel; without one, what the labels hold.
 
     Raises:
-        InputError: a column is missing, a split has another name, an image has no bytes, a box is
-            not of four numbers, or the folder is in use.
+        InputError: a column is missing, a split has another name, an image has no bytes, or the
+            folder is in use.
     """
     target = Path(folder) / "data.yaml"
     if target.exists():
@@ -37,32 +38,21 @@ def save_hugging_face(
     content: dict[str, Any] = {}
     splits = dataset if isinstance(dataset, dict) else {"train": dataset}
     for name, rows in splits.items():
-        split = _split_of(name)
-        columns = getattr(rows, "features", None) or {}
-        fields = _element(columns.get("objects"))
-        if not isinstance(fields, dict):
-            fields = {}
-        label = "category" if "category" in fields else "categories"
-        if split is None or not fields.keys() >= {label, "bbox"} or "image" not in columns:
+        split = {"validation": "val"}.get(name, name)
+        fields = _element(rows.features.get("objects"))
+        label = next((key for key in LABELS if key in (fields or ())), "")
+        if split not in SPLIT_NAMES or not label or "image" not in rows.features:
             raise InputError(
-                f"save_hugging_face: the split {name} has the columns {list(columns)} and of"
-                f" `objects` {list(fields)}; give a Dataset with `image` and `objects` (`bbox`,"
-                " `category`), or a DatasetDict of train, validation and test"
+                f"save_hugging_face: the split {name} has the columns {list(rows.features)}; give a"
+                " Dataset with `image` and `objects` (`bbox`, `category`), or a DatasetDict of"
+                " train, validation and test"
             )
         _save_split(rows, target.parent / split, label, bbox_format == "xyxy")
         content[split] = f"{split}/metadata.jsonl"
-        names = getattr(_element(fields[label]), "names", None)
-        if names:
+        if names := getattr(_element(fields[label]), "names", None):
             content["names"] = names
     write_atomically(target, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
     return target
-
-
-def _split_of(name: str) -> str | None:
-    for split, names in SPLIT_NAMES.items():
-        if name in names:
-            return split
-    return None
 
 
 def _element(feature: Any) -> Any:
@@ -79,23 +69,17 @@ def _save_split(rows: Any, folder: Path, label: str, corners: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     lines = []
     for k, row in enumerate(rows.cast_column("image", Image(decode=False)).with_format(None)):
+        path = Path(row["image"]["path"] or "")
         try:
-            path = Path(row["image"]["path"] or "")
-            content = row["image"]["bytes"]
-            if not content:
-                check_regular(path)
-                content = path.read_bytes()
-            objects = row["objects"] or []
-            if isinstance(objects, list):
-                objects = {key: [item[key] for item in objects] for key in ("bbox", label)}
-            boxes = objects["bbox"]
-            if corners:
-                boxes = [[x1, y1, x2 - x1, y2 - y1] for x1, y1, x2, y2 in boxes]
-        except (OSError, TypeError, ValueError) as e:
-            problem = "the image cannot be read, or a box is not of four numbers"
-            raise InputError(
-                f"save_hugging_face: {folder.name}, row {k}: {problem} ({e})"
-            ) from None
+            content = row["image"]["bytes"] or path.read_bytes()
+        except OSError as e:
+            raise InputError(f"save_hugging_face: {folder.name}, row {k}: {e}") from None
+        objects = row["objects"] or []
+        if isinstance(objects, list):
+            objects = {key: [item[key] for item in objects] for key in ("bbox", label)}
+        boxes = objects["bbox"]
+        if corners:
+            boxes = [[x1, y1, x2 - x1, y2 - y1] for x1, y1, x2, y2 in boxes]
         name = f"{k:06}{path.suffix or '.png'}"
         (folder / name).write_bytes(content)
         labels = {"bbox": boxes, "category": objects[label]}

@@ -7,9 +7,9 @@ from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from glob import escape, glob
+from io import BytesIO
 from os.path import exists, isdir, isfile
 from pathlib import Path
-from typing import IO
 
 import cv2
 import numpy as np
@@ -55,21 +55,11 @@ def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
         InputError: it cannot be decoded, or promises more pixels than Pillow opens.
     """
     try:
+        content = Path(path).read_bytes()
         # first Pillow: OpenCV, which reads more formats, would believe any header
-        with open_image(path) as file:
-            kind = file.format
-            flags = int(cv2.IMREAD_COLOR_RGB)
-            if shrink > 1 and kind in ("JPEG", "MPO"):
-                flags |= 8 * shrink  # IMREAD_REDUCED_GRAYSCALE_2 is 16, ..._4 is 32, ..._8 is 64
-            if not _has_orientation(file):
-                flags |= cv2.IMREAD_IGNORE_ORIENTATION
-            # OpenCV multiplies the colours of a TIFF by its alpha
-            has_alpha = kind == "TIFF" and "A" in file.getbands()
-        image = None if has_alpha else _decode_with_opencv(str(path), flags)
-        if image is None:
-            with open_image(path) as file:
-                image = rgb(file)
-        return image
+        with Image.open(BytesIO(content)) as file:
+            image = _decode_with_opencv(file, content, shrink)
+            return rgb(file) if image is None else image
     except UNREADABLE as e:
         raise InputError(
             f"{path}: this image cannot be decoded ({e or 'not enough memory'}); remove or"
@@ -77,32 +67,35 @@ def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
         ) from None
 
 
-def _decode_with_opencv(path: str, flags: int) -> np.ndarray | None:
-    """None where OpenCV refuses: other formats, more pixels than it likes, names that are not
-    UTF-8, which would crash it (they hold lone surrogates)."""
-    with suppress(cv2.error, UnicodeEncodeError):
-        path.encode()
-        return cv2.imread(path, flags)
+def _decode_with_opencv(file: Image.Image, content: bytes, shrink: int) -> np.ndarray | None:
+    """The pixels of a file with this content, or None: OpenCV multiplies the colours of a TIFF by
+    its alpha, turns JPEGs only, and refuses some formats and more pixels than it likes."""
+    is_jpeg = file.format in ("JPEG", "MPO")
+    turned = _orientation(file) != 1
+    if file.format == "TIFF" or (turned and not is_jpeg):
+        return None
+    flags = int(cv2.IMREAD_COLOR_RGB)
+    if not turned:
+        flags |= cv2.IMREAD_IGNORE_ORIENTATION
+    if shrink > 1 and is_jpeg:
+        flags |= 8 * shrink  # IMREAD_REDUCED_GRAYSCALE_2 is 16, ..._4 is 32, ..._8 is 64
+    with suppress(cv2.error):
+        return cv2.imdecode(np.frombuffer(content, np.uint8), flags)
     return None
 
 
-def open_image(path: str | Path | IO[bytes]) -> Image.Image:
-    """Pillow's image, of which EXIF alone says the orientation: OpenCV reads no XMP."""
-    file = Image.open(path)
-    for key in ("xmp", "XML:com.adobe.xmp"):
-        file.info.pop(key, None)
-    return file
-
-
-def _has_orientation(file: Image.Image) -> bool:
-    """Whether EXIF of the image is followed: not after the pixels of a PNG, which Pillow would
-    decode for it."""
-    return file.format != "PNG" or "exif" in file.info
+def _orientation(file: Image.Image) -> int:
+    """By EXIF; 1 if it is damaged, and after the pixels of a PNG, which Pillow would decode for
+    it. Pillow turns a TIFF itself."""
+    with suppress(*UNREADABLE):
+        if "exif" in file.info and file.format != "TIFF":
+            return file.getexif().get(ORIENTATION, 1)
+    return 1
 
 
 def rgb(file: Image.Image) -> np.ndarray:
     """(H, W, 3) uint8 of Pillow's image, as `read_image` gives it."""
-    image = ImageOps.exif_transpose(file)
+    image = file if _orientation(file) == 1 else ImageOps.exif_transpose(file)
     if image.mode.startswith("I"):  # 16 bits, which Pillow would limit to 255
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     return np.asarray(image.convert("RGB"))
@@ -114,14 +107,9 @@ def image_size(path: str | Path) -> tuple[int, int]:
     Raises:
         UNREADABLE: the header cannot be read, or promises too many pixels.
     """
-    with open_image(path) as file:
+    with Image.open(path) as file:
         width, height = file.size
-        # Pillow has turned a TIFF's size already
-        if file.format != "TIFF" and _has_orientation(file):
-            with suppress(*UNREADABLE):  # damaged EXIF is not followed
-                if file.getexif().get(ORIENTATION) in ON_ITS_SIDE:
-                    return width, height
-    return height, width
+        return (width, height) if _orientation(file) in ON_ITS_SIDE else (height, width)
 
 
 def image_sizes(paths: Sequence[str | Path]) -> list[tuple[int, int] | str]:

@@ -6,7 +6,6 @@ are opened.
 
 import os
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from os.path import isfile
@@ -14,8 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from boltbox.detector.data.formats.dota_txt import DotaText
-from boltbox.detector.data.formats.format import SPLIT_GLOBS, SPLIT_NAMES, has_labels
-from boltbox.detector.data.formats.voc_xml import VocXml
+from boltbox.detector.data.formats.format import (
+    SPLIT_GLOBS,
+    SPLIT_NAMES,
+    PerImageFormat,
+    has_labels,
+)
+from boltbox.detector.data.formats.voc_xml import IMAGE_FOLDERS, VocXml, has_xml
 from boltbox.detector.data.formats.yolo_txt import YoloText
 from boltbox.detector.data.images import find_images, read_lines
 from boltbox.detector.system.errors import InputError
@@ -29,6 +33,7 @@ ROBOFLOW_CSV = ("_annotations.csv",)
 CONVERTED = "CVAT for images (xml), labelme or VIA (json)"  # by a command
 LABELS = {".txt", ".xml", ".json", ".jsonl", ".csv"}  # suffixes of label files
 CLASS_NAMES = ("classes.txt", "obj.names", "_darknet.labels", "notes.json")
+SPLIT_FOLDERS = ("JPEGImages/{}", "images/{}", "Images/{}", "{}/images", "{}")
 Content = dict[str, Any]
 
 
@@ -43,8 +48,7 @@ def describe(root: Path) -> Content:
         labels.
 
     Raises:
-        InputError: there are no labels that boltbox reads; with the data.yaml to write, its folders
-            of images filled in, the largest first.
+        InputError: there are no labels that boltbox reads; with the data.yaml to write.
     """
     for content in _descriptions(root):
         if content:
@@ -55,13 +59,11 @@ def describe(root: Path) -> Content:
             f"data.dataset {root}: {len(images)} images without labels. Label them first, with"
             " Label Studio or CVAT (docs/data.md)"
         )
-    counts = Counter(os.path.relpath(image.parent, root) for image in images)
-    largest = [folder for folder, _ in counts.most_common(2)]
-    train, val = (largest + ["FOLDER", "FOLDER"])[:2]
-    where = f"its images are in {', '.join(counts)}" if counts else "there is no image in it"
+    folders = sorted({os.path.relpath(image.parent, root) for image in images})
+    where = f"its images are in {', '.join(folders)}" if folders else "there is no image in it"
     raise InputError(
         f"data.dataset {root}: no supported labels (docs/data.md); write"
-        f" {root / DESCRIPTIONS[0]}: {{train: {train}, val: {val}, names: [NAME, ...]}}; {where};"
+        f" {root / DESCRIPTIONS[0]}: {{train: FOLDER, val: FOLDER, names: [NAME, ...]}}; {where};"
         f" {conversion(root)}"
     )
 
@@ -89,10 +91,9 @@ def _descriptions(root: Path) -> Iterator[Content]:
     yield _of_files(root, folders + [root / "annotations"], COCO, "coco")
     yield _of_files(root, folders, METADATA, "metadata")
     yield _of_files(root, folders, ROBOFLOW_CSV, "csv")
-    splits = VocXml.find_splits(root)
-    yield {"format": "voc"} | splits if splits else {}
-    yield _of_text_files(root, YoloText, "yolo")
-    yield _of_text_files(root, DotaText, "dota")
+    yield _of_image_folders(root, VocXml, "voc")
+    yield _of_image_folders(root, YoloText, "yolo")
+    yield _of_image_folders(root, DotaText, "dota")
 
 
 def _of_files(root: Path, folders: list[Path], names: Sequence[str], format: str) -> Content:
@@ -108,24 +109,31 @@ def _of_files(root: Path, folders: list[Path], names: Sequence[str], format: str
     return {"format": format} | content if content else {}
 
 
-def _of_text_files(root: Path, kind: type[YoloText], format: str) -> Content:
-    """Lists of images beside obj.data, folders of splits, or all images; class names in a file of
-    its own."""
+def _of_image_folders(root: Path, kind: type[PerImageFormat], format: str) -> Content:
+    """Lists of images, folders of splits, or all images; class names in a file of its own."""
+
+    def is_labelled(folder: Path) -> bool:
+        return has_xml(folder) if kind is VocXml else has_labels(folder, kind)
+
+    lists = root
+    has_lists = isfile(root / "obj.data")
+    if kind is VocXml:
+        lists = root / "ImageSets/Main"
+        has_lists = any(root.glob("[Aa]nnotations"))
     content: Content = {}
     for split, globs in SPLIT_GLOBS.items():
         paths: list[Path] = []
-        if isfile(root / "obj.data"):
-            for name in SPLIT_NAMES[split]:
-                paths += root.glob(f"{name}.txt")
         for name in globs:
-            for pattern in (f"images/{name}", f"{name}/images", name):
-                folders = sorted(root.glob(pattern))
-                paths += [folder for folder in folders if has_labels(folder, kind)]
+            if has_lists:
+                paths += sorted(lists.glob(f"{name}.txt"))
+        for name in globs:
+            for pattern in SPLIT_FOLDERS:
+                paths += filter(is_labelled, sorted(root.glob(pattern.format(name))))
         if paths:
             content[split] = [str(paths[0].relative_to(root))]
     if not content:
-        for path in ("images", "."):
-            if has_labels(root / path, kind):
+        for path in (*IMAGE_FOLDERS, "."):
+            if is_labelled(root / path):
                 content["train"] = [path]
                 break
     if not content:
@@ -136,7 +144,8 @@ def _of_text_files(root: Path, kind: type[YoloText], format: str) -> Content:
     content["format"] = format
     for folder in folders:
         for name in CLASS_NAMES:
-            if isfile(folder / name):
+            # those of VOC are in its labels
+            if kind is not VocXml and isfile(folder / name):
                 content["names"] = _read_names(folder / name)
                 return content
     return content

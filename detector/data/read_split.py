@@ -104,7 +104,7 @@ class SplitReader:
         """
         split = self.format.split
         files_of_split = [str(path) for path in split.paths if not isdir(path)]
-        files_of_split.append(self._code())
+        files_of_split.append(inspect.getfile(type(self.format)))  # a user's own may change
         before = states(files_of_split)
         entries = self.format.find()
         if not split.share or split.name == "train":  # else they are reported twice
@@ -126,16 +126,6 @@ class SplitReader:
         dataset = DetectionDataset(self.files, self._table(), self.names, self.sources, self.faults)
         save_labels(path, stamp, dataset)
         return dataset
-
-    def _code(self) -> str:
-        """The file of the format, because a user's own may change."""
-        kind = type(self.format)
-        try:
-            return inspect.getfile(kind)
-        except OSError:
-            raise InputError(
-                f"data.format {kind.__name__}: define it in a file, not in a notebook"
-            ) from None
 
     def _read_entry(self, entry: Entry, size: tuple[int, int] | str) -> None:
         """size: (height, width), or why the image cannot be used."""

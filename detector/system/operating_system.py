@@ -24,7 +24,7 @@ SIGKILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # on Windows SIGTERM canno
 SYNC_MODE = os.O_RDWR if sys.platform == "win32" else os.O_RDONLY
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)  # for os.open: fail on a symbolic link
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
-CGROUPS = Path("/sys/fs/cgroup")
+MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container, in bytes
 
 
 def available_cores() -> int:
@@ -42,29 +42,17 @@ def total_memory() -> int | None:
 
 
 def free_memory() -> int:
-    """Bytes of memory that this process can still get: of the machine or, if less, of the control
-    group (v2) of its container or Slurm job; without /proc, half of the machine's."""
+    """Bytes of memory that this process can still get: what the machine has free or, if less, the
+    limit of its container; without /proc, half of the machine's."""
     meminfo = Path("/proc/meminfo")
-    if meminfo.is_file():
-        text = meminfo.read_text(encoding="utf-8")
-        (kilobytes,) = re.findall(r"MemAvailable:\s*(\d+) kB", text)
-        return min([int(kilobytes) * 1024, *_free_in_groups()])
-    memory = total_memory()
-    return memory // 2 if memory else 0
-
-
-def _free_in_groups() -> Iterator[int]:
-    """Bytes that each control group of this process leaves, where it has a limit."""
-    groups = Path("/proc/self/cgroup").read_text(encoding="utf-8")
-    own = CGROUPS.joinpath(*re.findall("^0::/(.*)$", groups, re.MULTILINE))
-    for folder in (own, *own.parents):
-        with contextlib.suppress(OSError, ValueError):  # no group, or no limit ("max")
-            limit = int((folder / "memory.max").read_text())
-            used = int((folder / "memory.current").read_text())
-            statistics = (folder / "memory.stat").read_text()
-            # the kernel gives up files that it has in memory
-            (files,) = re.findall(r"^inactive_file (\d+)$", statistics, re.MULTILINE)
-            yield max(limit - used + int(files), 0)
+    if not meminfo.is_file():
+        memory = total_memory()
+        return memory // 2 if memory else 0
+    (kilobytes,) = re.findall(r"MemAvailable:\s*(\d+) kB", meminfo.read_text(encoding="utf-8"))
+    free = int(kilobytes) * 1024
+    with contextlib.suppress(OSError, ValueError):  # no container, or no limit ("max")
+        free = min(free, int(MEMORY_LIMIT.read_text()))
+    return free
 
 
 def start_method() -> str:

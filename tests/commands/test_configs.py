@@ -122,6 +122,5 @@ def test_dataset_examples_are_maps_with_known_keys(path: Path) -> None:
         "names",
         "nc",
         "images",
-        "keep_difficult",
     }
     assert {"train", "val"} <= set(content)

@@ -22,7 +22,7 @@ class Measure(L.Callback):
             files = {file_at(store.checks.ctypes.data) for store in stores}
             rows = [sizes(pid, files) for pid in family(os.getpid())]
             report = {
-                "stored": sum(os.fstat(s.file.fileno()).st_size for s in stores),
+                "stored": sum(os.stat(s.path).st_size for s in stores),
                 "images": sum(int((s.checks > 0).sum()) for s in stores),
                 "processes": rows,
             }

@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from boltbox.detector.data.images import UNREADABLE, open_image, read_image
+from boltbox.detector.data.images import UNREADABLE, read_image
 from boltbox.detector.system.errors import InputError
 
 # What libjpeg and libpng write to the standard error, and nowhere else, when pixels are lost.
@@ -45,7 +45,7 @@ def examine_image(path: str) -> ImageFile:
     """
     with captured_stderr() as captured:
         try:
-            with open_image(path) as file:
+            with Image.open(path) as file:
                 side = min(file.size)
             data = Path(path).read_bytes()
             bits = difference_hash(_decode(path, data, side))

@@ -1,34 +1,17 @@
 """A dataset in a zip file: its files are unpacked once, into the cache folder."""
 
-import lzma
 import os
 import shutil
-import stat
-import struct
 import zipfile
-import zlib
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from boltbox.detector.data.cache.labels import cache_folder, digest, states
-from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.errors import InputError, in_one_line
 from boltbox.detector.system.operating_system import alone
 from boltbox.detector.system.rank_zero import progress
 
-MOST_FILES = 1_000_000
 SMALL = 2**30  # bytes; up to here files may be packed at any ratio
 MOST_RATIO = 100  # unpacked bytes for a byte of the archive; text has 20, images 1
-SKIPPED = "__MACOSX"  # attributes that macOS adds
-UNREADABLE = (  # what a zip file raises that is damaged
-    OSError,
-    EOFError,
-    NotImplementedError,
-    UnicodeDecodeError,
-    struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-)
-Members = dict[Path, zipfile.ZipInfo]  # by path below the folder
 
 
 def unpacked(archive: Path) -> Path:
@@ -41,8 +24,7 @@ def unpacked(archive: Path) -> Path:
         archive: the zip file.
 
     Raises:
-        InputError: it is no zip file, cannot be unpacked here, or one of its members is a link, is
-            encrypted or would be written elsewhere.
+        InputError: it is no zip file, encrypted, or larger than the disk has room for.
     """
     path = os.path.abspath(archive)
     folder = cache_folder() / "archives" / f"{archive.stem}-{digest([path, states([path])])[:24]}"
@@ -53,9 +35,10 @@ def unpacked(archive: Path) -> Path:
         with alone(lock):
             if not folder.is_dir():
                 _unpack(archive, folder)
-    except UNREADABLE as e:
+    except Exception as e:  # damaged files raise exceptions of many kinds
         raise InputError(
-            f"{archive}: it cannot be unpacked into {folder} ({e}). Unpack it and give the folder"
+            f"{archive}: it cannot be unpacked into {folder} ({in_one_line(e)}). Unpack it and"
+            " give the folder"
         ) from None
     inner = list(folder.iterdir())
     while len(inner) == 1 and inner[0].is_dir():
@@ -69,43 +52,16 @@ def _unpack(archive: Path, folder: Path) -> None:
     beside = folder.with_name(f"{folder.name}.tmp")
     shutil.rmtree(beside, ignore_errors=True)  # of a killed process
     try:
-        beside.mkdir()
         with zipfile.ZipFile(archive) as file:
-            members = _checked(archive, file.infolist(), shutil.disk_usage(beside).free)
-            what = f"unpacking {archive.name}"
-            for path, info in progress(members.items(), what, len(members)):
-                target = beside / path
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with file.open(info) as packed, open(target, "xb") as written:
-                    shutil.copyfileobj(packed, written)
+            members = file.infolist()
+            size = sum(info.file_size for info in members)
+            free = shutil.disk_usage(folder.parent).free
+            if size > min(free, max(SMALL, MOST_RATIO * archive.stat().st_size)):
+                raise OSError(f"its files take {size} bytes, more than a dataset or the disk has")
+            for info in progress(members, f"unpacking {archive.name}", len(members)):
+                info.filename = info.filename.replace("\\", "/")  # of a zip file made on Windows
+                file.extract(info, beside)  # nothing outside of `beside`, and no links
+        shutil.rmtree(beside / "__MACOSX", ignore_errors=True)  # attributes that macOS adds
         os.rename(beside, folder)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-
-
-def _checked(archive: Path, infos: list[zipfile.ZipInfo], free: int) -> Members:
-    """The files of an archive, whose place, kind, number and size are those of a dataset. free:
-    bytes on the disk."""
-    members: Members = {}
-    for info in infos:
-        path = PurePosixPath(info.filename.replace("\\", "/"))
-        kind = stat.S_IFMT(info.external_attr >> 16)
-        if path.is_absolute() or ".." in path.parts:
-            raise InputError(f"{archive}: {info.filename!r} would be written outside its folder")
-        if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-            raise InputError(f"{archive}: {info.filename!r} is a link or a device")
-        if info.flag_bits & 1:
-            raise InputError(f"{archive}: it is encrypted. Unpack it and give the folder")
-        if Path(path) in members:
-            raise InputError(f"{archive}: it holds {info.filename!r} twice")
-        if not info.is_dir() and SKIPPED not in path.parts:
-            members[Path(path)] = info
-    size = sum(info.file_size for info in members.values())
-    packed = sum(info.compress_size for info in members.values())
-    if len(members) > MOST_FILES:
-        raise InputError(f"{archive}: it holds {len(members)} files, more than {MOST_FILES}")
-    if size > max(SMALL, MOST_RATIO * packed):
-        raise InputError(f"{archive}: {packed} bytes become {size}, more than a dataset needs")
-    if size > free:
-        raise InputError(f"{archive}: its files take {size} bytes, but {free} are free on the disk")
-    return members

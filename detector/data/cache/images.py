@@ -3,7 +3,6 @@ is decoded once, if there is room to keep them."""
 
 from __future__ import annotations
 
-import mmap
 import os
 import shutil
 import zlib
@@ -37,37 +36,27 @@ class ImageStore:
     after the other, uint8 RGB.
 
     Args:
-        file: open for reading and writing, of `store_bytes`; one in memory is gone when all
-            processes have closed it.
+        path: of the file, of `store_bytes`.
         shapes: (n, 2) height and width of each image.
+        file: open at `path`; one in memory is gone when all processes have closed it.
 
     Attributes:
         checks: (n,) int64, 0 where an image is not written yet.
     """
 
-    def __init__(self, file: BinaryIO, shapes: np.ndarray) -> None:
-        self.file = file
+    def __init__(self, path: str, shapes: np.ndarray, file: BinaryIO | None = None) -> None:
+        self.path = path
         self._shapes = shapes
-        content = mmap.mmap(file.fileno(), store_bytes(shapes))
-        self.checks = np.frombuffer(content, np.int64, len(shapes))
-        self._pixels = np.frombuffer(content, np.uint8, offset=self.checks.nbytes)
+        self._file = file
+        content = np.memmap(path, np.uint8, "r+", shape=(store_bytes(shapes),))
+        self.checks = content[: 8 * len(shapes)].view(np.int64)
+        self._pixels = content[8 * len(shapes) :]
         sizes = 3 * shapes.prod(1)
         self._starts = np.cumsum(sizes) - sizes
         self._intact = bytearray(len(shapes))  # 1: this process has compared the checksum
 
-    @classmethod
-    def open(cls, path: str, shapes: np.ndarray) -> ImageStore:
-        """The store of another process."""
-        return cls(open(path, "r+b"), shapes)
-
-    @property
-    def path(self) -> str:
-        """Where other processes open the file."""
-        name = self.file.name  # in memory: a file descriptor
-        return name if isinstance(name, str) else f"/proc/{os.getpid()}/fd/{name}"
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return ImageStore.open, (self.path, self._shapes)
+        return ImageStore, (self.path, self._shapes)
 
     def _image(self, i: int) -> np.ndarray:
         height, width = self._shapes[i].tolist()
@@ -181,10 +170,9 @@ def cache_images(
         if not stores:
             paths = next(paths for node, paths in of_all if node == trainer.node_rank and paths)
             for path, images in zip(paths, splits.values(), strict=True):
-                stores.append(ImageStore.open(path, images.labels.sizes))
-    if stores:
-        for images, store in zip(splits.values(), stores, strict=True):
-            images.store = store
+                stores.append(ImageStore(path, images.labels.sizes))
+    for images, store in zip(splits.values(), stores, strict=False):  # none without room
+        images.store = store
 
 
 def _make_stores(where: str, splits: Mapping[str, ResizedImages], source: str) -> list[ImageStore]:
@@ -192,9 +180,10 @@ def _make_stores(where: str, splits: Mapping[str, ResizedImages], source: str) -
     if where != "disk" and not has_memory_files():
         print_fact("cache", "no images (no files in memory here; use --data.cache disk)")
         return []
-    folder = cache_folder() / "images"
+    free = free_memory()
     paths: dict[str, Path] = {}
     if where == "disk":
+        folder = cache_folder() / "images"
         folder.mkdir(parents=True, exist_ok=True)
         for name, images in splits.items():
             prefix = f"{name}-{images.size}-{digest(os.path.abspath(source))[:12]}"
@@ -202,7 +191,7 @@ def _make_stores(where: str, splits: Mapping[str, ResizedImages], source: str) -
             for earlier in folder.glob(f"{prefix}-*"):
                 if earlier != paths[name]:
                     remove(earlier)
-    free = shutil.disk_usage(folder).free if where == "disk" else free_memory()
+        free = shutil.disk_usage(folder).free
     share = 4 if where == "auto" else 2
     sizes = {name: store_bytes(images.labels.sizes) for name, images in splits.items()}
     needed = sum(sizes[name] for name in splits if name not in paths or not paths[name].exists())
@@ -212,22 +201,20 @@ def _make_stores(where: str, splits: Mapping[str, ResizedImages], source: str) -
         return []
     stores = []
     for name, images in splits.items():
-        path = paths.get(name)
-        stores.append(ImageStore(_open_file(path, sizes[name]), images.labels.sizes))
-        print_fact("cache", f"{name} images in {path or 'memory'} ({sizes[name] / 1e6:.1f} MB)")
+        stores.append(_make_store(paths.get(name), images.labels.sizes))
+        print_fact(
+            "cache", f"{name} images in {paths.get(name, 'memory')} ({sizes[name] / 1e6:.1f} MB)"
+        )
     return stores
 
 
-def _open_file(path: Path | None, size: int) -> BinaryIO:
-    """A file of `size` bytes, zeros if it is new; in memory if there is no path."""
-    if path is None:
-        file = open(os.memfd_create("boltbox-images"), "w+b")  # noqa: SIM115 (kept)
-    else:
-        file = open(path, "a+b")  # noqa: SIM115 (kept)
+def _make_store(path: Path | None, shapes: np.ndarray) -> ImageStore:
+    """Zeros if the file is new; without a path it is in memory."""
+    file = open(path or os.memfd_create("boltbox-images"), "a+b")  # noqa: SIM115 (kept)
     try:
-        reserve(file.fileno(), size)  # a full disk shows here
+        reserve(file.fileno(), store_bytes(shapes))  # a full disk shows here
     except OSError:
         if path:
             remove(path)
         raise
-    return file
+    return ImageStore(str(path or f"/proc/{os.getpid()}/fd/{file.fileno()}"), shapes, file)

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import filterfalse
 from os.path import isfile
 from pathlib import Path
@@ -62,17 +62,15 @@ class CocoJson(Format):
         return next(filter(isfile, places), places[0])
 
     def _by_image(
-        self, source: Path, images: list[dict[str, Any]], annotations: list[Any]
+        self, source: Path, images: list[dict[str, Any]], annotations: list[dict[str, Any]]
     ) -> dict[Any, list[dict[str, Any]]]:
         """The annotations by image id, without ids that several images have. Annotations of no
         image or of several become faults."""
         ids = Counter(image["id"] for image in images)
         annotations_of: dict[Any, list] = {i: [] for i, count in ids.items() if count == 1}
-        for position, annotation in enumerate(annotations, 1):
-            if not isinstance(annotation, dict):
-                annotation = {"id": f"at position {position}"}
+        for annotation in annotations:
             image = annotation.get("image_id")
-            if isinstance(image, Hashable) and image in annotations_of:
+            if image in annotations_of:
                 annotations_of[image].append(annotation)
             else:
                 problem = f"its image {image} is not listed, or more than once"
@@ -87,12 +85,12 @@ class CocoJson(Format):
         objects = []
         for annotation in annotations:
             category = annotation.get("category_id")
-            name = names.get(category) if isinstance(category, Hashable) else None
+            name = names.get(category, f"category {category}")
             area = number(annotation.get("area"))
             objects.append(
                 LabelObject(
                     f"annotation {annotation.get('id')} ({name})",
-                    f"category {category}" if name is None else name,
+                    name,
                     corners(annotation.get("bbox")),
                     polygons=_polygons(annotation.get("segmentation")),
                     crowd=annotation.get("iscrowd") == 1,
@@ -102,7 +100,7 @@ class CocoJson(Format):
         return ImageLabels(objects, image_size_of(image.get("height"), image.get("width")))
 
 
-def _read_json(source: Path) -> tuple[list[dict[str, Any]], dict[Any, str], list[Any]]:
+def _read_json(source: Path) -> tuple[list[dict[str, Any]], dict[Any, str], list[dict[str, Any]]]:
     """The images, the names of the categories by id and the annotations of a COCO json file;
     InputError if it is not one."""
     text = read_text(source)
@@ -120,7 +118,9 @@ def _read_json(source: Path) -> tuple[list[dict[str, Any]], dict[Any, str], list
             _check(key, name)
         for image in images:
             _check(image["id"], image["file_name"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+        for annotation in annotations:
+            hash((annotation.get("image_id"), annotation.get("category_id")))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise InputError(
             f"{source}: not a COCO json file with `images` and `categories` ({e!r})"
         ) from None
@@ -136,12 +136,12 @@ def _check(key: object, name: object) -> None:
 
 def _without_group(categories: list[Any], annotations: list[Any]) -> list[Any]:
     """The categories without the parent of all others that Roboflow adds, which has no object."""
-    parents = {str(category.get("supercategory")) for category in categories} - {"none"}
-    used = {str(a.get("category_id")) for a in annotations if isinstance(a, dict)}
+    parents = {category.get("supercategory") for category in categories} - {"none"}
+    used = {annotation.get("category_id") for annotation in annotations}
 
     def is_group(category: dict[str, Any]) -> bool:
-        is_parent = category.get("supercategory") == "none" and str(category["name"]) in parents
-        return is_parent and str(category["id"]) not in used
+        is_parent = category.get("supercategory") == "none" and category["name"] in parents
+        return is_parent and category["id"] not in used
 
     return list(filterfalse(is_group, categories))
 

@@ -2,9 +2,7 @@
 `.../labelTxt/a/b.txt`, one line per object: `x1 y1 x2 y2 x3 y3 x4 y4 class difficult` in pixels."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
 from os.path import isfile
-from pathlib import Path
 
 import numpy as np
 
@@ -24,29 +22,19 @@ class DotaText(YoloText):
 
     folder = "labelTxt"
 
-    @classmethod
-    def find_names(cls, root: Path, splits: Mapping[str, Sequence[Path]]) -> list[str]:
-        """Those in the labels of all splits, in alphabetical order."""
-        names: set[str] = set()
-        for file in cls.label_files(root, splits):
-            names.update(str(item.name) for item in _objects(file))
-        return sorted(names - {""})
-
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels | None:
         if not isfile(entry.file):
             return None
-        return ImageLabels(list(_objects(entry.file, self.split.keep_difficult)))
-
-
-def _objects(file: str, keep_difficult: bool = False) -> Iterator[LabelObject]:
-    """The lines of a label file but DOTA's first two, `imagesource:...` and `gsd:...`."""
-    for k, line in enumerate(read_text(file, replace=True).split("\n"), 1):
-        fields = line.split()
-        if fields and ":" not in fields[0]:
-            name = " ".join(fields[8:-1])
-            numbers = list(map(number, fields[:8]))
-            missing = [math.nan] * (8 - len(numbers))
-            points = np.array(numbers + missing).reshape(4, 2)
-            box = np.concatenate((points.min(0), points.max(0)))
-            problem = DIFFICULT if fields[-1] == "1" and not keep_difficult else ""
-            yield LabelObject(f"line {k} ({name})", name, box, problem)
+        objects = []
+        for k, line in enumerate(read_text(entry.file, replace=True).split("\n"), 1):
+            fields = line.split()
+            # the first two lines may be `imagesource:...` and `gsd:...`
+            if fields and ":" not in fields[0]:
+                name = " ".join(fields[8:-1])
+                numbers = list(map(number, fields[:8]))
+                missing = [math.nan] * (8 - len(numbers))
+                points = np.array(numbers + missing).reshape(4, 2)
+                box = np.concatenate((points.min(0), points.max(0)))
+                problem = DIFFICULT if fields[-1] == "1" else ""
+                objects.append(LabelObject(f"line {k} ({name})", name, box, problem))
+        return ImageLabels(objects)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from os.path import exists, isdir, isfile
@@ -17,13 +18,15 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from boltbox.detector.data.class_names import MOST_NUMBERS
 from boltbox.detector.data.datasets import Fault
 from boltbox.detector.data.images import SUFFIXES, find_images
+from boltbox.detector.system.errors import InputError
 
 NO_BOX = (math.nan,) * 4
 FARTHEST = 2.0**24  # pixels; beyond, float32 cannot tell neighbours apart
 SPLIT_NAMES = {  # of files and folders
-    "train": ("train",),
+    "train": ("train", "trainval"),
     "val": ("val", "valid", "validation"),
     "test": ("test",),
 }
@@ -45,7 +48,6 @@ class Split:
         paths: those that the dataset's file gives for it, resolved.
         root: the dataset's folder.
         folders: further folders of images (the key `images`).
-        keep_difficult: objects marked difficult are used.
         share: of the images of train that is val, if both have the same paths.
     """
 
@@ -53,7 +55,6 @@ class Split:
     paths: Sequence[Path]
     root: Path
     folders: Sequence[Path] = ()
-    keep_difficult: bool = False
     share: float | None = None
 
 
@@ -135,9 +136,24 @@ class Format(ABC):
             splits: paths by split.
 
         Returns:
-            Names in class order; empty if only a data.yaml can give them.
+            Texts in alphabetical order; else numbers up to the largest; none if that is no number
+            of classes.
         """
-        return []
+        names: set[str] = set()
+        largest = -1
+        for split, paths in splits.items():
+            reader = cls(Split(split, paths, root))
+            for entry in reader.find():
+                with suppress(InputError):  # named when the dataset is read
+                    labels = reader.read(entry, 1, 1)
+                    for item in labels.objects if labels else ():
+                        if isinstance(item.name, str):
+                            names.add(item.name)
+                        else:
+                            largest = max(largest, item.name)
+        if names - {""}:
+            return sorted(names - {""})
+        return list(map(str, range(largest + 1))) if largest < MOST_NUMBERS else []
 
     @abstractmethod
     def find(self) -> list[Entry]:
@@ -182,15 +198,6 @@ class PerImageFormat(Format):
     @abstractmethod
     def listed_images(self, source: Path) -> list[Path]:
         """The images that a text file lists."""
-
-    @classmethod
-    def label_files(cls, root: Path, splits: Mapping[str, Sequence[Path]]) -> list[str]:
-        """The label files of all splits."""
-        paths: list[Path] = []
-        for of_split in splits.values():
-            paths += of_split
-        entries = cls(Split("", paths, root)).find()
-        return [entry.file for entry in entries if isfile(entry.file)]
 
     def find(self) -> list[Entry]:
         images: set[str] = set()

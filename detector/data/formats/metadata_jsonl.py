@@ -1,7 +1,7 @@
 """Hugging Face's imagefolder: metadata.jsonl, one line per image, boxes under `objects`."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -23,23 +23,6 @@ class MetadataJsonl(Format):
     names)."""
 
     shared = True
-
-    @classmethod
-    def find_names(cls, root: Path, splits: Mapping[str, Sequence[Path]]) -> list[str]:
-        """Names in alphabetical order; of numbers 0 to the largest."""
-        names: set[str] = set()
-        largest = -1
-        for paths in splits.values():
-            for path in paths:
-                for _, row in _rows(path):
-                    for label, _ in _objects(row):
-                        if isinstance(label, int):
-                            largest = max(largest, label)
-                        else:
-                            names.add(label)
-        if names:
-            return sorted(names)
-        return list(map(str, range(largest + 1)))
 
     def find(self) -> list[Entry]:
         entries = []

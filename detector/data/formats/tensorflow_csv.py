@@ -2,7 +2,6 @@
 
 import csv
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 
@@ -28,15 +27,6 @@ class TensorflowCsv(Format):
     ymin, xmax, ymax, in pixels. Images beside it that are in no row have no objects."""
 
     shared = True
-
-    @classmethod
-    def find_names(cls, root: Path, splits: Mapping[str, Sequence[Path]]) -> list[str]:
-        """Those in the files of all splits, in alphabetical order."""
-        names: set[str] = set()
-        for paths in splits.values():
-            for path in paths:
-                names.update(row["class"] for _, row in _rows(path))
-        return sorted(names - {""})
 
     def find(self) -> list[Entry]:
         entries = []

@@ -2,15 +2,12 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from os.path import isdir, isfile
 from pathlib import Path
 from xml.etree import ElementTree
 
 from boltbox.detector.data.formats.format import (
     DIFFICULT,
-    SPLIT_GLOBS,
     Entry,
     ImageLabels,
     LabelObject,
@@ -24,6 +21,7 @@ from boltbox.detector.data.images import find_images, read_lines
 from boltbox.detector.system.errors import InputError
 
 ANNOTATIONS = ("Annotations", "annotations")
+IMAGE_FOLDERS = ("JPEGImages", "images", "Images")
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
 
@@ -33,43 +31,6 @@ class VocXml(PerImageFormat):
     its suffix."""
 
     suffix = ".xml"
-
-    @classmethod
-    def find_splits(cls, root: Path) -> dict[str, list[Path]]:
-        """The splits of a folder of this format.
-
-        Returns:
-            Paths by split: the lists in ImageSets/Main, folders train and val, or all images as
-            train; empty if the folder is not of this format.
-        """
-        images = _image_folder(root)
-        lists: dict[str, list[Path]] = {}
-        folders: dict[str, list[Path]] = {}
-        for split, globs in SPLIT_GLOBS.items():
-            files: list[Path] = []
-            for name in globs + ["trainval"] if split == "train" else globs:
-                files += sorted((root / "ImageSets/Main").glob(f"{name}.txt"))
-            if files:
-                lists[split] = files[:1]
-            places: list[Path] = []
-            for name in globs:
-                places += sorted(images.glob(name)) + sorted(root.glob(name))
-            if folder := next(filter(has_xml, places), None):
-                folders[split] = [folder]
-        if lists and any(isdir(root / name) for name in ANNOTATIONS):
-            return lists
-        if not folders and has_xml(images):
-            return {"train": [images]}
-        return folders
-
-    @classmethod
-    def find_names(cls, root: Path, splits: Mapping[str, Sequence[Path]]) -> list[str]:
-        """Those in the annotations of all splits, in alphabetical order."""
-        names: set[str] = set()
-        for file in cls.label_files(root, splits):
-            with suppress(InputError):  # named when the dataset is read
-                names.update(_name(item) for item in _read_xml(file).findall("object"))
-        return sorted(names - {""})
 
     @classmethod
     def label_path(cls, image: str) -> str:
@@ -107,8 +68,7 @@ class VocXml(PerImageFormat):
         objects = []
         for k, item in enumerate(xml.findall("object"), 1):
             name = _name(item)
-            difficult = item.findtext("difficult", "").strip() == "1"
-            problem = DIFFICULT if difficult and not self.split.keep_difficult else ""
+            problem = DIFFICULT if item.findtext("difficult", "").strip() == "1" else ""
             box = [number(item.findtext(f"bndbox/{corner}")) for corner in CORNERS]
             objects.append(LabelObject(f"object {k} ({name})", name, box, problem))
         size = image_size_of(xml.findtext("size/height"), xml.findtext("size/width"))
@@ -122,7 +82,7 @@ def has_xml(folder: Path) -> bool:
 
 def _image_folder(root: Path) -> Path:
     """The folder of a root that holds its images: the root itself, if there is no other."""
-    folders = [root / name for name in ("JPEGImages", "images", "Images")]
+    folders = [root / name for name in IMAGE_FOLDERS]
     return next(filter(isdir, folders), root)
 
 

@@ -3,13 +3,12 @@ object: `class cx cy w h`, or `class x y x y ...` for a polygon, as fractions of
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from os.path import exists, isdir, isfile
 from pathlib import Path
 
 import numpy as np
 
-from boltbox.detector.data.class_names import MOST_NUMBERS
 from boltbox.detector.data.formats.format import (
     NO_BOX,
     Entry,
@@ -40,17 +39,6 @@ class YoloText(PerImageFormat):
         beside = os.path.splitext(image)[0] + ".txt"
         path = re.sub("(?s)^(.*/|)images/", rf"\1{cls.folder}/", beside)
         return beside if not isdir(os.path.dirname(path)) and isfile(beside) else path
-
-    @classmethod
-    def find_names(cls, root: Path, splits: Mapping[str, Sequence[Path]]) -> list[str]:
-        """Numbers up to the largest class of the labels; none if they are no numbers of classes."""
-        largest = -1
-        for file in cls.label_files(root, splits):
-            for item in parse_yolo(read_text(file, replace=True)):
-                largest = max(largest, int(item.name))
-        if largest >= MOST_NUMBERS:
-            return []
-        return list(map(str, range(largest + 1)))
 
     def listed_images(self, source: Path) -> list[Path]:
         root = self.split.root

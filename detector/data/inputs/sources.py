@@ -19,7 +19,6 @@ from boltbox.detector.data.images import (
     UNREADABLE,
     find_images,
     image_sizes,
-    open_image,
     read_image,
     read_lines,
     rgb,
@@ -120,7 +119,7 @@ def _path_or_pixels(image: object) -> str | Path | np.ndarray:
         return image
     try:
         if isinstance(image, bytes):
-            return rgb(open_image(BytesIO(image)))
+            return rgb(PIL.open(BytesIO(image)))
         if isinstance(image, PIL.Image):
             return rgb(image)
     except UNREADABLE:
