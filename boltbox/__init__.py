@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from boltbox.detector.inference.detections import Detections as Detections
     from boltbox.detector.inference.predictor import Predictor as Predictor
     from boltbox.detector.model.loss import LossOptions as LossOptions
-    from boltbox.detector.model.network_options import NetworkOptions as NetworkOptions
+    from boltbox.detector.model.network import NetworkOptions as NetworkOptions
     from boltbox.detector.training.lr_find import find_lr as find_lr
     from boltbox.detector.training.module import Detector as Detector
     from boltbox.detector.training.optimizer import OptimOptions as OptimOptions
@@ -43,7 +43,7 @@ PLACES = {
     "Detections": "detector.inference.detections",
     "Detector": "detector.training.module",
     "LossOptions": "detector.model.loss",
-    "NetworkOptions": "detector.model.network_options",
+    "NetworkOptions": "detector.model.network",
     "OptimOptions": "detector.training.optimizer",
     "Predictor": "detector.inference.predictor",
     "StartOptions": "detector.weights.start",

@@ -8,13 +8,13 @@ import lightning as L
 
 from boltbox.callbacks.checkpoints import best_fitness
 from boltbox.detector.evaluation.metrics import Result
-from boltbox.detector.model.origin import describe_origins, to_plain
 from boltbox.detector.report.folder import best_epoch
 from boltbox.detector.report.table import class_table, number
 from boltbox.detector.system.atomic_file import not_fatal, write_json
 from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.trainer_data import data_of
+from boltbox.detector.weights.published import describe_origins
 
 
 class MetricsFiles(L.Callback):
@@ -71,7 +71,8 @@ class MetricsFiles(L.Callback):
         if command == "fit":
             self._content["epoch"] = trainer.current_epoch
         self._content |= result.to_json(pl_module.names)
-        self._content["origins"] = to_plain(pl_module.network.origins)
+        origins = pl_module.network.origins
+        self._content["origins"] = [origin._asdict() for origin in origins]
         data = data_of(trainer)
         files = [f"image {index}" for index in result.indices]  # no file has such a name
         if data:

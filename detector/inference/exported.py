@@ -19,7 +19,7 @@ from torch.nn.functional import one_hot, pad
 from torch.nn.utils.rnn import pad_sequence
 
 from boltbox.detector.model.boxes import xyxy_to_cxcywh
-from boltbox.detector.model.origin import Origin
+from boltbox.detector.model.network import Origin
 from boltbox.detector.system.errors import InputError, in_one_line, need
 
 ENDINGS = {"onnx": ".onnx", "openvino": "_openvino"}

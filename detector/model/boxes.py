@@ -84,7 +84,7 @@ def pairwise_iou_xyxy(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return overlap / (area_xyxy(a) + area_xyxy(b) - overlap + EPS)
 
 
-def iou_cxcywh(pred: Tensor, target: Tensor, kind: Literal["iou", "ciou"] = "ciou") -> Tensor:
+def iou_cxcywh(pred: Tensor, target: Tensor, kind: Literal["iou", "ciou"]) -> Tensor:
     """Overlap of aligned pairs of boxes, differentiable in `pred`.
 
     Args:

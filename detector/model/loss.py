@@ -19,7 +19,7 @@ from boltbox.detector.model.parts import build_part, part_config
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import ClosedUnitInterval, NonNegativeFloat, PositiveFloat
 
-_BATCHES = ""  # the number of batches in the sums of `add_losses`; no part can have this name
+BATCHES = "batches"  # the number of batches in the sums of `add_losses`
 
 
 class Loss(nn.Module, ABC):
@@ -32,8 +32,8 @@ class Loss(nn.Module, ABC):
     """
 
     @abstractmethod
-    def parts(self, raw: list[Tensor], targets: Tensor, head: Head) -> dict[str, Tensor]:
-        """The weighted parts of a batch's loss, each a mean over the batch. Training minimises
+    def terms(self, raw: list[Tensor], targets: Tensor, head: Head) -> dict[str, Tensor]:
+        """The weighted terms of a batch's loss, each a mean over the batch. Training minimises
         their sum.
 
         Args:
@@ -60,20 +60,20 @@ class Loss(nn.Module, ABC):
         """The loss of a batch, in float32 whatever the precision of the maps.
 
         Args:
-            raw: see `parts`, in any precision.
-            targets: see `parts`.
-            head: see `parts`.
+            raw: see `terms`, in any precision.
+            targets: see `terms`.
+            head: see `terms`.
 
         Returns:
-            total: scalar, the sum of the parts times B, as in YOLOv5: it grows with the batch like
+            total: scalar, the sum of the terms times B, as in YOLOv5: it grows with the batch like
                 a sum over images.
-            parts: by name, scalars without the factor B, detached.
+            terms: by name, scalars without the factor B, detached.
         """
         with torch.autocast(raw[0].device.type, enabled=False):
-            parts = self.parts([maps.float() for maps in raw], targets, head)
-            values = torch.stack(list(parts.values()))
+            terms = self.terms([maps.float() for maps in raw], targets, head)
+            values = torch.stack(list(terms.values()))
         batch_size = len(raw[0])
-        return values.sum() * batch_size, dict(zip(parts, values.detach().unbind(), strict=True))
+        return values.sum() * batch_size, dict(zip(terms, values.detach().unbind(), strict=True))
 
 
 class DetectionLoss(Loss):
@@ -139,7 +139,7 @@ class DetectionLoss(Loss):
         cls = cls * self.num_classes / 80
         self.gains = (box * 3 / self.levels, obj * 3 / self.levels, cls * 3 / self.levels)
 
-    def parts(self, raw: list[Tensor], targets: Tensor, head: Head) -> dict[str, Tensor]:
+    def terms(self, raw: list[Tensor], targets: Tensor, head: Head) -> dict[str, Tensor]:
         """See Loss.
 
         The n rows of a level are (object, anchor, cell) triples. Shapes depend on the shapes of the
@@ -155,31 +155,34 @@ class DetectionLoss(Loss):
         # a copy: _rebalance writes to self.balance before the backward pass needs it
         balance = self.balance.clone()
         assignments = self.assigner.assign(raw, targets, head)
-        for level, (maps, rows) in enumerate(zip(raw, assignments, strict=True)):
-            cell = (rows.image, rows.anchor, rows.row, rows.column)  # (n,) each
-            valid = rows.valid  # (n,)
+        for level, (maps, assigned) in enumerate(zip(raw, assignments, strict=True)):
+            # (n,) each; together they index the maps
+            index = (assigned.image, assigned.anchor, assigned.row, assigned.column)
+            valid = assigned.valid  # (n,)
             if valid is None:
-                valid = torch.ones_like(rows.cls, dtype=torch.bool)
+                valid = torch.ones_like(assigned.cls, dtype=torch.bool)
             # Invalid rows get harmless numbers, so that neither their loss nor its gradient is
             # infinity times 0.
-            logits = maps[cell].where(valid[:, None], 0)  # (n, 5 + C)
-            target_box = rows.box.where(valid[:, None], 1)  # (n, 4)
+            logits = maps[index].where(valid[:, None], 0)  # (n, 5 + C)
+            target_box = assigned.box.where(valid[:, None], 1)  # (n, 4)
 
             # Boxes: those of the rows overlap with their objects.
-            anchors = None if head.anchors is None else head.anchors[level][rows.anchor]  # (n, 2)
+            anchors = None  # (n, 2)
+            if head.anchors is not None:
+                anchors = head.anchors[level][assigned.anchor]
             box = head.box_coder.decode(logits[:, :4], anchors)  # (n, 4)
-            iou = iou_cxcywh(box, target_box)  # (n,)
-            box_loss = box_loss + _mean(1 - iou, valid)
+            ciou = iou_cxcywh(box, target_box, "ciou")  # (n,)
+            box_loss = box_loss + _mean(1 - ciou, valid)
 
             # Objectness: all cells predict their box's overlap with an object, 0 without one.
-            overlap = self._overlap_map(maps, cell, iou.detach().clamp(0), valid)  # (B, A, H, W)
+            overlap = self._overlap_map(maps, index, ciou.detach().clamp(0), valid)  # (B, A, H, W)
             obj_losses.append(self._cross_entropy(maps[..., 4], overlap, self.obj_pw))
             obj_loss = obj_loss + obj_losses[-1] * balance[level]
 
             # Classes: the rows predict the class of their object.
             if self.num_classes > 1:
                 classes = torch.arange(self.num_classes, device=valid.device)
-                is_class = rows.cls[:, None] == classes  # (n, C)
+                is_class = assigned.cls[:, None] == classes  # (n, C)
                 target = torch.where(is_class, logits.new_full((), self.positive), self.negative)
                 cls_loss = cls_loss + self._cross_entropy(logits[:, 5:], target, self.cls_pw, valid)
         if self.autobalance and self.training:
@@ -192,20 +195,20 @@ class DetectionLoss(Loss):
         }
 
     def _overlap_map(
-        self, maps: Tensor, cell: tuple[Tensor, ...], overlap: Tensor, valid: Tensor
+        self, maps: Tensor, index: tuple[Tensor, ...], overlap: Tensor, valid: Tensor
     ) -> Tensor:
-        """(B, A, H, W): `overlap` (n,) in the cells of the valid rows, 0 elsewhere."""
+        """(B, A, H, W): `overlap` (n,) at the index of the valid rows, 0 elsewhere."""
         shape = maps.shape[:4]
-        image, anchor, row, column = cell
-        index = ((image * shape[1] + anchor) * shape[2] + row) * shape[3] + column  # (n,)
+        image, anchor, row, column = index
+        place = ((image * shape[1] + anchor) * shape[2] + row) * shape[3] + column  # (n,)
         size = shape.numel()
-        index = torch.where(valid, index, size)  # invalid rows write to one place more
+        place = torch.where(valid, place, size)  # invalid rows write to one place more
         if self.shared_cell == "best":
-            flat = overlap.new_zeros(size + 1).scatter_reduce_(0, index, overlap, "amax")
+            flat = overlap.new_zeros(size + 1).scatter_reduce_(0, place, overlap, "amax")
         else:
             # The last by row number: threads and GPUs write in no certain order.
-            numbers = torch.arange(1, len(index) + 1, device=index.device)
-            last = index.new_zeros(size + 1).scatter_reduce_(0, index, numbers, "amax")
+            numbers = torch.arange(1, len(place) + 1, device=place.device)
+            last = place.new_zeros(size + 1).scatter_reduce_(0, place, numbers, "amax")
             flat = torch.cat((overlap.new_zeros(1), overlap))[last]
         return flat[:size].view(shape)
 
@@ -235,12 +238,12 @@ def _mean(values: Tensor, valid: Tensor) -> Tensor:
     return values.where(valid, 0).sum() / valid.sum().clamp(1)
 
 
-def add_losses(sums: Mapping[str, Tensor], parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Add the parts of one batch to the sums over batches.
+def add_losses(sums: Mapping[str, Tensor], terms: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Add the terms of one batch to the sums over batches.
 
     Args:
         sums: what this function returned for the batches before; empty at first.
-        parts: of a Loss, by name.
+        terms: of a Loss, by name.
 
     Returns:
         The new sums and the number of batches, for `mean_losses`.
@@ -248,22 +251,21 @@ def add_losses(sums: Mapping[str, Tensor], parts: Mapping[str, Tensor]) -> dict[
     Raises:
         InputError: a name that no column can have, or other names than before.
     """
-    invalid = [name for name in parts if not name.isidentifier()]
-    if invalid or not parts:
+    if not terms or BATCHES in terms or not all(name.isidentifier() for name in terms):
         raise InputError(
-            f"loss part names {invalid}: give names of letters, digits and _, like box_loss"
+            f"the loss has the terms {list(terms)}: give names of letters, digits and _, like"
+            " box_loss"
         )
-    new = dict(parts)
-    new[_BATCHES] = torch.ones(())
+    new = dict(terms)
+    new[BATCHES] = torch.ones(())
     if sums and sums.keys() != new.keys():
-        before = ", ".join(name for name in sums if name != _BATCHES)
-        raise InputError(f"the loss has the parts {', '.join(parts)} now; it had {before}")
+        raise InputError(f"the loss has the terms {list(new)} now; it had {list(sums)}")
     return {name: sums.get(name, 0) + value for name, value in new.items()}
 
 
 def mean_losses(sums: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Each part's mean over the batches that `add_losses` added."""
-    return {name: total / sums[_BATCHES] for name, total in sums.items() if name != _BATCHES}
+    """Each term's mean over the batches that `add_losses` added."""
+    return {name: total / sums[BATCHES] for name, total in sums.items() if name != BATCHES}
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,28 @@
-"""The network: backbone, neck and head; YOLOv5's sizes.
+"""The network: backbone, neck and head; YOLOv5's sizes, and the options of a network.
 
 A level k works at stride 2**k. Everything else follows from the two multiples, the list of levels
 and the head.
 """
 
+from __future__ import annotations
+
 import copy
 import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Self
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
 
+import torch
 from torch import Tensor, nn
 
 from boltbox.detector.model.backbone import Backbone
-from boltbox.detector.model.head import AnchorHead, BoxCoder, Head
-from boltbox.detector.model.layers import Conv, Convolution, DepthwiseConv
+from boltbox.detector.model.head import AnchorHead, Head
+from boltbox.detector.model.layers import Conv, Convolution, DepthwiseConv, set_momentum
 from boltbox.detector.model.neck import Neck
-from boltbox.detector.model.origin import Origin
-from boltbox.detector.model.parts import PartConfig, build_part
+from boltbox.detector.model.parts import PartConfig, build_part, part_config
 from boltbox.detector.model.timm_backbone import PREFIX, TimmBackbone
 from boltbox.detector.system.errors import InputError, nearest
+from boltbox.detector.system.ranges import AboveZero, PositiveFloat
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "silu": nn.SiLU,
@@ -54,6 +58,7 @@ SIZES = {
     "p6": Size(1.00, 1.00, P6),
     "p7": Size(1.00, 1.00, P7),
 }
+MAX_MULTIPLE = 16  # of depth and width
 LEVELS = (2, 3, 4, 5, 6, 7)  # that a detection level can be
 CHANNELS = {  # by level from 1 on, by top level
     5: (64, 128, 256, 512, 1024),
@@ -69,6 +74,21 @@ BACKBONES = {  # bottlenecks by level
 }
 
 
+UNKNOWN = "unknown"
+
+
+class Origin(NamedTuple):
+    """What weights started from.
+
+    Attributes:
+        source: A file's name, or that of published weights.
+        licence: As their authors name it, or UNKNOWN.
+    """
+
+    source: str
+    licence: str = UNKNOWN
+
+
 class YOLOv5(nn.Module):
     """A detector network: image (B, 3, H, W) in 0..1, sides multiples of `max_stride` -> the head's
     raw prediction, a tensor per level.
@@ -82,7 +102,6 @@ class YOLOv5(nn.Module):
         anchors: see AnchorHead.
         activation: silu, relu, leaky_relu (slope 0.1) or hardswish; a timm backbone keeps its own.
         head: a custom head, as class_path and init_args (`boltbox.detector.model.parts`).
-        box_coder: a custom box coder, likewise.
         backbone: yolov5; yolox; yolox_depthwise, where the neck has depthwise convolutions too:
             size n of it is YOLOX-Nano; or timm/NAME, where the size only sets the neck's channels.
 
@@ -106,7 +125,6 @@ class YOLOv5(nn.Module):
         anchors: Sequence[Sequence[float]] | int | None = None,
         activation: str = "silu",
         head: PartConfig | None = None,
-        box_coder: PartConfig | None = None,
         backbone: str = "yolov5",
     ) -> None:
         if size not in SIZES:
@@ -151,8 +169,6 @@ class YOLOv5(nn.Module):
         else:
             arguments = (head_channels, self.strides, num_classes)
             self.head = build_part(head, Head, "model.network.head", *arguments)  # type: ignore[type-abstract]
-        if box_coder is not None:
-            self.head.box_coder = build_part(box_coder, BoxCoder, "model.network.box_coder")  # type: ignore[type-abstract]
         if activation != "silu":
             for module in self.modules():
                 if isinstance(module, Conv) and not isinstance(module.act, nn.Identity):
@@ -231,3 +247,71 @@ def _scaled_repeats(repeats: int, depth: float) -> int:
     (3, 1)
     """
     return max(round(repeats * depth), 1)
+
+
+@dataclass(frozen=True)
+class NetworkOptions:
+    """Which network it is.
+
+    Args:
+        size: n, s, m, l, x, n6, s6, m6, l6, x6, p2, p34, p6 or p7.
+        backbone: yolov5, yolox, yolox_depthwise, or timm/NAME (docs/backbones.md). yolox is for
+            weights of YOLOX, yolox_depthwise for those of YOLOX-Nano.
+        depth_multiple: Instead of the size's.
+        width_multiple: Instead of the size's.
+        levels: Detection levels, level k has stride 2**k; instead of the size's.
+        anchors: One row of pixels w, h, w, h, ... per level; or a number: AutoAnchor searches this
+            many per level; default: the size's.
+        activation: silu, relu, leaky_relu or hardswish.
+        bn_momentum: Share of the newest batch in batch norm's running statistics. Default: 1 where
+            boltbox.callbacks.EMA averages them as it averages the weights, else 0.1.
+        head: Custom head by class_path and init_args (docs/parts.md).
+
+    In Python head is a class, or functools.partial of a class and its arguments.
+    """
+
+    size: str = "n"
+    backbone: str = "yolov5"
+    depth_multiple: PositiveFloat | None = None
+    width_multiple: PositiveFloat | None = None
+    levels: list[int] | None = None
+    anchors: list[list[float]] | int | None = None
+    activation: str = "silu"
+    bn_momentum: AboveZero | None = None
+    head: Callable[[Sequence[int], Sequence[int], int], Head] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The options by name, in plain types that a checkpoint holds."""
+        return vars(self) | {"head": part_config(self.head, Head, "model.network.head")}
+
+    def build(self, num_classes: int) -> YOLOv5:
+        """The network, with fresh weights.
+
+        Raises:
+            InputError: the options make no network.
+        """
+        for name in ("depth_multiple", "width_multiple"):  # a file may hold any number
+            value = getattr(self, name)
+            if value is not None and value > MAX_MULTIPLE:
+                raise InputError(
+                    f"model.network.{name} is {value:g}; it must be at most {MAX_MULTIPLE}"
+                )
+        options = self.to_dict()
+        momentum = options.pop("bn_momentum")
+        network = YOLOv5(num_classes, **options)
+        set_momentum(network, 0.1 if momentum is None else momentum)
+        return network
+
+
+def empty_network(num_classes: int, options: Mapping[str, Any]) -> YOLOv5:
+    """A network without memory for its tensors (device `meta`), for names and shapes.
+
+    Args:
+        num_classes: of the network.
+        options: of NetworkOptions, by name.
+
+    Raises:
+        InputError: the options make no network.
+    """
+    with torch.device("meta"):
+        return NetworkOptions(**options).build(num_classes)

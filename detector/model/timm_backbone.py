@@ -7,10 +7,8 @@ weights: they come from a checkpoint, or via `boltbox.detector.weights.timm`.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,21 +18,6 @@ from boltbox.detector.system.errors import InputError, in_one_line, nearest, nee
 
 PREFIX = "timm/"
 LEVELS = (2, 3, 4, 5)  # of a backbone's own maps; level k has stride 2**k
-TRIAL = (1, 3, 256, 320)  # shape of the image that shows which maps a backbone makes
-
-
-class Maps(NamedTuple):
-    """The maps that a backbone makes of an image.
-
-    Attributes:
-        number: of the map in the backbone's output, by level.
-        channels: of the map, by level.
-        channels_last: whether maps are (B, H, W, C).
-    """
-
-    number: dict[int, int]
-    channels: dict[int, int]
-    channels_last: bool
 
 
 class Normalise(nn.Module):
@@ -66,7 +49,7 @@ class TimmBackbone(nn.Module):
 
     Attributes:
         body: timm's model.
-        out_indices: the numbers of the maps that are used.
+        out_indices: the numbers of its maps that are used.
 
     Raises:
         InputError: timm is not installed, does not know the name, or the backbone does not make
@@ -78,20 +61,20 @@ class TimmBackbone(nn.Module):
         self.name = name
         self.top = max(channels)
         self.levels = [k for k in LEVELS if k >= min(low, LEVELS[-1])]
-        maps = maps_of(name, self.levels)
-        self.channels_last = maps.channels_last
-        self.out_indices = [maps.number[k] for k in self.levels]
+        self.out_indices = map_numbers(name, self.levels)
         self.body = create(name, out_indices=self.out_indices)
+        self.channels_last = has_channels_last(self.body)
         config = self.body.pretrained_cfg
         self.normalise = Normalise(config["mean"], config["std"])
         self.adapt = nn.ModuleDict()
         self.down = nn.ModuleDict()
+        own_channels = dict(zip(self.levels, self.body.feature_info.channels(), strict=True))
         for k in self.levels:
             if k < self.top:
-                self.adapt[str(k)] = Conv(maps.channels[k], channels[k])
+                self.adapt[str(k)] = Conv(own_channels[k], channels[k])
         for k in range(LEVELS[-1] + 1, self.top + 1):
             self.down[str(k)] = Conv(channels[k - 1], channels[k], 3, 2)
-        sppf_channels = channels[self.top] if self.down else maps.channels[self.top]
+        sppf_channels = channels[self.top] if self.down else own_channels[self.top]
         self.sppf = SPPF(sppf_channels, channels[self.top])
 
     def forward(self, x: Tensor) -> dict[int, Tensor]:
@@ -119,8 +102,23 @@ def body_of(backbone: nn.Module) -> nn.Module:
     return backbone.body if isinstance(backbone, TimmBackbone) else backbone
 
 
-def maps_of(name: str, levels: Sequence[int]) -> Maps:
-    """The maps of a backbone.
+def create(name: str, **options: Any) -> Any:
+    """timm's model with new weights, which gives a list of maps.
+
+    Args:
+        name: of timm.
+        options: of timm.
+    """
+    return need("timm").create_model(name, features_only=True, **options)
+
+
+def has_channels_last(body: nn.Module) -> bool:
+    """Whether the maps of timm's model are (B, H, W, C)."""
+    return str(getattr(body, "output_fmt", "")).endswith("NHWC")
+
+
+def map_numbers(name: str, levels: Sequence[int]) -> list[int]:
+    """Which of a backbone's maps belong to these levels, by a trial without memory (device `meta`).
 
     Args:
         name: of timm.
@@ -129,64 +127,28 @@ def maps_of(name: str, levels: Sequence[int]) -> Maps:
     Raises:
         InputError: timm is not installed, does not know the name, or the backbone lacks a level.
     """
-    timm = need("timm", f"model.network.backbone {PREFIX}{name}")
-    known = set(timm.list_models())
+    option = f"model.network.backbone {PREFIX}{name}"
+    known = need("timm", option).list_models()
     model, _, _ = name.partition(".")
-    # timm accepts names of files and of hubs too
-    if model not in known or not re.fullmatch(r"\w+(\.[\w-]+)?", name, re.ASCII):
-        raise InputError(
-            f"model.network.backbone {PREFIX}{name}: timm knows no such model;"
-            f" {nearest(model, known)}"
-        )
-    maps = _maps(name)
-    if isinstance(maps, Maps):
-        if maps.number.keys() >= set(levels):
-            return maps
-        maps = f"only of {_strides(maps.number)}"
-    raise InputError(
-        f"model.network.backbone {PREFIX}{name} gives no maps of the strides {_strides(levels)} for"
-        f" images of any size ({maps}); see docs/backbones.md for some that do"
-    )
-
-
-def _strides(levels: Iterable[int]) -> str:
-    return ", ".join(str(2**k) for k in levels)
-
-
-def create(name: str, **options: Any) -> Any:
-    """timm's model with new weights, which gives a list of maps.
-
-    Args:
-        name: that `maps_of` accepts.
-        options: of timm.
-    """
-    return need("timm").create_model(name, features_only=True, **options)
-
-
-@lru_cache(maxsize=256)
-def _maps(name: str) -> Maps | str:
-    """The maps of an image without memory (device `meta`), or the reason why there are none."""
-    with torch.random.fork_rng(devices=[]), torch.device("meta"), torch.no_grad():
-        try:
+    if model not in known:  # timm itself accepts names of files and of hubs too
+        raise InputError(f"{option}: timm knows no such model; {nearest(model, known)}")
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"), torch.no_grad():
             body = create(name).eval()
-            outputs = body(torch.zeros(TRIAL))
-            strides = [int(stride) for stride in body.feature_info.reduction()]
-            channels = [int(c) for c in body.feature_info.channels()]
-        except Exception as e:  # whatever a model raises that has no maps
-            return in_one_line(e)[:200] or type(e).__name__
-    channels_last = str(getattr(body, "output_fmt", "")).endswith("NHWC")
-    maps = Maps({}, {}, channels_last)
-    for number, stride in enumerate(strides):
-        level = stride.bit_length() - 1
-        if level in LEVELS:  # of several maps of one stride, the last
-            maps.number[level] = number
-            maps.channels[level] = channels[number]
-    for level, number in maps.number.items():
-        height = TRIAL[2] >> level
-        width = TRIAL[3] >> level
-        shape = (1, channels[number], height, width)
-        if channels_last:
-            shape = (1, height, width, channels[number])
-        if outputs[number].shape != shape:
-            return f"its map of stride {2**level} has the shape {tuple(outputs[number].shape)}"
-    return maps
+            maps = body(torch.zeros(1, 3, 256, 320))
+        strides = list(body.feature_info.reduction())
+        numbers = []
+        for level in levels:
+            number = len(strides) - 1 - strides[::-1].index(2**level)  # the last of this stride
+            shape = maps[number].shape
+            sides = shape[1:3] if has_channels_last(body) else shape[2:]
+            if sides != (256 >> level, 320 >> level):
+                raise ValueError(f"its map of stride {2**level} has the shape {tuple(shape)}")
+            numbers.append(number)
+    except Exception as e:  # whatever a model raises that has no maps
+        strides_text = ", ".join(str(2**level) for level in levels)
+        raise InputError(
+            f"{option} gives no maps of the strides {strides_text} for images of any size"
+            f" ({in_one_line(e)[:200]}); see docs/backbones.md for some that do"
+        ) from None
+    return numbers

@@ -21,7 +21,6 @@ from boltbox.detector.evaluation.error_kinds import (
     map50_if_fixed,
 )
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
-from boltbox.detector.model.origin import Origin, describe_origins
 from boltbox.detector.report.charts import draw_confidence, draw_confusion, draw_curves
 from boltbox.detector.report.drawing import crop_around
 from boltbox.detector.report.folder import RunFiles
@@ -29,6 +28,7 @@ from boltbox.detector.report.html import Crop, Section, write_page
 from boltbox.detector.report.table import class_rows, number
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.host import described
+from boltbox.detector.weights.published import describe_origins
 
 MAX_CROPS = 24  # of a section
 LEGEND = "Orange: detections. Blue: labels."
@@ -87,7 +87,7 @@ def write_report(run: Path) -> Path:
 
 def _metrics(metrics: dict[str, Any]) -> Section:
     epoch = f", best epoch {metrics['epoch'] + 1}" if "epoch" in metrics else ""
-    origins = [Origin(**entry) for entry in metrics.get("origins", ())]
+    origins = [(entry["source"], entry["licence"]) for entry in metrics.get("origins", ())]
     coco = []
     for name, value in metrics.items():
         if name.startswith("coco/"):

@@ -24,9 +24,7 @@ from boltbox.detector.inference.detections import Detections
 from boltbox.detector.inference.exported import Exported, shape_for
 from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.model.loss import LossOptions, add_losses, mean_losses
-from boltbox.detector.model.network import YOLOv5
-from boltbox.detector.model.network_options import NetworkOptions
-from boltbox.detector.model.origin import origins_of, to_plain
+from boltbox.detector.model.network import NetworkOptions, YOLOv5
 from boltbox.detector.model.sharding import is_sharded, shard
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
@@ -42,7 +40,7 @@ from boltbox.detector.training.trainer_options import check_recipe, print_missin
 from boltbox.detector.training.validation import Evaluation
 from boltbox.detector.weights.start import StartOptions
 from boltbox.detector.weights.torch_file import as_input_error
-from boltbox.detector.weights.trained import DETECTOR, read_trained
+from boltbox.detector.weights.trained import DETECTOR, origins_of, read_trained
 
 T = TypeVar("T")
 
@@ -450,7 +448,7 @@ class Detector(L.LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["image_size"] = self.image_size
         checkpoint |= self.evaluation.results()
-        checkpoint["origins"] = to_plain(self.network.origins)
+        checkpoint["origins"] = [origin._asdict() for origin in self.network.origins]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Options of `optim` that were left open are those of the training that is continued,

@@ -6,14 +6,21 @@ is read. docs/weights.md has sizes and accuracies.
 
 import re
 import sys
+from collections.abc import Sequence
 from os.path import isfile
 from pathlib import Path
 from typing import NamedTuple
 from zipfile import is_zipfile
 
-from boltbox.detector.model.origin import AGPL
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
+
+AGPL = "AGPL-3.0"  # of YOLOv5's weights, https://www.ultralytics.com/license
+AGPL_IN_PRODUCTS = (
+    "Ultralytics holds that AGPL-3.0 extends to models trained from its weights: a product or"
+    " service with such a model has to publish its whole source under that licence, or needs"
+    " Ultralytics' enterprise licence (this is no legal advice)"
+)
 
 
 class Publication(NamedTuple):
@@ -110,3 +117,24 @@ def local_file(path: str | Path) -> Path:
         ) from None
     rank_zero_print(f"{name}: fetched from {address} ({licence}) to {file}")
     return file
+
+
+def describe_origins(origins: Sequence[tuple[str, str]]) -> str:
+    """One line on the weights of a trained network.
+
+    Args:
+        origins: Source and licence of what they started from.
+
+    >>> describe_origins([])
+    'trained from scratch'
+    >>> describe_origins([("best.ckpt", "unknown"), ("timm/resnet18.a1_in1k", "apache-2.0")])
+    'started from best.ckpt (licence: unknown) and timm/resnet18.a1_in1k (licence: apache-2.0)'
+    >>> describe_origins([("yolov5n.pt", AGPL)])[:47]
+    'started from yolov5n.pt (licence: AGPL-3.0). Ul'
+    """
+    if not origins:
+        return "trained from scratch"
+    sources = [f"{source} (licence: {licence})" for source, licence in origins]
+    line = f"started from {' and '.join(sources)}"
+    licences = [licence for _, licence in origins]
+    return f"{line}. {AGPL_IN_PRODUCTS}" if AGPL in licences else line

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from boltbox.detector.data.class_names import same_names
 from boltbox.detector.model.head import AnchorHead
-from boltbox.detector.model.network import YOLOv5
-from boltbox.detector.model.origin import passed_on
+from boltbox.detector.model.network import Origin, YOLOv5
 from boltbox.detector.model.timm_backbone import TimmBackbone, body_of
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import print_fact
@@ -141,8 +140,12 @@ def load_weights(
     with as_input_error(path, DETECTOR):
         loaded = copy_weights(network, weights, names, keep_anchors, reuse_head)
     network.origins = weights.origins
-    if weights.content:
-        network.origins = passed_on(weights.origins, path)
+    if weights.content:  # a checkpoint, which names what it started from
+        name = Path(path).name
+        network.origins = [Origin(f"{name}, trained from scratch")]
+        if weights.origins:
+            via = f"by way of {name}"
+            network.origins = [Origin(f"{o.source} {via}", o.licence) for o in weights.origins]
     return loaded._replace(line=f"{path}: {loaded.line}")
 
 

@@ -12,12 +12,10 @@ from typing import Any
 from torch import Tensor
 
 from boltbox.detector.data.images import MAX_SIDE
-from boltbox.detector.model.network import SIZES, YOLOv5
-from boltbox.detector.model.network_options import NetworkOptions, empty_network
-from boltbox.detector.model.origin import AGPL, Origin, origins_of
+from boltbox.detector.model.network import SIZES, NetworkOptions, Origin, YOLOv5, empty_network
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
-from boltbox.detector.weights.published import local_file
+from boltbox.detector.weights.published import AGPL, local_file
 from boltbox.detector.weights.torch_file import (
     as_input_error,
     load_torch_file,
@@ -229,6 +227,16 @@ def of_checkpoint(path: Path, content: dict[str, Any]) -> Trained:
             content,
             [float(value) for value in thresholds] if thresholds else None,
         )
+
+
+def origins_of(content: dict[str, Any]) -> list[Origin]:
+    """What a checkpoint's network started from, as far as the checkpoint states it.
+
+    Args:
+        content: What the checkpoint holds.
+    """
+    entries = content.get("origins", [{"source": "an unrecorded source"}])
+    return [Origin(**entry) for entry in entries]
 
 
 def as_typed(options: dict[str, Any]) -> str:

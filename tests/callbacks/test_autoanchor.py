@@ -30,8 +30,7 @@ from boltbox.detector.model.anchors import (
     in_level_order,
     measure,
 )
-from boltbox.detector.model.network import YOLOv5
-from boltbox.detector.model.network_options import NetworkOptions
+from boltbox.detector.model.network import NetworkOptions, YOLOv5
 from boltbox.detector.training.module import Detector
 
 STRIDES = (8, 16, 32)

@@ -25,8 +25,7 @@ from boltbox.detector.data.demo import make_demo
 from boltbox.detector.evaluation.class_metrics import class_metrics
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
 from boltbox.detector.inference.predictor import Predictor
-from boltbox.detector.model.network import YOLOv5
-from boltbox.detector.model.network_options import NetworkOptions
+from boltbox.detector.model.network import NetworkOptions, YOLOv5
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 from boltbox.detector.weights.start import StartOptions, load_weights

@@ -29,7 +29,7 @@ import cli
 from boltbox.callbacks import AutoAnchor, DoctorCheck, Pictures, Report, RunFolder, recipe
 from boltbox.detector.checkpoint.runs import claim, locked, new_run
 from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.model.network_options import NetworkOptions
+from boltbox.detector.model.network import NetworkOptions
 from boltbox.detector.report.video_file import VideoFile
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector

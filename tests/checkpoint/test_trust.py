@@ -21,7 +21,6 @@ from boltbox.detector.training.module import Detector
 
 MODEL = {
     "model.network.head",
-    "model.network.box_coder",
     "model.loss.assigner",
     "model.loss.function",
     "model.optim.optimizer",

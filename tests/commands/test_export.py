@@ -37,7 +37,7 @@ from boltbox.detector.inference.exported import (
     write_checksum,
 )
 from boltbox.detector.inference.predictor import Predictor, in_classes
-from boltbox.detector.model.network_options import NetworkOptions
+from boltbox.detector.model.network import NetworkOptions
 from boltbox.detector.model.postprocess import nms
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.weights.trained import read_trained

@@ -16,7 +16,7 @@ from PIL import Image, ImageFile
 import cli
 from boltbox.detector.commands.doctor.image_file import examine_image
 from boltbox.detector.data.images import image_sizes, read_image
-from boltbox.detector.model.network_options import NetworkOptions
+from boltbox.detector.model.network import NetworkOptions
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 

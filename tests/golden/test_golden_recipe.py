@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 from boltbox.callbacks import EMA, EarlyStop, Warmup
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.sample import Batch, Sample, collate
-from boltbox.detector.model.network_options import NetworkOptions
+from boltbox.detector.model.network import NetworkOptions
 from boltbox.detector.training.gradient_window import ends_in_step
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.schedule import effective_weight_decay, ema_decay

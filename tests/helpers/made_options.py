@@ -4,7 +4,7 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from boltbox.detector.model.loss import LossOptions
-from boltbox.detector.model.network_options import NetworkOptions
+from boltbox.detector.model.network import NetworkOptions
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.optimizer import OptimOptions
 from boltbox.detector.weights.start import StartOptions

@@ -19,10 +19,9 @@ from benchmarks.resume_fuzz import command, difference
 from boltbox.detector.inference.predictor import forward_function
 from boltbox.detector.inference.tta import PASSES, augmented, scaled
 from boltbox.detector.model.assigner import Assigner
-from boltbox.detector.model.head import AnchorHead, BoxCoder, Head, YOLOv5BoxCoder
+from boltbox.detector.model.head import AnchorHead, Head
 from boltbox.detector.model.loss import Loss
-from boltbox.detector.model.network import YOLOv5
-from boltbox.detector.model.network_options import NetworkOptions
+from boltbox.detector.model.network import NetworkOptions, YOLOv5
 from boltbox.detector.model.parts import build_part, find_part, part_config
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.trusted import trusting
@@ -230,7 +229,6 @@ def test_a_checkpoint_calls_nothing_else(
             ("network.head", Head),
             ("loss.assigner", Assigner),
             ("loss.function", Loss),
-            ("network.box_coder", BoxCoder),
         ):
             group, name = option.split(".")
             changed = copy.deepcopy(content["hyper_parameters"])
@@ -256,15 +254,12 @@ def test_a_script_gives_classes(own: Path) -> None:
 
     made = Detector(
         ["a", "b"],
-        network=NetworkOptions(
-            width_multiple=0.125, head=partial(FreeHead, hidden=4), box_coder=YOLOv5BoxCoder
-        ),
+        network=NetworkOptions(width_multiple=0.125, head=partial(FreeHead, hidden=4)),
     )
     assert made.hparams["network"]["head"] == {
         "class_path": "my_parts.FreeHead",
         "init_args": {"hidden": 4},
     }
-    assert isinstance(made.network.head.box_coder, YOLOv5BoxCoder)
     for wrong, told in (
         (FreeHead([8], [8], 2), "give a class, or functools.partial"),
         (

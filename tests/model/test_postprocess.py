@@ -19,7 +19,7 @@ from boltbox.detector.data.sample import LetterboxInfo, Sample, collate
 from boltbox.detector.inference.detections import Detections
 from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.model import postprocess
-from boltbox.detector.model.network_options import NetworkOptions
+from boltbox.detector.model.network import NetworkOptions
 from boltbox.detector.model.postprocess import NMSResult, nms
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.validation import VALIDATION

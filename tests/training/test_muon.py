@@ -16,8 +16,7 @@ import cli
 from boltbox.callbacks import AutoAnchor, Pictures, Report, recipe
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.sample import Batch
-from boltbox.detector.model.network import YOLOv5
-from boltbox.detector.model.network_options import NetworkOptions
+from boltbox.detector.model.network import NetworkOptions, YOLOv5
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.muon import Muon, orthogonalised

@@ -33,7 +33,7 @@ from boltbox.callbacks import (
 from boltbox.callbacks.configuration import CALLBACKS as WITH_OPTIONS
 from boltbox.detector.commands.fit import fit
 from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.model.network_options import NetworkOptions
+from boltbox.detector.model.network import NetworkOptions
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.optimizer import DEFAULTS

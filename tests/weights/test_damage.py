@@ -92,7 +92,7 @@ READERS: dict[str, Callable[[Path], dict[str, Tensor]]] = {
     ".ckpt": lambda path: read_trained(path).tensors,
     ".pt": lambda path: read_yolov5(path).state,
     ".pth": lambda path: read_yolox(path) or read_yolov5(path).state,
-    ".backbone.pth": lambda path: read_tensors(path)[0],
+    ".backbone.pth": read_tensors,
 }
 
 
