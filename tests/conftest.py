@@ -21,7 +21,7 @@ from boltbox.detector.data.demo import make_demo
 from boltbox.detector.system.operating_system import available_cores
 
 pytest.register_assert_rewrite(
-    "agreement", "made_samples", "made_datasets", "made_cache", "made_page", "label_verdict"
+    "agreement", "made_samples", "made_datasets", "made_cache", "label_verdict"
 )
 torch.set_num_threads(1)
 # were the first one after a torch.export, forked processes could make none

@@ -10,27 +10,17 @@ from boltbox.detector.data.images import read_image
 from boltbox.detector.data.label_table import LabelSource, LabelTable
 from boltbox.detector.data.sample import LetterboxInfo, Sample
 
-_KINDS = {  # how a reason begins -> its slug
-    "wrong column count": "wrong_column_count",
-    "not a number": "not_a_number",
-    "non-finite": "non_finite",
-    "missing or non-finite": "non_finite",
-    "negative value": "negative_value",
-    "coordinate above 1": "coordinate_above_1",
-    "coordinate beyond": "far_coordinate",
-    "ambiguous": "ambiguous_object",
+_KINDS = {  # how a reason begins -> its slug; of others it is malformed_label
     "zero": "zero_size_box",
     "duplicate": "duplicate_box",
     "unknown class": "unknown_class",
-    "class": "class_not_an_integer",
     "marked difficult": "difficult_object",
-    "its image": "orphan_annotation",
-    "no such image file": "missing_image",
-    "no regular file": "missing_image",
-    "not a readable image": "unreadable_image",
-    "image too small": "too_small_image",
-    "not valid XML": "unreadable_labels",
-    "none of its": "no_usable_object",
+    "its image": "orphan_labels",
+    "no such image file": "unusable_image",
+    "no regular file": "unusable_image",
+    "not a readable image": "unusable_image",
+    "image too small": "unusable_image",
+    "none of its": "unusable_image",
 }
 
 
@@ -58,7 +48,7 @@ class Fault:
         for start, kind in _KINDS.items():
             if self.problem.startswith(start):
                 return kind
-        return "unusable"
+        return "malformed_label"
 
     def __str__(self) -> str:
         place = f"{self.file}, {self.where}" if self.where else self.file

@@ -174,10 +174,10 @@ def test_images_that_are_no_files(data: Path) -> None:
     assert [Path(f).name for f in dataset.files] == ["a.png"]
     lost = {Path(f.file).stem[:6]: (f.problem, f.kind) for f in dataset.faults}
     assert lost == {
-        "pipe": ("no regular file", "missing_image"),
-        "device": ("no regular file", "missing_image"),
-        "round": ("no such image file", "missing_image"),
-        "aaaaaa": ("no such image file", "missing_image"),
+        "pipe": ("no regular file", "unusable_image"),
+        "device": ("no regular file", "unusable_image"),
+        "round": ("no such image file", "unusable_image"),
+        "aaaaaa": ("no such image file", "unusable_image"),
     }
     assert len(load(data / "yolo").files) == 3
     assert image_sizes([data / "pipe"]) == ["no regular file"]

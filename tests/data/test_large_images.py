@@ -14,7 +14,7 @@ from made_predictions import checkpoint_file, pictures_folder, predict  # noqa: 
 from PIL import Image, ImageFile
 
 import cli
-from boltbox.detector.commands.doctor.image_file import examine_image
+from boltbox.detector.commands.doctor.images import examine_image
 from boltbox.detector.data.images import image_sizes, read_image
 from boltbox.detector.model.network import NetworkOptions
 from boltbox.detector.system.errors import InputError
@@ -97,6 +97,6 @@ def test_predict_and_doctor_name_it(
     pictures.rename("images")
     Path("data.yaml").write_text("train: images\nval: images\nnames: [a]\n")
     with pytest.raises(SystemExit) as leaving:
-        cli.main(["doctor", "--data.dataset", "data.yaml", "--json"])
+        cli.main(["doctor", "--data.dataset", "data.yaml"])
     assert leaving.value.code == 1
-    assert "unreadable_image" in capsys.readouterr().out
+    assert "unusable_image" in capsys.readouterr().out

@@ -15,10 +15,7 @@ from made_datasets import (
     lay_out,
     load,
     lost_images,
-    picture,
-    save,
     voc_object,
-    voc_xml,
 )
 
 import cli
@@ -82,7 +79,7 @@ def test_left_out_and_named(tmp_path: Path, make: Any) -> None:
         assert lost_images(dataset) == [
             Fault(str(image), "", f"none of its objects can be used, first: {first}")
         ]
-        assert dataset.faults[0].kind == "no_usable_object"
+        assert dataset.faults[0].kind == "unusable_image"
         assert (counts(dataset)[2], len(dataset.faults)) == (1, 3)
 
 
@@ -108,7 +105,7 @@ def test_repaired_copy_leaves_them_out(tmp_path: Path, make: Any) -> None:
     make(tmp_path / "data")
     code, kinds = doctor(tmp_path / "data", "--fix", str(tmp_path / "copy"))
     assert code == 1
-    assert [Path(f["file"]).name for f in kinds["no_usable_object"]] == ["b.png"]
+    assert [Path(f["file"]).name for f in kinds["unusable_image"]] == ["b.png"]
     assert any(
         "left out" in line and "b.png" in line
         for line in (tmp_path / "copy/repairs.txt").read_text().splitlines()
@@ -117,45 +114,3 @@ def test_repaired_copy_leaves_them_out(tmp_path: Path, make: Any) -> None:
     code, kinds = doctor(tmp_path / "copy")
     assert code == 0
     assert sorted(files_of(load(tmp_path / "copy"))) == ["a.png", "c.png"]
-
-
-def test_identical_images_with_other_boxes(tmp_path: Path) -> None:
-    """In another order they are the same; a little moved is a note, more of them or of another
-    class a fault."""
-    for name in "abcdef":
-        save(tmp_path / f"data/images/{name}.png", picture(40, 60, 9 if name == "d" else 0))
-    pair = ["0 .5 .5 .2 .2\n", "0 .2 .2 .1 .1\n"]
-    lines = {
-        "a": "".join(pair),
-        "b": "".join(pair[::-1]),
-        "c": pair[0] + "0 .7 .7 .1 .1\n0 .1 .1 .1 .1\n",
-        "e": "0 .51 .5 .2 .2\n0 .2 .2 .1 .1\n",
-        "f": pair[0] + pair[1].replace("0", "1", 1),
-    }
-    lay_out(
-        tmp_path / "data",
-        {f"labels/{name}.txt": lines.get(name, "0 .5 .5 .5 .5\n") for name in "abcdef"},
-    )
-    lay_out(tmp_path / "data", {"data.yaml": "train: images\nnames: [cat, dog]\n"})
-    _, kinds = doctor(tmp_path / "data")
-    wanted = {
-        "different_labels": [("fault", "c.png"), ("fault", "f.png")],
-        "duplicate_image": [("warning", "b.png"), ("warning", "e.png")],
-        "similar_labels": [("note", "e.png")],
-    }
-    for kind, found in wanted.items():
-        assert sorted((f["severity"], Path(f["file"]).name) for f in kinds[kind]) == found
-    assert "with other boxes (3 here, 2 there)" in kinds["different_labels"][0]["problem"]
-
-
-def test_sizes_of_another_copy_are_one_fault(tmp_path: Path) -> None:
-    """Images that were resized after they were labelled."""
-    size = "<size><width>600</width><height>400</height></size>"
-    for k in range(12):
-        save(tmp_path / f"data/{k}.png", picture(40, 60, k))
-        lay_out(tmp_path, {f"data/{k}.xml": voc_xml(size, voc_object("cat"))})
-    code, kinds = doctor(tmp_path / "data")
-    assert code == 1
-    (found,) = kinds["wrong_size"]
-    assert found["severity"] == "fault"
-    assert "12 of 12 images" in found["problem"]

@@ -92,5 +92,6 @@ def test_doctor_findings() -> None:
     assert {name for name in named if name not in known and not alike.fullmatch(name)} == set()
     code = [path.read_text() for path in (ROOT / "detector/commands/doctor").glob("*.py")]
     kinds = set(re.findall(r'"(?:fault|warning|note)", "(\w+_\w+)"', "\n".join(code)))
-    assert len(kinds) > 10
-    assert {*kinds, *KINDS.values()} - named == set()
+    assert len(kinds) >= 10
+    assert {*kinds, *KINDS.values(), "malformed_label"} - named == set()
+    assert len(named) < 25

@@ -1,8 +1,6 @@
 """The command `doctor`."""
 
-import contextlib
-import json as json_
-import sys
+import json
 from pathlib import Path
 
 import lightning as L
@@ -22,7 +20,6 @@ def run_doctor(
     trainer: L.Trainer,
     model: Detector,
     datamodule: DetectionData,
-    json: bool = False,
     strict: bool = False,
     fix: Path | None = None,
 ) -> None:
@@ -33,7 +30,6 @@ def run_doctor(
     training.
 
     Args:
-        json: Print the diagnosis as JSON instead of a summary.
         strict: Exit code 1 also if there are warnings.
         fix: Write a repaired copy of the dataset into this folder, with a list of the repairs.
     """
@@ -41,29 +37,25 @@ def run_doctor(
     # without the val split that training would make
     file = DatasetFile.read(options["dataset"], options["split"], options["format"])
     run = Path(trainer.default_root_dir)
-    with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
-        file.prepare()
-        size = round_up(datamodule.image_size, model.network.max_stride)
-        datasets, unusable = open_splits(file, datamodule.single_class)
-        file.names = next(iter(datasets.values())).names
-        if fix:
-            check_folder(file, datasets, fix)
-        diagnosis = diagnose(file, datasets, size)
-        diagnosis.findings += unusable
-        rank_zero_print(diagnosis.verdict())
-        for split, dataset in datasets.items():
-            print_fact(split, dataset.summary(split, limit=0)[0].removeprefix(f"{split}: "))
-        for line in diagnosis.summary():
-            rank_zero_print(line)
-        content = json_.dumps(diagnosis.content(), indent=1)
-        write_atomically(run / "doctor.json", content)
-        write_diagnosis(run / "doctor.html", diagnosis, datasets)
-        print_fact("report", f"{run / 'doctor.html'}, doctor.json")
-        if fix:
-            repairs = repair(file, datasets, diagnosis, fix)
-            print_fact("copy", fix)
-            print_fact("repairs", f"{len(repairs)}, listed in {fix / 'repairs.txt'}")
-    if json:
-        print(content)
+    file.prepare()
+    size = round_up(datamodule.image_size, model.network.max_stride)
+    datasets, unusable = open_splits(file, datamodule.single_class)
+    file.names = next(iter(datasets.values())).names
+    if fix:
+        check_folder(file.root, fix)
+    diagnosis = diagnose(file, datasets, size)
+    diagnosis.findings += unusable
+    rank_zero_print(diagnosis.verdict())
+    for split, dataset in datasets.items():
+        print_fact(split, dataset.summary(split, limit=0)[0].removeprefix(f"{split}: "))
+    for line in diagnosis.summary():
+        rank_zero_print(line)
+    write_atomically(run / "doctor.json", json.dumps(diagnosis.content(), indent=1))
+    write_diagnosis(run / "doctor.html", diagnosis, datasets)
+    print_fact("report", f"{run / 'doctor.html'}, doctor.json")
+    if fix:
+        repairs = repair(file, datasets, diagnosis, fix)
+        print_fact("copy", fix)
+        print_fact("repairs", f"{len(repairs)}, listed in {fix / 'repairs.txt'}")
     if diagnosis.count("fault") or (strict and diagnosis.count("warning")):
         raise SystemExit(1)

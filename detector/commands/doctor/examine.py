@@ -1,16 +1,8 @@
 """The examination of a dataset, and its short form before a training run."""
 
-from collections.abc import Iterator
-
-import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import maximum_bipartite_matching
-
 from boltbox.detector.commands.doctor.finding import Diagnosis, Finding, by_kind
-from boltbox.detector.commands.doctor.folders import examine_folders
 from boltbox.detector.commands.doctor.images import examine_images
-from boltbox.detector.commands.doctor.labels import examine_labels, left_out
-from boltbox.detector.commands.doctor.statistics import statistics
+from boltbox.detector.commands.doctor.labels import examine_labels, examine_orphans, left_out
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.sample import Labels
@@ -18,7 +10,6 @@ from boltbox.detector.model.boxes import pairwise_iou_xyxy
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import program
 
-MAX_KINDS = 5  # that `brief` names
 SAME_OBJECT = 0.8  # IoU of the boxes that two people draw around an object
 
 
@@ -70,15 +61,21 @@ def diagnose(
     findings: list[Finding] = []
     for finding in examine_images(images):
         if finding.kind.startswith("duplicate"):
-            table, i = places[finding.image]
-            other_table, k = places[finding.other]
-            findings += _with_labels_compared(finding, table[i], other_table[k])
-        else:
-            findings.append(finding)
+            here, i = places[finding.image]
+            there, k = places[finding.other]
+            if not same_objects(here[i], there[k]):
+                problem = f"{finding.problem}; with other boxes, of which some are wrong"
+                finding = finding._replace(
+                    severity="fault", kind="different_labels", problem=problem
+                )
+        findings.append(finding)
     for split, dataset in datasets.items():
         findings += left_out(split, dataset)
-    values, more = _without_images(file, datasets, image_size)
-    return Diagnosis(file.source, findings + more, values)
+    findings += _without_images(file, datasets, image_size)
+    boxes = {}
+    for split, dataset in datasets.items():
+        boxes[split] = dict(zip(dataset.names, dataset.class_counts().tolist(), strict=True))
+    return Diagnosis(file.source, findings, boxes)
 
 
 def brief(file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: int) -> list[str]:
@@ -92,54 +89,32 @@ def brief(file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: 
     Returns:
         A few lines for the terminal; none if all is well.
     """
-    _, findings = _without_images(file, datasets, image_size)
+    findings = _without_images(file, datasets, image_size)
     groups = by_kind(f for f in findings if f.severity != "note")
     if not groups:
         return []
     lines = []
-    for group in groups[:MAX_KINDS]:
+    for group in groups:
         more = f" (and {len(group) - 1} more)" if len(group) > 1 else ""
         lines.append(f"doctor: {group[0].severity}: {group[0]}{more}")
-    others = f"and {len(groups) - MAX_KINDS} more kinds; " if len(groups) > MAX_KINDS else ""
     command = f"{program()} doctor --data.dataset {file.source}"
-    lines.append(f"doctor: {others}all of it, and a look at the images: {command}")
+    lines.append(f"doctor: all of it, and a look at the images: {command}")
     return lines
 
 
 def _without_images(
     file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: int
-) -> tuple[dict, list[Finding]]:
-    """Statistics, and the findings in labels, folders and statistics."""
-    usable = {split: dataset for split, dataset in datasets.items() if len(dataset)}
-    values, of_values = statistics(usable, image_size)
-    findings = list(examine_folders(file, datasets))
+) -> list[Finding]:
+    """The findings in labels and folders."""
+    findings = list(examine_orphans(file, datasets))
     for split, dataset in datasets.items():
-        findings += examine_labels(file, split, dataset)
-    return values, findings + of_values
-
-
-def _with_labels_compared(finding: Finding, here: Labels, there: Labels) -> Iterator[Finding]:
-    """The finding on a copy of an image. If the copy has other objects, a fault replaces it; if its
-    boxes differ a little, a note follows."""
-    if not same_objects(here, there):
-        numbers = f"({len(here.boxes)} here, {len(there.boxes)} there)"
-        problem = f"{finding.problem}; with other boxes {numbers}, of which some are wrong"
-        yield finding._replace(severity="fault", kind="different_labels", problem=problem)
-        return
-    yield finding
-    if _rounded(here) != _rounded(there):
-        problem = f"{finding.problem}; its boxes differ a little (IoU of at least {SAME_OBJECT})"
-        yield finding._replace(severity="note", kind="similar_labels", problem=problem)
-
-
-def _rounded(labels: Labels) -> list[list[float]]:
-    """Class and xyxy in integer pixels of each object, sorted."""
-    return sorted(np.column_stack((labels.classes, labels.boxes)).round().tolist())
+        findings += examine_labels(file, split, dataset, image_size)
+    return findings
 
 
 def same_objects(a: Labels, b: Labels) -> bool:
-    """Whether the objects of two images can be paired, each with one of its class at an IoU of at
-    least SAME_OBJECT.
+    """Whether two images have equally many objects of each class, and each object has one of its
+    class in the other image at an IoU of at least SAME_OBJECT.
 
     Args:
         a: of one image.
@@ -147,9 +122,13 @@ def same_objects(a: Labels, b: Labels) -> bool:
     """
     if sorted(a.classes.tolist()) != sorted(b.classes.tolist()):
         return False
-    if not len(a.boxes):
-        return True
-    overlaps = pairwise_iou_xyxy(a.boxes.astype(float), b.boxes.astype(float))
-    same_class = a.classes[:, None] == b.classes
-    pairs = csr_array((overlaps >= SAME_OBJECT) & same_class)
-    return bool((maximum_bipartite_matching(pairs) >= 0).all())
+    return _are_all_in(a, b) and _are_all_in(b, a)
+
+
+def _are_all_in(a: Labels, b: Labels) -> bool:
+    """Of each object of a: whether b has it."""
+    for box, c in zip(a.boxes, a.classes, strict=True):
+        overlaps = pairwise_iou_xyxy(box[None].astype(float), b.boxes[b.classes == c].astype(float))
+        if overlaps.max(initial=0) < SAME_OBJECT:
+            return False
+    return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -37,18 +37,14 @@ class Finding(NamedTuple):
     box: Sequence[float] | None = None
     other: str = ""
 
-    def place(self, file: str) -> str:
-        """The file and the place in it; without a file the split.
-
-        Args:
-            file: name of the file, or "".
-        """
-        if not file:
+    def place(self) -> str:
+        """The file and the place in it; without a file the split."""
+        if not self.file:
             return self.split
-        return f"{file}, {self.where}" if self.where else file
+        return f"{self.file}, {self.where}" if self.where else self.file
 
     def __str__(self) -> str:
-        line = f"{self.place(self.file) or 'dataset'}: {self.problem}"
+        line = f"{self.place() or 'dataset'}: {self.problem}"
         return line.encode(errors="backslashreplace").decode()  # file names need not be UTF-8
 
 
@@ -59,12 +55,12 @@ class Diagnosis:
     Attributes:
         source: the dataset's file or folder.
         findings: in any order.
-        statistics: counts (`statistics.py`), in plain JSON types.
+        boxes: number of each class by split; without crowd regions, which training ignores.
     """
 
     source: str
     findings: list[Finding]
-    statistics: dict[str, Any]
+    boxes: Mapping[str, Mapping[str, int]]
 
     def count(self, severity: str) -> int:
         """Number of findings of a severity.
@@ -75,14 +71,14 @@ class Diagnosis:
         return sum(finding.severity == severity for finding in self.findings)
 
     def content(self) -> dict[str, Any]:
-        """What `doctor --json` prints."""
+        """What doctor.json holds."""
         content: dict[str, Any] = {"dataset": self.source}
         for severity in SEVERITIES:
             content[f"{severity}s"] = self.count(severity)
         content["findings"] = []
         for group in by_kind(self.findings):
             content["findings"] += [finding._asdict() for finding in group]
-        return content | self.statistics
+        return content | {"boxes": self.boxes}
 
     def verdict(self) -> str:
         """One line: whether there are faults, and the number of findings."""

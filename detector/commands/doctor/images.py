@@ -1,27 +1,32 @@
 """Examines the images of a dataset: decodes each file, and compares it with all others."""
 
-import multiprocessing
-import signal
-from collections.abc import Collection, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from hashlib import sha256
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
 
+import cv2
 import numpy as np
-from tqdm import tqdm
+from PIL import Image
+from torch.utils.data import BatchSampler, Dataset
 
 from boltbox.detector.commands.doctor.finding import Finding
-from boltbox.detector.commands.doctor.image_file import ImageFile, examine_image
+from boltbox.detector.data.images import UNREADABLE
+from boltbox.detector.data.loader import make_loader
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.operating_system import (
-    available_cores,
-    die_with_this_parent,
-    start_method,
-)
+from boltbox.detector.system.rank_zero import progress
 
 DAMAGED = "damaged_image"  # the kind of fault for which a repair leaves an image out
 # share of the bits of two hashes that differ; above 0.28 for different photos
 MAX_DIFFERENCE = 0.16
-FEW = 16  # images; fewer are decoded without worker processes
+BATCH = 16  # images that a worker process decodes at a time; fewer need none
+# What libjpeg and libpng write to the standard error, and nowhere else, when pixels are lost.
+_PIXELS_LOST = ("Corrupt JPEG data", "Premature end of JPEG", "libpng error")
+_HASH_SIDE = 16  # pixels
 
 
 def examine_images(splits: Mapping[str, Collection[str]]) -> Iterator[Finding]:
@@ -32,9 +37,6 @@ def examine_images(splits: Mapping[str, Collection[str]]) -> Iterator[Finding]:
 
     Yields:
         The findings.
-
-    Raises:
-        InputError: a decoder crashed; the error names this image or one shortly before it.
     """
     paths: list[str] = []
     split_of: list[str] = []
@@ -42,14 +44,7 @@ def examine_images(splits: Mapping[str, Collection[str]]) -> Iterator[Finding]:
         unique = list(dict.fromkeys(files))
         paths += unique
         split_of += [split] * len(unique)
-    images: list[ImageFile] = []
-    try:
-        images.extend(tqdm(_decoded(paths), "images", len(paths), mininterval=1))
-    except BrokenProcessPool as e:
-        raise InputError(
-            f"{paths[len(images)]}: a decoder crashed on this image or on one of the next, or"
-            f" memory ran out ({e}); remove the image"
-        ) from None
+    images = _decoded(paths)
     for split, path, image in zip(split_of, paths, images, strict=True):
         if image.damage:
             problem = f"damaged: the decoder says '{image.damage}'"
@@ -75,23 +70,118 @@ def examine_images(splits: Mapping[str, Collection[str]]) -> Iterator[Finding]:
         )
 
 
-def _decoded(paths: list[str]) -> Iterator[ImageFile]:
+class ImageFile(NamedTuple):
+    """What the doctor knows of an image file.
+
+    Attributes:
+        damage: what the decoder says of a damaged file, else "".
+        digest: SHA-256 of the file, "" if it is damaged.
+        bits: difference hash, 64 bytes; empty if the file is damaged or of one colour.
+    """
+
+    damage: str = ""
+    digest: str = ""
+    bits: bytes = b""
+
+
+def examine_image(path: str) -> ImageFile:
+    """Read and decode an image file.
+
+    Args:
+        path: of the file.
+
+    Returns:
+        What is known of it.
+    """
+    with captured_stderr() as captured:
+        try:
+            with Image.open(path) as file:
+                side = min(file.size)
+            data = Path(path).read_bytes()
+            bits = difference_hash(_decode(path, data, side))
+            damage = ""
+        except (InputError, *UNREADABLE) as e:
+            damage = str(e).removeprefix(f"{path}: ") or "not enough memory"
+        for line in captured():
+            if line.startswith(_PIXELS_LOST):
+                damage = line
+    if damage:
+        return ImageFile(damage)
+    return ImageFile("", sha256(data).hexdigest(), bits)
+
+
+def _decode(path: str, data: bytes, side: int) -> np.ndarray:
+    """(H, W) grey pixels. A JPEG with a large shorter side is decoded at 1/8 of its size, which
+    reads all of its data in half the time."""
+    if data.startswith(b"\xff\xd8"):  # JPEG
+        is_large = side >= 8 * _HASH_SIDE
+        mode = cv2.IMREAD_REDUCED_GRAYSCALE_8 if is_large else cv2.IMREAD_GRAYSCALE
+        content = np.frombuffer(data + b"\xff\xd9", np.uint8)  # a missing end mark is no damage
+        with contextlib.suppress(cv2.error):  # above OpenCV's limit of pixels
+            grey = cv2.imdecode(content, mode)
+            if grey is not None:
+                return grey
+    with Image.open(path) as file:
+        file.verify()  # checksums of a PNG
+    with Image.open(path) as file:
+        return np.asarray(file.convert("L"))  # fails for a truncated file, which OpenCV fills up
+
+
+def difference_hash(grey: np.ndarray) -> bytes:
+    """Whether each of 16 x 16 pixels is brighter than its left and its upper neighbour.
+
+    Args:
+        grey: (H, W) pixels.
+
+    Returns:
+        480 bits in 64 bytes; empty for an image of one colour, which resembles all others of one.
+    """
+    small = cv2.resize(grey, (_HASH_SIDE, _HASH_SIDE), interpolation=cv2.INTER_AREA).astype(int)
+    down = np.diff(small, axis=0) > 0
+    right = np.diff(small, axis=1) > 0
+    bits = np.concatenate((down.ravel(), right.ravel()))
+    if bits.mean() <= 0.05:
+        return b""
+    return np.packbits(bits).tobytes().ljust(64, b"\0")
+
+
+@contextlib.contextmanager
+def captured_stderr() -> Iterator[Callable[[], list[str]]]:
+    """Capture what C libraries write to the standard error of this process.
+
+    Yields:
+        A function that returns the lines so far.
+    """
+    before = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+
+        def lines() -> list[str]:
+            file.seek(0)
+            return file.read().decode(errors="replace").splitlines()
+
+        os.dup2(file.fileno(), 2)
+        try:
+            yield lines
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+
+
+class _ImageFiles(Dataset[ImageFile]):
+    """The images at these paths."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self.paths = paths
+
+    def __getitem__(self, i: int) -> ImageFile:
+        return examine_image(self.paths[i])
+
+
+def _decoded(paths: Sequence[str]) -> list[ImageFile]:
     """In the order of the paths."""
-    workers = min(available_cores(), len(paths) // FEW)
-    if not workers:
-        yield from map(examine_image, paths)
-        return
-    context = multiprocessing.get_context(start_method())
-    with ProcessPoolExecutor(workers, context, _prepare_worker) as pool:
-        yield from pool.map(examine_image, paths)
-
-
-def _prepare_worker() -> None:
-    """Only the main process answers Ctrl-C. It ends its workers by SIGTERM, for which they may have
-    inherited a handler."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    die_with_this_parent()
+    batches = BatchSampler(range(len(paths)), BATCH, drop_last=False)
+    loader = make_loader(_ImageFiles(paths), batches, list, len(paths) // BATCH, seed=0)
+    return list(progress(chain.from_iterable(loader), "images", len(paths)))
 
 
 def near_duplicates(hashes: np.ndarray, groups: np.ndarray) -> Iterator[tuple[int, int]]:

@@ -1,9 +1,8 @@
 """A repaired copy of a dataset: YOLO text if it was, else COCO json; the original is only read."""
 
+import json
 import os
-import re
 import shutil
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -13,13 +12,13 @@ from typing import Any
 import numpy as np
 import yaml
 
-from boltbox.detector.commands.doctor.copied_labels import CopiedImage, write_coco, write_yolo
 from boltbox.detector.commands.doctor.finding import Diagnosis
 from boltbox.detector.commands.doctor.images import DAMAGED
 from boltbox.detector.commands.doctor.labels import PAST_FRAME
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.model.boxes import clip_xyxy
+from boltbox.detector.data.sample import Labels
+from boltbox.detector.model.boxes import area_xyxy, clip_xyxy, xyxy_to_cxcywhn
 from boltbox.detector.system.atomic_file import make_folder, sync_files, write_atomically
 from boltbox.detector.system.errors import InputError
 
@@ -47,22 +46,26 @@ def repair(
         One line per repair, as in repairs.txt.
     """
     repairs = []
+    usable = dict(datasets)
     for finding in diagnosis.findings:
-        if finding.kind in ("unusable_split", "orphan_label_file"):
+        if finding.kind in ("unusable_split", "orphan_labels") and not finding.where:
             repairs.append(f"left out {finding}")
+        if finding.kind == "unusable_split":
+            usable.pop(finding.split, None)
     content: dict[str, Any] = {"path": "."}
-    for split, kept in _kept_images(datasets, diagnosis, repairs).items():
-        images = _repaired(datasets[split], kept, repairs)
+    for split, kept in _kept_images(usable, diagnosis, repairs).items():
+        images = _repaired(usable[split], kept, repairs)
         if not images:
             repairs.append(f"left out the split {split}: it has no image that can be used")
             continue
-        _copy_images(images, folder / "images" / split, repairs)
+        names = _copy_images(kept, folder / "images" / split, repairs)
         if file.format == "yolo":
-            content[split] = write_yolo(folder, split, images)
+            _write_yolo(folder / "labels" / split, images, names)
+            content[split] = f"images/{split}"
         else:
-            content[split] = write_coco(folder, split, images, file.names)
+            content[split] = f"annotations/{split}.json"
+            _write_coco(folder / content[split], images, names, file.names)
     content["names"] = file.names
-    repairs = list(dict.fromkeys(repairs))
     lines = "".join(f"{line}\n" for line in repairs)
     write_atomically(folder / "repairs.txt", lines.encode(errors="replace"))
     sync_files([path for path in folder.rglob("*") if path.is_file()])
@@ -71,12 +74,11 @@ def repair(
     return repairs
 
 
-def check_folder(file: DatasetFile, datasets: Mapping[str, DetectionDataset], folder: Path) -> None:
+def check_folder(root: Path, folder: Path) -> None:
     """Refuse a folder for the repaired copy that is not empty, or lies within the dataset.
 
     Args:
-        file: the dataset.
-        datasets: its splits.
+        root: of the dataset.
         folder: for the copy.
 
     Raises:
@@ -84,16 +86,11 @@ def check_folder(file: DatasetFile, datasets: Mapping[str, DetectionDataset], fo
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder}: the repaired copy needs a new or an empty folder")
-    target = Path(os.path.realpath(folder))
-    parts = {file.root}
-    for dataset in datasets.values():
-        parts.update(Path(image).parent for image in dataset.files)
-    for part in parts:
-        if target.is_relative_to(os.path.realpath(part)):
-            raise InputError(
-                f"{folder}: this folder lies within the dataset, in {part}; give one outside, the"
-                " original stays as it is"
-            )
+    if folder.resolve().is_relative_to(root.resolve()):
+        raise InputError(
+            f"{folder}: this folder lies within the dataset, in {root}; give one outside, the"
+            " original stays as it is"
+        )
 
 
 def _kept_images(
@@ -127,37 +124,14 @@ def _kept_images(
     return kept
 
 
-def _copy_images(images: Sequence[CopiedImage], folder: Path, repairs: list[str]) -> None:
-    """Copy images byte for byte, and set their `name`: the path below their common folder, but with
-    a unique stem, as labels go by it, and in UTF-8."""
-    paths = sorted({image.path for image in images})
-    common = os.path.commonpath([os.path.dirname(os.path.abspath(path)) for path in paths])
-    names: dict[str, str] = {}
-    stems = set()
-    for path in paths:
-        # readers look for labels beside the last folder `images`, which has to be the copy's
-        parts = [part for part in Path(os.path.relpath(path, common)).parts if part != "images"]
-        original_stem, suffix = os.path.splitext(os.path.join(*parts))
-        stem = re.sub("[\udc80-\udcff]", "_", original_stem)  # bytes that are not UTF-8
-        while stem in stems:
-            stem += "_2"
-        stems.add(stem)
-        names[path] = stem + suffix
-        if stem != original_stem:
-            repairs.append(f"{path}: named {names[path]}")
-        target = folder / names[path]
-        make_folder(target.parent)
-        shutil.copyfile(path, target)
-    for image in images:
-        image.name = names[image.path]
-
-
-def _repaired(dataset: DetectionDataset, kept: set[str], repairs: list[str]) -> list[CopiedImage]:
-    """The images with these paths, with the valid part of their labels; adds to `repairs`."""
+def _repaired(
+    dataset: DetectionDataset, kept: set[str], repairs: list[str]
+) -> list[tuple[str, Labels]]:
+    """Those of the images that can be used, with the valid part of their labels; adds to `repairs`,
+    and takes the others out of `kept`."""
     for fault in dataset.faults:
         if fault.where:
             repairs.append(f"{fault.file}, {fault.where}: dropped ({fault.problem})")
-    seen: dict[str, set] = defaultdict(set)  # objects by image, which may be listed twice
     images = []
     for path, source, labels in zip(dataset.files, dataset.sources, dataset.labels, strict=True):
         if path not in kept:
@@ -166,20 +140,83 @@ def _repaired(dataset: DetectionDataset, kept: set[str], repairs: list[str]) -> 
         outside = (boxes[:, 2:] <= boxes[:, :2]).any(1)
         if len(boxes) and outside.all():
             repairs.append(f"left out {path}: none of its boxes lies in the image")
+            kept.remove(path)
             continue
         past = np.abs(boxes - labels.boxes).max(1, initial=0) > PAST_FRAME
-        rows = np.column_stack((labels.classes, labels.crowd, boxes)).tolist()
-        stay = ~outside
-        for k, row in enumerate(map(tuple, rows)):
-            place = f"{source.file}, {source.places[k]}"
+        rows = np.column_stack((labels.classes, labels.crowd, boxes))
+        _, first = np.unique(rows, axis=0, return_index=True)
+        again = ~np.isin(np.arange(len(rows)), first)
+        for k, place in enumerate(source.places):
             if outside[k]:
-                repairs.append(f"{place}: dropped (the box lies outside the image)")
-            elif row in seen[path]:
-                repairs.append(f"{place}: dropped (duplicate of an earlier object)")
-                stay[k] = False
+                repairs.append(f"{source.file}, {place}: dropped (the box lies outside the image)")
+            elif again[k]:
+                repairs.append(f"{source.file}, {place}: dropped (duplicate of an earlier object)")
             elif past[k]:
-                repairs.append(f"{place}: box clipped to the image")
-            seen[path].add(row)
-        valid = replace(labels, boxes=boxes).keep(stay)
-        images.append(CopiedImage(path, valid, bool(source.file)))
+                repairs.append(f"{source.file}, {place}: box clipped to the image")
+        images.append((path, replace(labels, boxes=boxes).keep(~outside & ~again)))
     return images
+
+
+def _copy_images(paths: set[str], folder: Path, repairs: list[str]) -> dict[str, str]:
+    """Copy images byte for byte. Their names in the folder, by path, tell the original folder and
+    have unique stems, as labels go by them."""
+    common = os.path.commonpath([os.path.dirname(os.path.abspath(path)) for path in paths])
+    make_folder(folder)
+    names: dict[str, str] = {}
+    stems = set()
+    for path in sorted(paths):
+        stem, suffix = os.path.splitext(os.path.relpath(path, common).replace(os.sep, "_"))
+        while stem in stems:
+            stem += "_2"
+        stems.add(stem)
+        names[path] = stem + suffix
+        if names[path] != os.path.basename(path):
+            repairs.append(f"{path}: named {names[path]}")
+        shutil.copyfile(path, folder / names[path])
+    return names
+
+
+def _write_yolo(
+    folder: Path, images: Sequence[tuple[str, Labels]], names: Mapping[str, str]
+) -> None:
+    """A text file per image, with polygons where there are some; names: of the images, by path."""
+    for path, labels in images:
+        size = (labels.width, labels.height)
+        lines = []
+        for c, box, polygon in zip(labels.classes, labels.boxes, labels.polygons, strict=True):
+            numbers = polygon[0] / size if polygon else xyxy_to_cxcywhn(box.astype(float), *size)
+            words = [f"{number:.6f}" for number in np.ravel(numbers)]
+            lines.append(f"{c} {' '.join(words)}\n")
+        target = (folder / names[path]).with_suffix(".txt")
+        write_atomically(target, "".join(lines), sync=False)
+
+
+def _write_coco(
+    file: Path,
+    images: Sequence[tuple[str, Labels]],
+    names: Mapping[str, str],
+    classes: Sequence[str],
+) -> None:
+    """One json file; names: of the images, by path."""
+    entries: list[dict] = []
+    annotations: list[dict] = []
+    for number, (path, labels) in enumerate(images, 1):
+        size = {"height": labels.height, "width": labels.width}
+        entries.append({"id": number, "file_name": names[path], **size})
+        boxes = labels.boxes.astype(float)
+        areas = np.minimum(labels.area, area_xyxy(boxes))  # the box may have been clipped
+        for k, (x1, y1, x2, y2) in enumerate(boxes.tolist()):
+            annotations.append(
+                {
+                    "id": len(annotations) + 1,
+                    "image_id": number,
+                    "category_id": int(labels.classes[k]) + 1,
+                    "bbox": [x1, y1, x2 - x1, y2 - y1],
+                    "area": float(areas[k]),
+                    "iscrowd": int(labels.crowd[k]),
+                    "segmentation": [part.ravel().tolist() for part in labels.polygons[k]],
+                }
+            )
+    categories = [{"id": k, "name": name} for k, name in enumerate(classes, 1)]
+    content = {"images": entries, "annotations": annotations, "categories": categories}
+    write_atomically(file, json.dumps(content))

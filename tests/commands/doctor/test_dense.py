@@ -1,6 +1,5 @@
 """Images of thousands of objects: the findings are those of a slow loop, the work is not."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -8,32 +7,20 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from made_datasets import (
-    as_coco,
-    as_voc,
     as_yolo,
-    coco_with,
     lay_out,
     load,
     parsed,
-    voc_object,
-    voc_xml,
 )
 from made_samples import few, noise, seeds
 
-import cli
 from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.data.dataset_file import FORMATS
-from boltbox.detector.data.formats.format import FARTHEST, Entry, ImageLabels
-from boltbox.detector.data.label_table import LabelTable
+from boltbox.detector.data.formats.format import FARTHEST
 from boltbox.detector.data.read_split import box_problems
-from boltbox.detector.data.sample import Sample
 from boltbox.detector.data.transforms import augment
-from boltbox.detector.data.transforms.mixing import copy_paste
 from boltbox.detector.model.boxes import EPS, area_xyxy, pairwise_iou_xyxy
 from boltbox.detector.report import drawing
 from boltbox.detector.report.drawing import draw_boxes
-
-MANY = 1500
 
 
 def crowd(n: int, seed: int = 0, least: float = 0.0005, most: float = 0.01) -> np.ndarray:
@@ -152,104 +139,6 @@ def test_overlaps_are_those_of_one_product(seed: int) -> None:
     assert np.array_equal(pairwise_iou_xyxy(a, b), overlap / union)
 
 
-@pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The label files of c.png that are read, once for each time."""
-    seen: list[Path] = []
-    for form in FORMATS.values():
-
-        def read(
-            self, entry: Entry, height: int, width: int, whole=form.read
-        ) -> ImageLabels | None:
-            if Path(entry.image).stem == "c":
-                seen.append(Path(entry.file))
-            return whole(self, entry, height, width)
-
-        monkeypatch.setattr(form, "read", read)
-    return seen
-
-
-def test_doctor_on_a_crowd_in_yolo_text(
-    here: Path, looks: list[Path], capsys: pytest.CaptureFixture
-) -> None:
-    as_yolo(here)
-    boxes = crowd(MANY)
-    text = lines_of(boxes)
-    lay_out(
-        here,
-        {
-            "labels/train/c.txt": text + text.partition("\n")[0],
-            "data.yaml": "train: images/train\nnames: [cat, dog]\n",
-        },
-    )
-    cli.main(["doctor", "--data.dataset", "data.yaml", "--json", "--run", "run"])
-    findings = json.loads(capsys.readouterr().out)["findings"]
-    assert [f["where"] for f in findings if f["kind"] == "duplicate_box"] == [f"line {MANY + 1}"]
-    tiny = [f for f in findings if f["kind"] == "tiny_box"]
-    expected = np.flatnonzero((boxes[:, 2:] * 640 <= 2).any(1)) + 1
-    assert [f["where"] for f in tiny] == [f"line {n}" for n in expected]
-    assert len(looks) == 1, "places and pictures need no look of their own"
-
-
-def test_doctor_repairs_a_crowd_in_xml(
-    here: Path, looks: list[Path], capsys: pytest.CaptureFixture
-) -> None:
-    as_voc(here)
-    corners = crowd(MANY // 4, 1, 0.1, 0.2) * 64
-    objects = [
-        voc_object("cat", *(f"{v:.3f}" for v in (*b[:2] - b[2:] / 2, *b[:2] + b[2:] / 2)))
-        for b in corners
-    ]
-    lay_out(here, {"Annotations/c.xml": voc_xml(*objects, *objects)})
-    cli.main(["doctor", "--data.dataset", ".", "--fix", str(here.parent / "fixed"), "--run", "run"])
-    repairs = (here.parent / "fixed/repairs.txt").read_text().splitlines()
-    assert sum("duplicate of an earlier object" in line for line in repairs) == MANY // 4
-    assert len(looks) == 1, "the copy is made of what the doctor has read"
-    assert len(load(here.parent / "fixed").labels[2].boxes) == MANY // 4
-
-
-def test_doctor_on_a_crowd_in_coco_json(here: Path, capsys: pytest.CaptureFixture) -> None:
-    corners = crowd(MANY, 2, 0.001, 0.2) * 40
-    boxes = [[*(b[:2] - b[2:] / 2).tolist(), *b[2:].tolist()] for b in corners]
-    as_coco(here, coco_with([{"bbox": box} for box in [*boxes, boxes[0]]]))
-    cli.main(["doctor", "--data.dataset", "data.yaml", "--json", "--run", "run"])
-    findings = json.loads(capsys.readouterr().out)["findings"]
-    assert [f["where"] for f in findings if f["kind"] == "duplicate_box"] == [
-        f"annotation {101 + MANY} (cat)"
-    ]
-    tiny = [f["where"] for f in findings if f["kind"] == "tiny_box"]
-    assert tiny == [
-        f"annotation {n + 101} (cat)"
-        for n in np.flatnonzero((corners[:, 2:] * 640 / 60 <= 2).any(1))
-    ]
-
-
-def test_many_lines_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without comparing each with each."""
-    monkeypatch.setattr(np, "array_equal", lambda *_: pytest.fail("lines are compared in pairs"))
-    text = lines_of(crowd(2_000, 3))
-    rows, _, faults = parsed(text + text)
-    assert len(rows) + len(faults) == 4_000
-    assert len(faults) >= 2_000
-
-
-def test_copies_in_a_crowd() -> None:
-    """Each candidate is held against an array, not against a list that is made into one."""
-    rng = np.random.default_rng(0)
-    corners = (
-        np.stack(np.meshgrid(np.arange(40) * 4, np.arange(40) * 4), -1)
-        .reshape(-1, 2)
-        .astype(np.float32)
-    )
-    boxes = np.concatenate((corners, corners + 2), 1)
-    square = np.array(((0, 0), (2, 0), (2, 2), (0, 2)), np.float32)
-    sample = Sample(
-        noise(160, 320), boxes, np.zeros(len(boxes), int), [[square + c] for c in corners]
-    )
-    pasted = copy_paste(sample, rng.permutation(len(boxes)).tolist())
-    assert len(pasted.boxes) == 2 * len(boxes), "the right half was empty"
-
-
 def test_names_are_left_out_where_nobody_could_read_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drawing, "MAX_NAMED", 3)
     rows = np.column_stack(
@@ -279,17 +168,3 @@ def test_autoanchor_looks_at_so_many_objects(
     assert len(part) == len(whole) // 6
     assert np.array_equal(part, whole[: len(part)])
     assert len(made) < 48, "no more samples than it looks at"
-
-
-def test_a_training_on_a_crowd(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """On the way to a batch nothing goes through the boxes one by one but the reading of labels."""
-    as_yolo(here)
-    narrow = crowd(MANY) * (1, 1, 1, 0.1)  # so that new anchors are looked for
-    lay_out(here, {f"labels/train/{name}.txt": lines_of(narrow) for name in "abc"})
-    for owner, name in ((Sample, "parts"), (LabelTable, "__getitem__")):
-        monkeypatch.setattr(owner, name, lambda *_: pytest.fail("box by box"))
-    line = "fit --data.dataset data.yaml --data.image_size 64 --data.batch_size 3 --data.workers 0 --trainer.max_epochs 1 --trainer.limit_val_batches 0 --report.enabled false --pictures.enabled false --model.network.width_multiple 0.125 --model.network.depth_multiple 0.1 --run run"
-    cli.main(line.split())
-    assert "searching better ones" in capsys.readouterr().out

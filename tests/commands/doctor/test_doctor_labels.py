@@ -1,9 +1,9 @@
-"""Every kind of fault in labels and folders, made by hand in each format, and found where it is."""
+"""Every kind of fault in labels, made by hand in each format, found where it is, and repaired."""
 
 import json
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
 from made_datasets import (
     as_coco,
@@ -11,90 +11,70 @@ from made_datasets import (
     as_yolo,
     coco_content,
     lay_out,
+    load,
     picture,
     save,
     voc_object,
     voc_xml,
 )
+from made_labels import labels_of
 from PIL import Image
 
 import cli
+from boltbox.detector.commands.doctor.examine import same_objects
 
-# What others find in the same data sets: kinds of images and figures have tests of their own.
-OURS = {
-    "fault": (
-        "wrong_column_count not_a_number non_finite negative_value coordinate_above_1 zero_size_box class_not_an_integer "
-        "unknown_class box_outside_frame wrong_size ambiguous_object unreadable_labels unusable_split no_boxes no_images "
-        "missing_image unreadable_image too_small_image unusable"
-    ),
-    "warning": (
-        "duplicate_box box_past_frame orphan_annotation orphan_label_file unread_image "
-        "mostly_unlabelled similar_names"
-    ),
-    "note": "missing_label_file difficult_object",
-}
-KINDS = {kind for kinds in OURS.values() for kind in kinds.split()}
+Row = tuple[str, str, str, str]  # severity, kind, name of the file, place in it
 
 
-def found(
-    folder: Path, capsys: pytest.CaptureFixture[str], *options: str
-) -> set[tuple[str, str, str, str]]:
-    """(severity, kind, name of the file, place) of what `doctor --json` says."""
-    line = f"doctor --data.dataset {folder} --data.image_size 64 --json --run {folder}-run"
+def doctor(folder: Path, *options: str) -> set[Row]:
+    """What the doctor finds in data with faults."""
+    run = folder.with_name(f"{folder.name}-run")
+    line = f"doctor --data.dataset {folder} --data.image_size 64 --run {run}"
     with pytest.raises(SystemExit) as leaving:
         cli.main([*line.split(), *options])
     assert leaving.value.code == 1
-    findings = json.loads(capsys.readouterr().out)["findings"]
+    findings = json.loads((run / "doctor.json").read_text())["findings"]
     assert all(f["problem"] and (f["file"] or f["split"]) for f in findings)
-    return {
-        (f["severity"], f["kind"], Path(f["file"]).name, f["where"])
-        for f in findings
-        if f["kind"] in KINDS
-    }
+    return {(f["severity"], f["kind"], Path(f["file"]).name, f["where"]) for f in findings}
 
 
-def found_and_healed(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> set[tuple[str, str, str, str]]:
-    """The same; and the doctor finds no fault in the copy that `--fix` writes, and the original is
-    what it was."""
+def healed(folder: Path) -> tuple[set[Row], dict[str, list[list[float]]]]:
+    """The same, and by image the class and box of each object in the copy that `--fix` writes. It
+    has no fault, and the original is what it was."""
     before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
     copy = folder.with_name(f"{folder.name}-fixed")
-    findings = found(folder, capsys, "--fix", str(copy))
-    assert (copy / "repairs.txt").read_text()
+    findings = doctor(folder, "--fix", str(copy))
     assert before == {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-    # and no SystemExit
     cli.main(f"doctor --data.image_size 64 --run {copy}-run --data.dataset {copy}".split())
-    assert "0 faults" in capsys.readouterr().out
-    return findings
+    dataset = load(copy)
+    rows = {}
+    for file, labels in zip(dataset.files, dataset.labels, strict=True):
+        table = np.column_stack((labels.classes, labels.boxes))
+        rows[Path(file).name] = table.round(2).tolist()
+    repairs = (copy / "repairs.txt").read_text()
+    assert all(
+        Path(name).stem in repairs
+        for severity, _, name, place in findings
+        if severity == "fault" and place
+    )
+    return findings, rows
 
 
-def test_yolo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_yolo(tmp_path: Path) -> None:
     as_yolo(tmp_path)  # a 60 x 40, b 37 x 100, c 64 x 64
     lines = {
         1: "0 .5 .5 .5 .5",
         2: "0 .5 .5",
-        3: "cat .5 .5 .5 .5",
-        4: "0 nan .5 .5 .5",
-        5: "0 .5 -.1 .5 .5",
-        6: "0 1.5 .5 .5 .5",
-        7: "0 .5 .5 0 .5",
-        8: "0 .50 .50 .50 .50",
-        9: "3 .5 .5 .1 .1",
-        10: "0.5 .5 .5 .1 .1",
-        11: "",
-        12: "1 .9 .5 .5 .5",  # 0.15 * 64 px past the right side
-        13: "1 .5 .5 .998 1.0",  # up to the frame
+        3: "0 1.5 .5 .5 .5",
+        4: "0 .5 .5 0 .5",
+        5: "0 .50 .50 .50 .50",
+        6: "3 .5 .5 .1 .1",
+        7: "1 .9 .5 .5 .5",  # 0.15 * 64 px past the right side
+        8: "1 .5 .5 .998 1.0",  # up to the frame
+        9: "0 .2 .2 .03 .1",  # 1.92 px wide
+        10: "0 .1 .1 .1 .3 .3 .3",
     }
-    images = [
-        *(
-            "images/train/nothing.png",
-            "images/train/none.png",
-            "images/train/mixed.png",
-            "images/train/other.png",
-        ),
-        *("images/train/clash.png", "images/train/clash.jpg"),
-    ]
+    images = [f"images/train/{name}" for name in ("none.png", "clash.jpg", "clash.png")]
     for k, name in enumerate(images):
         save(tmp_path / name, picture(32, 48, 10 + k))
     save(tmp_path / "images/train/small.png", picture(6, 6))
@@ -102,44 +82,45 @@ def test_yolo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         tmp_path,
         {
             "labels/train/c.txt": "\n".join(lines.values()),
-            "labels/train/nothing.txt": "\n",
-            "labels/train/mixed.txt": "0 .5 .5 .1 .1\n1 .1 .2 .9 .2 .5 .7",
-            "labels/train/other.TXT": "0 .5 .5 .1 .1",
-            "labels/train/clash.txt": "1 .5 .5 .1 .1",
+            "labels/train/clash.txt": "1 .5 .5 .125 .125",
             "labels/train/gone.txt": "1 .5 .5 .1 .1",
-            "labels/train/deep/lost.txt": "1 .5 .5 .1 .1",
             "labels/train/classes.txt": "cat\ndog",
-            "labels/train/notes.json": "{}",
-            "images/train/film.gif": "GIF89a",
             "images/train/broken.png": "no picture",
             "images/test.txt": "./train/a.png\n./train/gone.png",
-            "data.yaml": "train: images/train\nval: images/val\ntest: images/test.txt\nnames: [cat, dog, ' Dog']\n",
+            "data.yaml": "train: images/train\nval: images/val\ntest: images/test.txt\n"
+            "names: [cat, dog]\n",
         },
     )
-    assert found_and_healed(tmp_path, capsys) == {
-        ("fault", "wrong_column_count", "c.txt", "line 2"),
-        ("fault", "not_a_number", "c.txt", "line 3"),
-        ("fault", "non_finite", "c.txt", "line 4"),
-        ("fault", "negative_value", "c.txt", "line 5"),
-        ("fault", "coordinate_above_1", "c.txt", "line 6"),
-        ("fault", "zero_size_box", "c.txt", "line 7"),
-        ("warning", "duplicate_box", "c.txt", "line 8"),
-        ("fault", "unknown_class", "c.txt", "line 9"),
-        ("fault", "class_not_an_integer", "c.txt", "line 10"),
-        ("warning", "box_past_frame", "c.txt", "line 12"),
+    found, rows = healed(tmp_path)
+    assert found == {
+        ("fault", "malformed_label", "c.txt", "line 2"),
+        ("fault", "malformed_label", "c.txt", "line 3"),
+        ("fault", "zero_size_box", "c.txt", "line 4"),
+        ("warning", "duplicate_box", "c.txt", "line 5"),
+        ("fault", "unknown_class", "c.txt", "line 6"),
+        ("warning", "box_past_frame", "c.txt", "line 7"),
+        ("warning", "tiny_box", "c.txt", "line 9"),
         ("note", "missing_label_file", "none.png", ""),
-        ("note", "missing_label_file", "other.png", ""),
-        ("warning", "orphan_label_file", "gone.txt", ""),
-        ("warning", "unread_image", "film.gif", ""),
-        ("fault", "unreadable_image", "broken.png", ""),
-        ("fault", "too_small_image", "small.png", ""),
-        ("fault", "missing_image", "gone.png", ""),
+        ("warning", "orphan_labels", "gone.txt", ""),
+        ("fault", "unusable_image", "broken.png", ""),
+        ("fault", "unusable_image", "small.png", ""),
+        ("fault", "unusable_image", "gone.png", ""),
         ("fault", "unusable_split", "data.yaml", ""),
-        ("warning", "similar_names", "data.yaml", ""),
+        ("warning", "class_without_examples", "", ""),  # a.png, the test split, has a cat
+        ("warning", "duplicate_across_splits", "a.png", ""),
     }
+    assert rows["c.png"] == [
+        [0, 16, 16, 48, 48],
+        [1, 41.6, 16, 64, 48],
+        [1, pytest.approx(0.06, abs=0.01), 0, pytest.approx(63.94, abs=0.01), 64],
+        [0, pytest.approx(11.84), pytest.approx(9.6), pytest.approx(13.76), pytest.approx(16.0)],
+        [0, pytest.approx(6.4), pytest.approx(6.4), pytest.approx(19.2), pytest.approx(19.2)],
+    ]
+    assert rows["none.png"] == []
+    assert rows["clash.jpg"] == rows["clash_2.png"] == [[1, 21, 14, 27, 18]]
 
 
-def test_voc(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_voc(tmp_path: Path) -> None:
     as_voc(tmp_path)
     objects = {
         1: voc_object("cat", 1, 2, 11, 22),
@@ -151,12 +132,9 @@ def test_voc(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         7: voc_object("dog", 60, 2, 70, 22),
         8: voc_object("cat", 1, 2, 11, 22),
         9: voc_object("dog", 1, 2, 11, 22),
-        10: voc_object("dog", 0, 0, 60, 40),
     }
     size = "<size><width>{}</width><height>{}</height></size>"
-    for k, name in enumerate(
-        ("broken.png", "bare.png", "clash.jpg", "clash.png", "free.png", "other.png")
-    ):
+    for k, name in enumerate(("broken.png", "bare.png")):
         save(tmp_path / "JPEGImages" / name, picture(32, 48, 10 + k))
     turned = Image.fromarray(picture(30, 50, 3))
     exif = turned.getexif()
@@ -165,120 +143,128 @@ def test_voc(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lay_out(
         tmp_path,
         {
-            "Annotations/a.xml": voc_xml(
-                "<filename>a.jpg</filename>", size.format(60, 40), *objects.values()
-            ),
-            "Annotations/b.xml": voc_xml(
-                size.format(38, 100), "<filename>x/c.png</filename>", voc_object("dog")
-            ),
-            "Annotations/c.xml": voc_xml(size.format(0, 0)),
+            "Annotations/a.xml": voc_xml(size.format(60, 40), *objects.values()),
+            "Annotations/b.xml": voc_xml(size.format(38, 100), voc_object("dog", 1, 1, 30, 30)),
+            "Annotations/c.xml": voc_xml(voc_object("dog", 70, 70, 80, 80)),
             "Annotations/turned.xml": voc_xml(size.format(50, 30), voc_object("dog")),
             "Annotations/broken.xml": "<annotation><object>",
-            "Annotations/clash.xml": voc_xml(voc_object("cat")),
             "Annotations/gone.xml": voc_xml(voc_object("cat")),
-            "Annotations/other.json": "{}",
-            "ImageSets/Main/train.txt": "a\nb\nc\nbroken\nbare\nclash\nturned\nnowhere\nother\n",
-            "data.yaml": "train: ImageSets/Main/train.txt\nval: ImageSets/Main/train.txt\nnames: [cat, dog]\n",
+            "ImageSets/Main/train.txt": "a\nb\nc\nbroken\nbare\nturned\nnowhere\n",
+            "data.yaml": "train: ImageSets/Main/train.txt\nnames: [cat, dog]\n",
         },
     )
-    assert found_and_healed(tmp_path, capsys) == {
+    found, rows = healed(tmp_path)
+    assert found == {
         ("fault", "zero_size_box", "a.xml", "object 2 (cat)"),
-        ("fault", "non_finite", "a.xml", "object 3 (cat)"),
+        ("fault", "malformed_label", "a.xml", "object 3 (cat)"),
         ("fault", "unknown_class", "a.xml", "object 4 (cow)"),
         ("note", "difficult_object", "a.xml", "object 5 (dog)"),
         ("warning", "box_past_frame", "a.xml", "object 6 (dog)"),
         ("fault", "box_outside_frame", "a.xml", "object 7 (dog)"),
         ("warning", "duplicate_box", "a.xml", "object 8 (cat)"),
+        ("fault", "box_outside_frame", "c.xml", "object 1 (dog)"),
         ("fault", "wrong_size", "b.png", ""),
         ("fault", "wrong_size", "turned.jpg", ""),
-        ("fault", "unreadable_labels", "broken.xml", ""),
+        ("fault", "malformed_label", "broken.xml", ""),
         ("note", "missing_label_file", "bare.png", ""),
-        ("note", "missing_label_file", "other.png", ""),
-        ("warning", "orphan_label_file", "gone.xml", ""),
-        ("fault", "missing_image", "nowhere.jpg", ""),
+        ("warning", "orphan_labels", "gone.xml", ""),
+        ("fault", "unusable_image", "nowhere.jpg", ""),
+    }
+    assert rows == {
+        "a.png": [[0, 1, 2, 11, 22], [1, 30, 2, 60, 22], [1, 1, 2, 11, 22]],
+        "b.png": [[1, 1, 1, 30, 30]],
+        "bare.png": [],
+        "turned.jpg": [[1, 1, 2, 11, 22]],
     }
 
 
-def test_coco(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    content: dict[str, Any] = coco_content()
+def test_coco(tmp_path: Path) -> None:
+    content = coco_content()
     # of a.png, 60 x 40
-    cat: dict[str, Any] = {"image_id": 30, "category_id": 17, "bbox": [10, 20, 30, 10]}
+    cat = {"image_id": 30, "category_id": 17, "bbox": [10, 20, 30, 10]}
+    triangle = [1.5, 2, 30, 2, 30, 20]
     annotations = {
-        101: cat,
+        101: cat | {"area": 99.5, "segmentation": [triangle]},
         102: cat | {"bbox": [5, 5, 0, 9]},
         103: cat | {"bbox": [5, 5, 9]},
         104: cat | {"category_id": 5},
         105: cat | {"image_id": 99},
-        106: cat | {"bbox": [50, 20, 11, 10]},
+        106: cat | {"bbox": [50, 20, 11, 10], "area": 110},
         107: cat | {"bbox": [0, 40, 10, 10]},
         108: cat,
         109: cat | {"iscrowd": 1},
-        110: cat | {"bbox": [1, 1, 9, 9], "segmentation": [[1, 1, 10, 1, 10, 10]]},
     }
     content["annotations"] = [{"id": k, **a} for k, a in annotations.items()]
-    content["annotations"].append({"id": 101, **cat, "image_id": 10, "bbox": [1, 1, 9, 9]})
     content["categories"].append({"id": 5, "name": "cow"})
     content["images"][0] |= {"width": 65}  # c.png, 64 x 64
-    content["images"] += [
-        {"id": 40, "file_name": "gone.png"},
-        {"id": 50, "file_name": "twice.png"},
-        {"id": 60, "file_name": "twice.png"},
-        {"id": 60, "file_name": "late.png"},
-    ]
+    content["images"].append({"id": 40, "file_name": "gone.png"})
     as_coco(tmp_path, content)
-    for k, name in enumerate(("twice.png", "late.png", "free.png")):
-        save(tmp_path / "photos" / name, picture(32, 48, 10 + k))
-    assert found_and_healed(tmp_path, capsys) == {
+    found, rows = healed(tmp_path)
+    assert found == {
         ("fault", "zero_size_box", "train.json", "annotation 102 (cat)"),
-        ("fault", "non_finite", "train.json", "annotation 103 (cat)"),
+        ("fault", "malformed_label", "train.json", "annotation 103 (cat)"),
         ("fault", "unknown_class", "train.json", "annotation 104 (cow)"),
-        ("warning", "orphan_annotation", "train.json", "annotation 105"),
+        ("warning", "orphan_labels", "train.json", "annotation 105"),
         ("warning", "box_past_frame", "train.json", "annotation 106 (cat)"),
         ("fault", "box_outside_frame", "train.json", "annotation 107 (cat)"),
         ("warning", "duplicate_box", "train.json", "annotation 108 (cat)"),
-        ("fault", "ambiguous_object", "train.json", ""),
         ("fault", "wrong_size", "c.png", ""),
-        ("fault", "missing_image", "gone.png", ""),
+        ("fault", "unusable_image", "gone.png", ""),
+        ("warning", "class_without_examples", "", ""),
     }
+    assert rows["a.png"] == [[0, 10, 20, 40, 30], [0, 50, 20, 60, 30], [0, 10, 20, 40, 30]]
+    labels = load(tmp_path.with_name(f"{tmp_path.name}-fixed")).labels[0]
+    assert labels.crowd.tolist() == [False, False, True]
+    assert labels.area.tolist() == [99.5, 100, 300]
+    assert [[part.ravel().tolist() for part in parts] for parts in labels.polygons] == [
+        [triangle],
+        [],
+        [],
+    ]
 
 
 @pytest.mark.parametrize(
-    ("labels", "wanted"),
+    ("labels", "kind"),
     [
-        ({"a.txt": "", "b.txt": "", "c.txt": ""}, ("fault", "no_boxes", "", "")),
-        ({"a.txt": "1 .5 .5 .5 .5"}, ("warning", "mostly_unlabelled", "", "")),
+        ({"a": "", "b": "", "c": ""}, ("fault", "unusable_split")),
+        ({"a": "1 .5 .5 .5 .5"}, ("warning", "mostly_unlabelled")),
     ],
 )
 def test_labels_in_the_wrong_place(
-    tmp_path: Path,
-    labels: dict[str, str],
-    wanted: tuple[str, ...],
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, labels: dict[str, str], kind: tuple[str, str]
 ) -> None:
     as_yolo(tmp_path)
     for path in (tmp_path / "labels/train").iterdir():
         path.unlink()
-    lay_out(tmp_path, {f"labels/train/{name}": text for name, text in labels.items()})
+    lay_out(tmp_path, {f"labels/train/{name}.txt": text for name, text in labels.items()})
     lay_out(tmp_path, {"data.yaml": "train: images/train\nval: nowhere\nnames: [cat, dog]\n"})
-    assert wanted in found(tmp_path, capsys)
+    assert (*kind, "", "") in doctor(tmp_path)
 
 
-def test_fit_still_refuses_what_the_doctor_reports(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    as_voc(tmp_path)
-    lay_out(
-        tmp_path,
-        {
-            "data.yaml": "train: ImageSets/Main/train.txt\nval: ImageSets/Main/train.txt\nnames: [cat]\n"
-        },
+PAIR = [(0, 10, 10, 30, 30), (1, 40, 40, 60, 60)]
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [
+        (PAIR[::-1], True),
+        ([(0, 10, 10, 30, 31), (1, 42, 40, 62, 60)], True),  # IoU 0.95 and 0.82
+        ([(0, 10, 10, 30, 30), (1, 43, 40, 63, 60)], False),  # IoU 0.74
+        ([(1, 10, 10, 30, 30), (0, 40, 40, 60, 60)], False),
+        ([*PAIR, PAIR[0]], False),
+    ],
+)
+def test_same_objects(other: list[tuple[int, ...]], same: bool) -> None:
+    a, b = (
+        labels_of([row[1:] for row in rows], [row[0] for row in rows], 99, 99)
+        for rows in (PAIR, other)
     )
-    assert {f for f in found(tmp_path, capsys) if f[1] == "unknown_class"} == {
-        ("fault", "unknown_class", "b.xml", "object 1 (dog)")
-    }
-    with pytest.raises(SystemExit):
-        cli.main(f"fit --data.dataset {tmp_path} --data.image_size 64 --run {tmp_path}/fit".split())
-    assert (
-        "b.xml: object 1 is of class 'dog', which is not among the 1 names"
-        in capsys.readouterr().err
-    )
+    assert same_objects(a, b) == same_objects(b, a) == same
+
+
+def test_objects_that_are_all_near_one() -> None:
+    """Each object of one image has a partner; one of the other has none."""
+    a = labels_of([(10, 10, 30, 30), (10, 10, 30, 31)], [0, 0], 99, 99)
+    b = labels_of([(10, 10, 30, 30), (40, 40, 60, 60)], [0, 0], 99, 99)
+    assert not same_objects(a, b)
+    assert not same_objects(b, a)
