@@ -8,7 +8,6 @@ Every search starts from random individuals.
 """
 
 import argparse
-import statistics
 
 import numpy as np
 import optuna
@@ -67,22 +66,17 @@ def main() -> None:
     for shape in options.sizes.split(","):
         population, generations = map(int, shape.split("x"))
         for sampler in options.samplers.split(","):
-            curves = [
-                search(sampler, population, generations, seed) for seed in range(options.seeds)
-            ]
-            ends = [curve[-1] for curve in curves]
-            there = [
-                int(np.argmax(np.array(curve) >= 0.95)) + 1 for curve in curves if curve[-1] >= 0.95
-            ]
-            median = f"{statistics.median(there):.0f}" if len(there) == len(curves) else "-"
-            reached = (
-                f"{statistics.fmean(ends):.3f} | {min(ends):.3f} | {len(there)} of {len(curves)} |"
-                f" {median}"
-            )
-            print(
-                f"| {population} x {generations} | {sampler} | {len(curves[0])} | {reached} |",
-                flush=True,
-            )
+            curves = []
+            for seed in range(options.seeds):
+                curves.append(search(sampler, population, generations, seed))
+            best = np.array(curves)  # (seeds, evaluations)
+            ends = best[:, -1]
+            there = ends >= 0.95
+            median = f"{np.median((best < 0.95).sum(1) + 1):.0f}" if there.all() else "-"
+            cells = [f"{population} x {generations}", sampler, str(best.shape[1])]
+            cells += [f"{ends.mean():.3f}", f"{ends.min():.3f}"]
+            cells += [f"{there.sum()} of {len(there)}", median]
+            print(f"| {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ before the power cut must not be lost.
 
 import argparse
 import contextlib
-import csv
 import json
 import os
 import random
@@ -30,7 +29,7 @@ import torch
 import boltbox.detector.checkpoint.writer as writer
 import cli
 from benchmarks.recorded_disk import RecordedDisk
-from benchmarks.resume_fuzz import command, unlike
+from benchmarks.resume_fuzz import command, epochs, unlike
 from boltbox.detector.checkpoint.reader import newest_valid
 from boltbox.detector.data.demo import make_demo
 
@@ -139,11 +138,14 @@ def batches(content: dict[str, Any]) -> int:
 
 @dataclass
 class Outcome:
-    """Of a trial. cuts: of the power · anew: how many resumes began anew · problem: what differs in
-    the end, or what was lost; an empty string if nothing."""
+    """Of a trial.
+
+    Attributes:
+        cuts: Of the power.
+        problem: What differs in the end, or what was lost; empty if nothing.
+    """
 
     cuts: int = 0
-    anew: int = 0
     problem: str = ""
 
 
@@ -160,7 +162,7 @@ def trial(folder: Path, line: list[str], operations: int, seed: str, reference: 
     outcome = Outcome()
     (folder / "disk").mkdir()
     cuts = [rng.randrange(operations + 1) for _ in range(rng.choice((1, 1, 2)))]
-    for cut in [*cuts, -1]:
+    for cut in cuts + [-1]:
         code, saved = Training(folder, line).start(cut, f"{seed} {cut}")
         if code == 0:
             break
@@ -168,11 +170,11 @@ def trial(folder: Path, line: list[str], operations: int, seed: str, reference: 
             outcome.problem = f"exit code {code}"
             return outcome
         outcome.cuts += 1
-        line = [*line, *([] if "--ckpt_path" in line else ["--ckpt_path", "auto"])]
+        if "--ckpt_path" not in line:
+            line = line + ["--ckpt_path", "auto"]
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
             found = newest_valid(folder / "disk/run/checkpoints")
         left = batches(found[1]) if found else 0
-        outcome.anew += not found
         if left < saved:
             outcome.problem = f"a checkpoint of {saved} batches is lost; {left} are left"
             return outcome
@@ -187,16 +189,15 @@ def difference(run: Path, reference: Path) -> str:
     if ours != theirs:
         return f"files {sorted(ours ^ theirs)}"
     for name in ("last.ckpt", "best.ckpt"):
-        contents = (
-            torch.load(r / "checkpoints" / name, weights_only=True) for r in (run, reference)
-        )
-        if place := unlike(*map(compared, contents), name):
+        content = torch.load(run / "checkpoints" / name, weights_only=True)
+        expected = torch.load(reference / "checkpoints" / name, weights_only=True)
+        place = unlike(compared(content), compared(expected), name)
+        if place:
             return place
-    if json.loads((run / "metrics.json").read_text()) != json.loads(
-        (reference / "metrics.json").read_text()
-    ):
+    metrics = json.loads((run / "metrics.json").read_text())
+    if metrics != json.loads((reference / "metrics.json").read_text()):
         return "metrics.json"
-    return unlike(rows(run), rows(reference), "metrics.csv")
+    return unlike(epochs(run), epochs(reference), "metrics.csv")
 
 
 def names(run: Path) -> set[str]:
@@ -204,11 +205,6 @@ def names(run: Path) -> set[str]:
     validated."""
     drawn = set(run.glob("plots/val_*.jpg"))
     return {str(path.relative_to(run)) for path in run.rglob("*") if path not in drawn}
-
-
-def rows(run: Path) -> list[dict[str, str]]:
-    with open(run / "metrics.csv", newline="") as file:
-        return compared(list(csv.DictReader(file)))
 
 
 def compared(content: Any) -> Any:
@@ -227,8 +223,8 @@ def main() -> None:
     torch.set_num_threads(1)
     chosen = {name: more for name, more in CONFIGURATIONS.items() if options.only in name}
     failed = 0
-    print("| configuration | trials | power cuts | began anew | identical at the end |")
-    print("|---|---|---|---|---|")
+    print("| configuration | trials | power cuts | identical at the end |")
+    print("|---|---|---|---|")
     with tempfile.TemporaryDirectory() as temporary:
         data = make_demo(Path(temporary, "demo"), train=24, val=8)
         line = command(data, Path(temporary, "first"), 0, 1, more=QUICK.split())[2:]
@@ -250,12 +246,11 @@ def main() -> None:
                 shutil.rmtree(folder / "disk")
                 counts["trials"] += 1
                 counts["cuts"] += outcome.cuts
-                counts["anew"] += outcome.anew
-                counts["same"] += not outcome.problem
+                    counts["same"] += not outcome.problem
                 if outcome.problem:
                     print(f"{name}, seed {seed}: {outcome.problem}", file=sys.stderr)
             print(
-                f"| {name} | {' | '.join(str(counts[c]) for c in ('trials', 'cuts', 'anew', 'same'))} |",
+                f"| {name} | {' | '.join(str(counts[c]) for c in ('trials', 'cuts', 'same'))} |",
                 flush=True,
             )
             failed += counts["trials"] - counts["same"]

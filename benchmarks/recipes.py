@@ -75,12 +75,12 @@ class Training:
         claim(self.folder, "fit")
         quiet = ["--trainer.enable_progress_bar", "false", "--ckpt_path"]
         seed = ["--seed_everything", str(self.seed), "--run", str(self.folder)]
-        self._call("fit", [*self.options, *seed, *quiet, "auto"], threads)
+        self._call("fit", self.options + seed + quiet + ["auto"], threads)
         evaluated = self.folder
         if "test" in DatasetFile.read(self.source).splits:
             evaluated = self.folder / "test"
             best = [str(self.folder / "checkpoints/best.ckpt"), "--run", str(evaluated)]
-            self._call("test", [*quiet, *best, "--trust_parts", "true"], threads)
+            self._call("test", quiet + best + ["--trust_parts", "true"], threads)
         metrics = json.loads((evaluated / "metrics.json").read_text())
         epochs = [row for row in read_table(self.folder / "metrics.csv") if row[f"val/{METRIC}"]]
         seconds = accumulate(float(row["seconds"]) for row in epochs)
@@ -94,7 +94,7 @@ class Training:
 
     def _call(self, command: str, options: list[str], threads: int) -> None:
         log = self.folder / f"{command}.log"
-        line = [sys.executable, str(ROOT / "cli.py"), command, *options]
+        line = [sys.executable, str(ROOT / "cli.py"), command] + options
         variables = os.environ | {"OMP_NUM_THREADS": str(threads)}
         with log.open("ab") as file:
             code = subprocess.run(line, env=variables, stdout=file, stderr=file).returncode
@@ -193,53 +193,62 @@ def tables(rows: list[dict[str, Any]]) -> list[str]:
     for row in rows:
         frame.setdefault(row["recipe"], {}).setdefault(row["data"], {})[row["seed"]] = row
     datasets = list(dict.fromkeys(row["data"] for row in rows))
-    base, *others = frame
-    gains = [[f"against {base}", *datasets, "mean", "95 % interval", "passes it after"]]
-    for recipe in others:
-        gains.append([recipe, *_gains(frame[base], frame[recipe], datasets)])
-    scores = [["recipe", *datasets, "mean"]]
-    for recipe, by_dataset in frame.items():
-        cells = []
-        means = []
-        for name in datasets:
-            values = [100 * row["score"] for row in by_dataset.get(name, {}).values()]
-            if values:
-                means.append(np.mean(values))
-                cells.append(f"{means[-1]:.1f} ({min(values):.1f} to {max(values):.1f})")
-            else:
-                cells.append("-")
-        mean = f"{np.mean(means):.2f}" if len(means) == len(datasets) else "-"
-        scores.append([recipe, *cells, mean])
-    return [*markdown(gains), "", *markdown(scores)]
+    base = next(iter(frame))
+    gains = [[f"against {base}"] + datasets + ["mean", "95 % interval", "passes it after"]]
+    scores = [["recipe"] + datasets + ["mean"]]
+    for recipe in frame:
+        if recipe != base:
+            gains.append([recipe] + _gains(frame[base], frame[recipe], datasets))
+        scores.append([recipe] + _scores(frame[recipe], datasets))
+    return markdown(gains) + [""] + markdown(scores)
+
+
+def _scores(runs: dict, datasets: list[str]) -> list[str]:
+    """Cells of a recipe: mean and range over seeds by dataset, and the mean over all datasets."""
+    cells = []
+    means = []
+    for name in datasets:
+        values = [100 * row["score"] for row in runs.get(name, {}).values()]
+        cell = "-"
+        if values:
+            means.append(np.mean(values))
+            cell = f"{means[-1]:.1f} ({min(values):.1f} to {max(values):.1f})"
+        cells.append(cell)
+    mean = f"{np.mean(means):.2f}" if len(means) == len(datasets) else "-"
+    return cells + [mean]
 
 
 def _gains(base: dict, other: dict, datasets: list[str]) -> list[str]:
     """Cells of a recipe, from the datasets and seeds that both were trained on."""
     cells = []
     gaps = []
-    passed = []
+    shares = []
     for name in datasets:
-        seeds = sorted(base.get(name, {}).keys() & other.get(name, {}).keys())
-        if not seeds:
-            cells.append("-")
-            continue
-        pairs = [(base[name][seed], other[name][seed]) for seed in seeds]
-        gaps.append(np.array([100 * (b["score"] - a["score"]) for a, b in pairs]))
-        cells.append(f"{gaps[-1].mean():+.1f}")
-        curves = [
-            [np.array(row["AP"].split(), float) for row in side]
-            for side in zip(*pairs, strict=True)
-        ]
-        passed.append(first_pass(*curves))
+        seeds = base.get(name, {}).keys() & other.get(name, {}).keys()
+        gap = []
+        curves = []
+        other_curves = []
+        for seed in sorted(seeds):
+            run = base[name][seed]
+            other_run = other[name][seed]
+            gap.append(100 * (other_run["score"] - run["score"]))
+            curves.append(np.array(run["AP"].split(), float))
+            other_curves.append(np.array(other_run["AP"].split(), float))
+        cell = "-"
+        if gap:
+            cell = f"{np.mean(gap):+.1f}"
+            gaps.append(np.array(gap))
+            shares.append(first_pass(curves, other_curves))
+        cells.append(cell)
     if not gaps:
-        return [*cells, "-", "-", "-"]
+        return cells + ["-", "-", "-"]
     low, high = interval(gaps)
-    shares = [share for share in passed if share is not None]
-    after = (
-        f"{np.mean(shares):.0%} of epochs, {len(shares)} of {len(passed)} sets" if shares else "-"
-    )
     mean = np.mean([gap.mean() for gap in gaps])
-    return [*cells, f"{mean:+.2f}", f"{low:+.2f} to {high:+.2f}", after]
+    passed = [share for share in shares if share is not None]
+    after = "-"
+    if passed:
+        after = f"{np.mean(passed):.0%} of epochs, {len(passed)} of {len(shares)} sets"
+    return cells + [f"{mean:+.2f}", f"{low:+.2f} to {high:+.2f}", after]
 
 
 def main(words: list[str] | None = None) -> None:
@@ -270,8 +279,9 @@ def main(words: list[str] | None = None) -> None:
                 sources[subset.name] = str(write_subset(source, images, subset))
         for seed in options.seeds:
             for name, source in sources.items():
-                for recipe, text in (each.split("=", 1) for each in options.recipe):
-                    line = [*shlex.split(text), *words[end + 1 :], "--data.dataset", source]
+                for named in options.recipe:
+                    recipe, text = named.split("=", 1)
+                    line = shlex.split(text) + words[end + 1 :] + ["--data.dataset", source]
                     folder = options.folder / name / recipe / str(seed)
                     trainings.append(Training(source, name, recipe, line, seed, folder))
         run_all(trainings, options.jobs)
@@ -279,7 +289,7 @@ def main(words: list[str] | None = None) -> None:
         raise SystemExit(f"error: {error}") from None
     rows = [training.row() for training in trainings]
     command = f"    python -m benchmarks.recipes {shlex.join(words)}"
-    text = "\n".join([command, "", "AP in hundredths.", "", *tables(rows), ""])
+    text = "\n".join([command, "", "AP in hundredths.", ""] + tables(rows)) + "\n"
     print(text)
     (options.folder / "study.md").write_text(text)
     write_table(options.folder / "study.csv", rows)

@@ -11,7 +11,6 @@ Weights, average, optimizer state and the rows of metrics.csv must be identical.
 
 import argparse
 import contextlib
-import csv
 import os
 import random
 import signal
@@ -29,6 +28,7 @@ import torch
 import boltbox.detector.checkpoint.writer as checkpoints
 import boltbox.detector.system.atomic_file as files
 from boltbox.detector.data.demo import make_demo
+from boltbox.detector.system.csv_table import read_table
 
 ROOT = Path(__file__).parents[1]
 WHERE = ("batch", "validation", "writing", "moving")
@@ -45,7 +45,7 @@ class Kill(L.Callback):
 
     def __init__(self) -> None:
         kill = os.environ.get("BOLTBOX_KILL", "").split(":")
-        self.where, at, name, whom = (*kill, "", "", "")[:4]
+        self.where, at, name, whom = (kill + ["", "", ""])[:4]
         self.left = int(at or 0)
         self.signal = signal.Signals[name or "SIGKILL"]
         self.whom = whom
@@ -126,24 +126,16 @@ def command(
         "checkpoints.every_minutes": 1e-9 if within_epochs else 0, "trainer.enable_progress_bar": "false",
         "trainer.callbacks": "benchmarks.resume_fuzz.Kill", "report.enabled": "false", "pictures.enabled": "false", "run": run,
     }  # fmt: skip
-    return [
-        sys.executable,
-        str(ROOT / "cli.py"),
-        "fit",
-        *(str(x) for k, v in options.items() for x in (f"--{k}", v)),
-        *more,
-    ]
+    line = [sys.executable, str(ROOT / "cli.py"), "fit"]
+    for name, value in options.items():
+        line += [f"--{name}", str(value)]
+    return line + list(more)
 
 
 def start(line: list[str], kill: str = "") -> int:
     """Run a command to its end, in a session of its own that is cleared away afterwards; its exit
     code."""
-    environment = {
-        **os.environ,
-        "BOLTBOX_KILL": kill,
-        "PYTHONPATH": str(ROOT),
-        "OMP_NUM_THREADS": "1",
-    }
+    environment = dict(os.environ, BOLTBOX_KILL=kill, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1")
     for name in ("BOLTBOX_RUN", "PYTEST_XDIST_WORKER"):
         environment.pop(name, None)
     with tempfile.NamedTemporaryFile() as log:
@@ -173,33 +165,31 @@ def difference(run: Path, reference: Path) -> str:
         place = unlike(ours[key], theirs[key], key)
         if place:
             return place
-    rows = []
-    for r in (run, reference):
-        with open(r / "metrics.csv", newline="") as file:
-            rows.append(
-                [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
-            )
-    if rows[0] != rows[1]:
-        return "metrics.csv"
-    return ""
+    return unlike(epochs(run), epochs(reference), "metrics.csv")
+
+
+def epochs(run: Path) -> list[dict[str, str]]:
+    """Rows of metrics.csv, without what a clock decides."""
+    rows = read_table(run / "metrics.csv")
+    for row in rows:
+        del row["seconds"]
+    return rows
 
 
 def unlike(a: Any, b: Any, place: str) -> str:
     """The first place where two nested structures differ, or an empty string."""
     if isinstance(a, torch.Tensor):
         return "" if isinstance(b, torch.Tensor) and torch.equal(a, b) else place
-    if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
-        return next((found for k in a if (found := unlike(a[k], b[k], f"{place}.{k}"))), "")
-    if isinstance(a, list | tuple) and isinstance(b, list | tuple) and len(a) == len(b):
-        return next(
-            (
-                found
-                for i, (x, y) in enumerate(zip(a, b, strict=True))
-                if (found := unlike(x, y, f"{place}[{i}]"))
-            ),
-            "",
-        )
-    return "" if a == b else place
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        a = dict(enumerate(a))
+        b = dict(enumerate(b))
+    if not (isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys()):
+        return "" if a == b else place
+    for key in a:
+        found = unlike(a[key], b[key], f"{place}.{key}")
+        if found:
+            return found
+    return ""
 
 
 def trial(
@@ -215,9 +205,9 @@ def trial(
     what differs in the end."""
     line = command(data, folder, workers, ranks, more=more)
     hits = 0
-    for kill in [*kills, ""]:
+    for kill in kills + [""]:
         resume = ["--ckpt_path", "auto"] if hits else []
-        code = start([*line, *resume], kill)
+        code = start(line + resume, kill)
         hits += code == -signal.SIGKILL
         if code not in (0, -signal.SIGKILL):
             return hits, f"exit code {code}"

@@ -4,7 +4,7 @@ time goes.
     python -m benchmarks.speed --against 7757bac --dataset BCCD --weights yolov5n.pt --epochs 4
     --rounds 3
 
-The older commit is checked out beside (git worktree) and runs in the same environment. Each
+The older commit's files are unpacked beside and run in the same environment. Each
 training is a process with options that both know, everything else at its default; Lightning's
 SimpleProfiler notes the parts. A ratio is that of a round's two trainings; the table has the median
 of the rounds, the least and the greatest ratio. Both have parsed the labels once before. A round
@@ -20,8 +20,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,25 +58,6 @@ class Training(NamedTuple):
     more: list[str]
 
 
-@contextmanager
-def worktree(commit: str) -> Iterator[Path]:
-    """The files of a commit, in a folder of their own."""
-    with tempfile.TemporaryDirectory() as folder:
-        tree = Path(folder, commit)
-        subprocess.run(
-            ["git", "worktree", "add", "--detach", str(tree), commit],
-            cwd=ROOT,
-            check=True,
-            capture_output=True,
-        )
-        try:
-            yield tree
-        finally:
-            subprocess.run(
-                ["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True
-            )
-
-
 def timed(line: list[str], folder: Path, environment: dict[str, str]) -> tuple[float, float]:
     """Seconds of a command, and the most memory of its first process in bytes; what it prints goes
     to log.txt."""
@@ -95,38 +74,22 @@ def timed(line: list[str], folder: Path, environment: dict[str, str]) -> tuple[f
 
 def measured(tree: Path, folder: Path, training: Training, seed: int) -> dict[str, float]:
     """The figures of one training."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(tree),
-        "BOLTBOX_CACHE": str(folder.parent / "cache"),
-    }
-    options = {
-        "data.dataset": training.dataset,
-        "data.image_size": training.image_size,
-        "trainer.max_epochs": training.epochs,
-        "trainer.enable_progress_bar": "false",
-        "trainer.profiler": PROFILER,
-        "trainer.profiler.dirpath": folder,
-        "trainer.profiler.filename": "profile",
-        "seed_everything": seed,
-        "run": folder / "run",
-    }
-    line = [
-        sys.executable,
-        str(tree / "cli.py"),
-        "fit",
-        *(str(x) for k, v in options.items() for x in (f"--{k}", v)),
-    ]
-    line += ["--model.start.weights", training.weights] if training.weights else []
-    seconds, memory = timed([*line, *training.more], folder, environment)
+    cache = folder.parent / "cache"
+    environment = dict(os.environ, PYTHONPATH=str(tree), BOLTBOX_CACHE=str(cache))
+    line = f"""{sys.executable} {tree}/cli.py fit --data.dataset {training.dataset}
+        --data.image_size {training.image_size} --trainer.max_epochs {training.epochs}
+        --trainer.enable_progress_bar false --trainer.profiler {PROFILER}
+        --trainer.profiler.dirpath {folder} --trainer.profiler.filename profile
+        --seed_everything {seed} --run {folder}/run""".split()
+    if training.weights:
+        line += ["--model.start.weights", training.weights]
+    seconds, memory = timed(line + training.more, folder, environment)
     actions = profile(folder / "fit-profile.txt")
-    found = {"the whole command": seconds, **parts(actions)}
-    epochs = sum(time for action, (_, time) in actions.items() if action == "run_training_epoch")
-    found["start and end: all but the epochs"] = seconds - epochs
+    found = {"the whole command": seconds} | parts(actions)
+    found["start and end: all but the epochs"] = seconds - actions["run_training_epoch"][1]
     found["memory of the training process, GB"] = memory / 1e9
-    found["mAP50-95 of the best epoch"] = json.loads((folder / "run/metrics.json").read_text())[
-        "mAP50-95"
-    ]
+    metrics = json.loads((folder / "run/metrics.json").read_text())
+    found["mAP50-95 of the best epoch"] = metrics["mAP50-95"]
     return found
 
 
@@ -143,12 +106,14 @@ def profile(path: Path) -> dict[str, tuple[int, float]]:
 def parts(actions: dict[str, tuple[int, float]]) -> dict[str, float]:
     """Seconds of each of PARTS, each time that it happened."""
     found = {}
-    for name, (wanted, counted) in PARTS.items():
-        total = sum(time for action, (_, time) in actions.items() if re.fullmatch(wanted, action))
-        count = max(
-            (calls for action, (calls, _) in actions.items() if re.fullmatch(counted, action)),
-            default=0,
-        )
+    for name, (measured_actions, counted) in PARTS.items():
+        total = 0.0
+        count = 0
+        for action, (calls, seconds) in actions.items():
+            if re.fullmatch(measured_actions, action):
+                total += seconds
+            if re.fullmatch(counted, action):
+                count = calls
         if count:
             found[name] = total / count
     return found
@@ -187,13 +152,15 @@ def main() -> None:
         str(Path(given.dataset).resolve()), weights, given.image_size, given.epochs, given.more
     )
     rounds = []
-    with worktree(given.against) as older, tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
+        older = Path(folder, given.against)
+        older.mkdir()
+        subprocess.run(f"git archive {given.against} | tar -x -C {older}", shell=True, check=True)
         trees = {"older": older, "this": ROOT}
         # labels parsed, files in the kernel's cache, byte code compiled
         for side, tree in trees.items():
-            short = training._replace(
-                epochs=1, more=[*training.more, "--trainer.limit_train_batches", "1"]
-            )
+            more = training.more + ["--trainer.limit_train_batches", "1"]
+            short = training._replace(epochs=1, more=more)
             measured(tree, Path(folder, side, "warm"), short, 0)
         for k in range(given.rounds):
             found = {}
