@@ -246,7 +246,7 @@ def main() -> None:
                 shutil.rmtree(folder / "disk")
                 counts["trials"] += 1
                 counts["cuts"] += outcome.cuts
-                    counts["same"] += not outcome.problem
+                counts["same"] += not outcome.problem
                 if outcome.problem:
                     print(f"{name}, seed {seed}: {outcome.problem}", file=sys.stderr)
             print(
