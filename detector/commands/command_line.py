@@ -282,7 +282,7 @@ def check_paths(options: Mapping[str, Any]) -> None:
             " Published ones: docs/weights.md",
         )
     source = paths.get("source", "null")
-    is_stream = "://" in source or source.isdecimal() or source in ("-", "null")
+    is_stream = "://" in source or source.isdecimal() or source == "null"
     if not is_stream and not has_magic(source) and not exists(source):
         raise InputError(f"source {source}: no image or video file there")
 

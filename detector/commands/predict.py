@@ -19,7 +19,7 @@ from boltbox.detector.inference.detections import Detections
 from boltbox.detector.inference.predictor import Precision, Predictor
 from boltbox.detector.report.prediction_files import PredictionFiles
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.ranges import BelowOne, ClosedUnitInterval, NonNegativeInt, PositiveInt
+from boltbox.detector.system.ranges import ClosedUnitInterval, NonNegativeInt, PositiveInt
 from boltbox.detector.system.rank_zero import print_fact, printable, rank_zero_print
 from boltbox.detector.system.signals import exit_on_signals
 from boltbox.detector.system.trusted import trusting
@@ -33,7 +33,7 @@ class Input:
 
     Args:
         source: Image, video, folder, glob pattern, list file (.txt, one path per line), address
-            (rtsp://, http://, ...), number of a camera, or `-` for paths from the standard input.
+            (rtsp://, http://, ...), or number of a camera.
         ckpt_path: last, best (both of the most recent fit, or of --run), a run folder (its best), a
             checkpoint, YOLOv5's published weights (.pt), or an exported file; default: best.
         ensemble: Further files like ckpt_path that predict too; classes are merged by name.
@@ -42,7 +42,6 @@ class Input:
         batch_size: Images per batch.
         tile_size: Predict on larger images whole and in overlapping tiles, whose sides are this
             many pixels of the image file (docs/predict.md); default: no tiles.
-        tile_overlap: Minimum share of a tile that neighbours have in common.
         frame_step: Use every N-th frame of a video.
         device: cpu, or the number of a GPU; default: the first GPU, if there is one.
         precision: 16-mixed (float32 without a GPU), 32-true, or 16-true, which halves the weights.
@@ -57,7 +56,6 @@ class Input:
     image_size: PositiveInt | None = None
     batch_size: PositiveInt = 16
     tile_size: PositiveInt | None = None
-    tile_overlap: BelowOne = 0.2
     frame_step: PositiveInt = 1
     device: str | None = None
     precision: Precision = "16-mixed"
@@ -196,7 +194,7 @@ def predict(inputs: Input, filters: Filter, outputs: Output) -> None:
     outputs.check(sources)
     folder = results_folder("predict", outputs.run)
     batches = sources.batches(
-        predictor.inputs(inputs.image_size, inputs.tile_size, inputs.tile_overlap),
+        predictor.inputs(inputs.image_size, inputs.tile_size),
         inputs.batch_size,
         inputs.workers,
         inputs.frame_step,

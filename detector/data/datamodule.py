@@ -12,7 +12,6 @@ import numpy as np
 from torch.utils.data import DataLoader
 
 from boltbox.detector.data.cache.images import ResizedImages, cache_images
-from boltbox.detector.data.cache.labels import fingerprint
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.inputs.evaluation_input import (
@@ -33,7 +32,7 @@ from boltbox.detector.data.sampler import (
 from boltbox.detector.data.transforms.augment import Augment, TrainSamples
 from boltbox.detector.data.transforms.letterbox import round_up
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.ranges import BelowOne, NonNegativeInt, PositiveInt
+from boltbox.detector.system.ranges import NonNegativeInt, PositiveInt
 from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
 
 # by the Trainer's stage; `Trainer.predict` is for users' own data
@@ -61,7 +60,6 @@ class DetectionData(L.LightningDataModule):
         val_batch_size: Images per validation batch and device; default: batch_size, at most 32.
         tile_size: Predict larger images as a whole and in overlapping tiles, whose sides are this
             many pixels of the image file (validate, test; docs/predict.md); default: no tiles.
-        tile_overlap: Minimum share of a tile that neighbours have in common.
         cache: Keep the resized images of a fit, if there is room for all. `ram`: in memory that all
             processes share; `disk`: in the cache folder; `auto`: `ram` if they need at most a
             quarter of the free memory.
@@ -87,7 +85,6 @@ class DetectionData(L.LightningDataModule):
         image_weights: bool = False,
         val_batch_size: PositiveInt | None = None,
         tile_size: PositiveInt | None = None,
-        tile_overlap: BelowOne = 0.2,
         cache: Literal["auto", "none", "ram", "disk"] = "auto",
         split: float | None = None,
         format: str | None = None,
@@ -110,7 +107,6 @@ class DetectionData(L.LightningDataModule):
         self.rect = rect and not image_weights
         self.weighted = image_weights
         self.tile_size = tile_size
-        self.tile_overlap = tile_overlap
         self.names = list(self.file.names)
         if single_class and len(self.names) > 1:
             self.names = ["item"]
@@ -122,7 +118,6 @@ class DetectionData(L.LightningDataModule):
 
         self.datasets: dict[str, DetectionDataset] = {}  # by split
         self.images: dict[str, ResizedImages] = {}  # by split
-        self.fingerprints: dict[str, list[int]] = {}  # by split of a fit
         self.train_order: np.ndarray | None = None  # None: a new one each epoch
         self.epoch_maps = [0.0] * len(self.names)  # mAP50-95 by class, for this epoch's weights
         self.images_done: int | None = None  # of a resumed epoch, until it starts
@@ -183,7 +178,7 @@ class DetectionData(L.LightningDataModule):
         for line in left_out:
             rank_zero_print(line)
         training = split == "train"
-        shrink = training and not self.literal and self.augment.resamples_once(self.rect)
+        shrink = training and not self.literal and self.augment.can_be_lazy(self.rect)
         self.datasets[split] = dataset
         self.images[split] = ResizedImages(
             dataset, self.image_size, smooth=not training, shrink=shrink
@@ -191,8 +186,6 @@ class DetectionData(L.LightningDataModule):
 
     def _set_up_fit(self) -> None:
         """Batch size, order of the images, augmentation and cache."""
-        for split in SPLITS["fit"]:
-            self.fingerprints[split] = fingerprint(self.datasets[split], self.file.root)
         dataset = self.datasets["train"]
         if self.options["batch_size"] == "auto" and hasattr(self._module, "choose_batch_size"):
             self.batch_size = self._module.choose_batch_size(self.image_size, len(dataset))
@@ -216,15 +209,13 @@ class DetectionData(L.LightningDataModule):
                 stable=not self.literal,
             )
             self.train_order = np.concatenate(batches)
-        elif self.options["rect"]:
-            rank_zero_print("data.rect is off: data.image_weights draws images in any order")
         self.train_samples = self._augmented(shapes)
         if self.cache != "none" and self._fitting and not self.images["train"].store:
             cache_images(self.cache, self.images, self.file.source, self.trainer)
 
     def _augmented(self, shapes: np.ndarray | None) -> TrainSamples:
         """The training samples; shapes: see `Augment.steps`."""
-        resample_once = not self.literal
+        lazy = not self.literal
         unmixed = self.augment.without_mixing()
         epochs = self.trainer.max_epochs if self.trainer else None
         last_from = None
@@ -232,9 +223,9 @@ class DetectionData(L.LightningDataModule):
             last_from = max(epochs - self.augment.close_mosaic, 0)
         return TrainSamples(
             self.images["train"],
-            self.augment.steps(self.image_size, shapes, resample_once),
+            self.augment.steps(self.image_size, shapes, lazy),
             self.seed,
-            last_steps=unmixed.steps(self.image_size, shapes, resample_once),
+            last_steps=unmixed.steps(self.image_size, shapes, lazy),
             last_from=last_from,
         )
 
@@ -278,7 +269,6 @@ class DetectionData(L.LightningDataModule):
             pad=0.5,
             fixed=self.fixed_shape,
             tile=None if in_fit else self.tile_size,
-            overlap=self.tile_overlap,
         )
         sizes = self.datasets[split].labels.sizes
         batches, shapes = inputs.batches(sizes, self.val_batch_size, not self.literal)
@@ -309,27 +299,11 @@ class DetectionData(L.LightningDataModule):
         return {
             "epoch_maps": self.epoch_maps,
             "images_done": batches_done * min(self.batch_size, images),
-            "fingerprints": self.fingerprints,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.epoch_maps = state_dict["epoch_maps"]
         self.images_done = state_dict["images_done"]
-        if not self.trainer or not self._fitting:
-            return
-        changes = []
-        for split, before in state_dict["fingerprints"].items():
-            now = self.fingerprints[split]
-            if now != before:
-                changes.append(
-                    f"{split}: {before[0]} images with {before[1]} objects, now {now[0]} with"
-                    f" {now[1]}"
-                )
-        if changes:
-            rank_zero_print(
-                "warning: the dataset has changed since the checkpoint was written"
-                f" ({'; '.join(changes)})"
-            )
 
     def path(self, split: str, index: int) -> Path:
         """The file of an image."""

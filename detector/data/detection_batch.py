@@ -39,10 +39,10 @@ def detection_batch(given: Any, num_classes: int, stride: int, labelled: bool = 
             "data of your own: a batch must be (images, targets): images of 3 x H x W, float in"
             " 0..1, and a list of dicts with boxes (n, 4), xyxy in pixels, and labels (n,)"
         )
-    if not images or not all(map(is_image, images)) or len(images) != len(targets):
+    if not images or not all(map(_is_image, images)) or len(images) != len(targets):
         raise InputError(
-            "data of your own: images must be 3 x H x W, float in 0..1,"
-            f" {_scale_hint(images) or 'with a target for each'}"
+            "data of your own: images must be 3 x H x W, float in 0..1 (of 0..255: give"
+            " image / 255), with a target for each"
         )
     _, height, width = np.array([image.shape for image in images]).max(0).tolist()
     height = round_up(height, stride)
@@ -64,12 +64,7 @@ def detection_batch(given: Any, num_classes: int, stride: int, labelled: bool = 
     return Batch(canvas, lines, list(range(len(images))), frames, truths)
 
 
-def is_target(value: Any) -> bool:
-    """Whether it is a mapping with boxes and labels."""
-    return isinstance(value, Mapping) and {"boxes", "labels"} <= value.keys()
-
-
-def is_image(value: Any) -> bool:
+def _is_image(value: Any) -> bool:
     """Whether it is a (3, H, W) float Tensor in 0..1."""
     if not isinstance(value, Tensor) or value.ndim != 3 or len(value) != 3:
         return False
@@ -80,7 +75,9 @@ def is_image(value: Any) -> bool:
 def _is_pair(given: Any) -> bool:
     if not isinstance(given, tuple | list) or len(given) != 2:
         return False
-    return isinstance(given[1], tuple | list) and all(map(is_target, given[1]))
+    if not isinstance(given[1], tuple | list):
+        return False
+    return all(isinstance(target, Mapping) and "boxes" in target for target in given[1])
 
 
 def _labels_of(target: Mapping[str, Any], height: int, width: int, num_classes: int) -> Labels:
@@ -90,7 +87,7 @@ def _labels_of(target: Mapping[str, Any], height: int, width: int, num_classes: 
         classes = torch.as_tensor(target["labels"]).cpu().numpy()
         if len(boxes) != len(classes) or (len(boxes) and boxes.shape[1:] != (4,)):
             raise ValueError(f"shapes {list(boxes.shape)} and {list(classes.shape)}")
-    except (TypeError, ValueError) as e:
+    except (KeyError, TypeError, ValueError) as e:
         raise InputError(
             f"data of your own: boxes must be (n, 4) and labels (n,), both numbers: {e}"
         ) from None
@@ -108,15 +105,3 @@ def _labels_of(target: Mapping[str, Any], height: int, width: int, num_classes: 
         )
     crowd = np.zeros(len(boxes), bool)
     return Labels(boxes, classes, [[] for _ in boxes], crowd, sides[kept].prod(1), height, width)
-
-
-def _scale_hint(images: list[Any]) -> str:
-    """What the first image of 0..255 is, and what to do; "" if there is none."""
-    for image in images:
-        if isinstance(image, Tensor) and image.ndim == 3 and len(image) == 3 and image.numel():
-            largest = float(image.max())
-            if image.dtype == torch.uint8 or largest > 1.5:
-                dtype = str(image.dtype).removeprefix("torch.")
-                size = " x ".join(map(str, image.shape))
-                return f"not {dtype} {size} up to {largest:g}: give image / 255"
-    return ""

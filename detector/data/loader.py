@@ -12,10 +12,10 @@ from multiprocessing import reduction
 from typing import Any
 
 import torch
-from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
-from torch.utils.data import DataLoader, get_worker_info
+from torch.utils.data import DataLoader
 
+from boltbox.detector.data.sample import Batch
 from boltbox.detector.system.operating_system import (
     STOP_SIGNALS,
     available_cores,
@@ -28,7 +28,7 @@ from boltbox.detector.system.operating_system import (
 def make_loader(
     samples: Any,
     batches: Iterable[Any],
-    collate: Callable[..., Any],
+    collate: Callable[..., Batch],
     workers: int,
     seed: int,
     processes: int = 1,
@@ -44,11 +44,12 @@ def make_loader(
         processes: training processes on this machine.
     """
     workers = min(workers, max(available_cores() // processes, 1))
+    shared = workers > 0 and has_memory_files()
     return DataLoader(
         samples,
         batch_sampler=batches,
         num_workers=workers,
-        collate_fn=partial(_collate_to_shared_memory, collate),
+        collate_fn=partial(_collate_to_shared_memory, collate) if shared else collate,
         pin_memory=torch.cuda.is_available(),
         persistent_workers=workers > 0,
         prefetch_factor=4 if workers else None,
@@ -84,37 +85,35 @@ def _kill_workers() -> None:
                 process.join()
 
 
-def _collate_to_shared_memory(collate: Callable[..., Any], items: Any) -> Any:
-    """A batch of any structure; in a worker, its tensors are in shared memory."""
+def _collate_to_shared_memory(collate: Callable[..., Batch], items: Any) -> Batch:
+    """A batch whose images are in shared memory."""
     batch = collate(items)
-    if get_worker_info() is None or not has_memory_files():
-        return batch
-    return apply_to_collection(batch, Tensor, _SharedTensor)
+    images: Any = _SharedImages(batch.images)
+    return batch._replace(images=images)
 
 
-class _SharedTensor:
-    """A tensor on its way to another process, where it arrives as a Tensor.
+class _SharedImages:
+    """The images of a batch on their way to another process, where they arrive as a Tensor.
 
-    torch would put it into a file under /dev/shm, which Docker limits to 64 MB; a training whose
+    torch would put them into a file under /dev/shm, which Docker limits to 64 MB; a training whose
     worker finds no room there waits for ever. A file in memory (memfd) has no such limit. It is
     written here and not during pickling, which torch does in a thread whose errors are lost.
     """
 
-    def __init__(self, tensor: Tensor) -> None:
-        self.shape = tuple(tensor.shape)
-        self.dtype = tensor.dtype
+    def __init__(self, images: Tensor) -> None:
+        self.shape = tuple(images.shape)
         self.file = open(os.memfd_create("boltbox-batch"), "wb")  # noqa: SIM115 (closed with self)
-        tensor.numpy().tofile(self.file)
+        images.numpy().tofile(self.file)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _map_tensor, (reduction.DupFd(self.file.fileno()), self.shape, self.dtype)
+        return _map_images, (reduction.DupFd(self.file.fileno()), self.shape)
 
 
-def _map_tensor(descriptor: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """The tensor in a worker's file, which the kernel frees with the tensor."""
-    size = math.prod(shape)
+def _map_images(descriptor: Any, shape: tuple[int, ...]) -> Tensor:
+    """The images in a worker's file, which the kernel frees with the tensor."""
+    if 0 in shape:  # an empty file cannot be mapped
+        return torch.empty(shape, dtype=torch.uint8)
     with open(descriptor.detach(), "rb") as file:
-        if size == 0:  # an empty file cannot be mapped
-            return torch.empty(shape, dtype=dtype)
         path = f"/proc/self/fd/{file.fileno()}"
-        return torch.from_file(path, shared=True, size=size, dtype=dtype).view(shape)
+        size = math.prod(shape)
+        return torch.from_file(path, shared=True, size=size, dtype=torch.uint8).view(shape)

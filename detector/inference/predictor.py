@@ -257,14 +257,13 @@ class Predictor:
         self,
         image_size: int | None = None,
         tile_size: int | None = None,
-        tile_overlap: float = 0.2,
     ) -> EvaluationInput:
         """How images become the input; for the arguments see `predict`."""
         if image_size is None:
             image_size = self.image_size
         fixed = shape_for(self.exported, image_size) if self.exported else None
         size = round_up(image_size, self.stride)
-        return EvaluationInput(size, self.stride, 0.0, fixed, tile_size, tile_overlap)
+        return EvaluationInput(size, self.stride, 0.0, fixed, tile_size)
 
     @torch.inference_mode()
     def predict_batches(
@@ -285,7 +284,6 @@ class Predictor:
         images: Image | Sequence[Image],
         image_size: int | None = None,
         tile_size: int | None = None,
-        tile_overlap: float = 0.2,
         batch_size: int = 16,
     ) -> Detections | list[Detections]:
         """The objects in images, the same as `cli.py predict` finds with the same options.
@@ -301,7 +299,6 @@ class Predictor:
                 of the training.
             tile_size: Predict on larger images whole and in tiles whose sides are this many pixels;
                 default: no tiles.
-            tile_overlap: Minimum share of a tile that neighbours have in common.
             batch_size: Maximum images, or tiles of one, that go through the network together.
 
         Returns:
@@ -317,7 +314,7 @@ class Predictor:
             items = find_images(images)  # type: ignore[arg-type]
             if not items:
                 raise InputError(f"{images}: no image file there")
-        inputs = self.inputs(image_size, tile_size, tile_overlap)
+        inputs = self.inputs(image_size, tile_size)
         samples = PredictionSamples(items, inputs, batch_size, lenient=is_folder and len(items) > 1)
         detections: dict[int, Detections] = {}
         for batch, rows in self.predict_batches(_read(samples), batch_size):

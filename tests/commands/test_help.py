@@ -226,7 +226,6 @@ OUT_OF_RANGE = {
     "model.optim.nominal_batch_size": ("0", "int >0 or auto"),
     "data.augment.mosaic": ("7", "float >=0 and <=1"),
     "data.image_size": ("2.5", "int >0"),
-    "data.tile_overlap": ("1", "float >=0 and <1"),
     "trainer.max_epochs": ("-1", "int >=0 or null"),
     "warmup.warmup_epochs": ("nan", "float >=0"),
 }

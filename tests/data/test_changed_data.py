@@ -1,5 +1,4 @@
-"""A data set that changes between a kill and the resume: what differs is printed, and epochs are
-trained whole."""
+"""A data set that changes between a kill and the resume: epochs are trained whole."""
 
 import os
 import shutil
@@ -78,39 +77,32 @@ def edit(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said", "batches"),
+    ("change", "batches"),
     [
-        (keep(9), ["train: 24 images with ", ", now 9 with "], [6, 3, 3]),
+        (keep(9), [6, 3, 3]),
         # nothing is left of epoch 1 but its last batch, the only one
-        (keep(4), ["train: 24 images with ", ", now 4 with "], [6, 3, 1]),
-        (edit, ["train: 24 images with ", ", now 24 with ", "val: 8 images", "now 7"], [6, 6, 6]),
+        (keep(4), [6, 3, 1]),
+        (edit, [6, 6, 6]),
     ],
     ids=["removed", "nearly all removed", "edited"],
 )
 def test_epochs_are_whole(
     change: Callable[[Path], None],
-    said: list[str],
     batches: list[int],
     killed: Path,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = shutil.copytree(killed, tmp_path / "copy")
     change(folder)
     total = resume(folder)
-    told = next(x for x in capsys.readouterr().out.splitlines() if "has changed since" in x)
-    assert all(words in told for words in said), told
     assert total == sum(batches)
 
 
-def test_another_batch_size(
-    killed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_batch_size(killed: Path, tmp_path: Path) -> None:
     """The epoch goes on at the image, not at the batch: 8 of 24 images are done, which leaves two
     batches of 8."""
     folder = shutil.copytree(killed, tmp_path / "copy")
     assert resume(folder, "--data.batch_size", "8") == 6 + 2 + 2 + 3
-    assert "has changed since" not in capsys.readouterr().out
 
 
 def test_between_epochs(tmp_path: Path) -> None:

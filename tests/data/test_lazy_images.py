@@ -57,7 +57,7 @@ def test_once_is_twice_but_for_the_interpolation(dataset: DetectionDataset, size
     belongs to the one tile or the other, are few."""
     once, twice = (
         TrainSamples(
-            ResizedImages(dataset, size, shrink=once), GEOMETRY.steps(size, resample_once=once), 3
+            ResizedImages(dataset, size, shrink=once), GEOMETRY.steps(size, lazy=once), 3
         )
         for once in (True, False)
     )

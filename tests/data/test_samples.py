@@ -172,7 +172,7 @@ def test_steps_in_order() -> None:
         *tail,
     ]
     for twice in (
-        Augment().steps(64, resample_once=False),
+        Augment().steps(64, lazy=False),
         Augment(degrees=1).steps(64),
         Augment(copy_paste=0.1).steps(64),
     ):

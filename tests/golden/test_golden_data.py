@@ -63,7 +63,7 @@ def test_dataset(case: Case, tmp_path: Path) -> None:
         hyp = Augment(**m["hyp"])
         train = TrainSamples(
             ResizedImages(dataset, m["imgsz"]),
-            hyp.steps(m["imgsz"], shapes if m["rect"] else None, resample_once=False),
+            hyp.steps(m["imgsz"], shapes if m["rect"] else None, lazy=False),
             seed=0,
         )
         samples = [train[Key(0, int(i), 0)] for i in theirs]

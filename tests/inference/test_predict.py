@@ -443,7 +443,6 @@ def test_options_that_cannot_be(
     for option, value in {
         "line_width": "0",
         "conf": "1.5",
-        "tile_overlap": "1",
         "device": "nowhere",
     }.items():
         with pytest.raises(SystemExit):

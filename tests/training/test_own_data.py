@@ -209,15 +209,15 @@ def test_what_is_wrong_with_own_data(here: Path) -> None:
         (((image,), (last,)), "there is a label 2; labels are 0 to 1, .*background"),
         (
             ((image * 255,), (target,)),
-            "images must be .* not float32 3 x .* up to 25.*: give image / 255",
+            "images must be .*give image / 255",
         ),
         (
             ((image.byte(),), (target,)),
-            "images must be .* not uint8 3 x .* up to .*: give image / 255",
+            "images must be .*give image / 255",
         ),
         (
             ((image[0],), (target,)),
-            "images must be 3 x H x W, float in 0..1, with a target for each",
+            "images must be 3 x H x W, float in 0..1",
         ),
         ((image[None], torch.zeros(1)), r"a batch must be \(images, targets\)"),
         (image[None], r"a batch must be \(images, targets\)"),

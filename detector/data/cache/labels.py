@@ -4,7 +4,6 @@ as JSON. Everything in the cache's folder is safe to delete."""
 
 import json
 import os
-import zlib
 from collections.abc import Iterable
 from dataclasses import astuple
 from hashlib import sha256
@@ -90,18 +89,3 @@ def save_labels(path: Path, stamp: str, dataset: DetectionDataset) -> None:
     own = path.with_name(f"{path.name}.{os.getpid()}")
     with not_fatal(path):
         os.replace(write_beside(own, lambda file: np.savez(file, **arrays)), path)
-
-
-def fingerprint(dataset: DetectionDataset, root: Path) -> list[int]:
-    """What tells whether the data of a training has changed; images are not opened.
-
-    Returns:
-        Number of images, number of objects, and a checksum of the names of the files below `root`,
-        of their sizes and of the labels.
-    """
-    names = [file.removeprefix(f"{root}/") for file in dataset.files]
-    sizes = [size for size, _ in states(dataset.files)]
-    checksum = zlib.crc32(json.dumps([names, sizes]).encode())
-    for array in vars(dataset.labels).values():
-        checksum = zlib.crc32(array.tobytes(), checksum)
-    return [len(dataset), len(dataset.labels.boxes), checksum]

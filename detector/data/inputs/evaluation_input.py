@@ -29,7 +29,6 @@ class EvaluationInput(NamedTuple):
         fixed: (height, width) of every input, for a network that takes no other.
         tile: side in pixels of the file. A larger image becomes a batch of windows: the full image
             and its tiles. None: no tiles.
-        overlap: minimum share of a tile that neighbours have in common.
     """
 
     size: int
@@ -37,7 +36,6 @@ class EvaluationInput(NamedTuple):
     pad: float = 0.0
     fixed: tuple[int, int] | None = None
     tile: int | None = None
-    overlap: float = 0.2
 
     def batches(
         self, sizes: np.ndarray, batch_size: int, stable: bool = True
@@ -93,7 +91,7 @@ class EvaluationInput(NamedTuple):
         if max(height, width) <= tile:
             inputs = EvaluationInput(self.size, self.stride, fixed=self.fixed)
             return inputs.batch([sample])._replace(windows=full_window)
-        tiles = tile_windows(height, width, tile, self.overlap)
+        tiles = tile_windows(height, width, tile)
         gain = self.size / tile
         shape = self.fixed
         if shape is None:

@@ -2,7 +2,6 @@
 
 import os
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -166,19 +165,15 @@ class Sources:
         Args:
             source: an image or a video, a folder (with its subfolders), a glob pattern, a list file
                 (.txt, one path per line, relative to here or to the list's folder), an address
-                (rtsp, http, ...), the number of a camera, or `-`: paths from the standard input,
-                one per line.
+                (rtsp, http, ...), or the number of a camera.
 
         Raises:
             InputError: there is no image or video.
         """
         if _STREAM.match(source) or (source.isdecimal() and not exists(source)):
             return cls([], [source], is_stream=True)
-        if source == "-":
-            lines = [line.strip() for line in sys.stdin if line.strip()]
-            files = _listed(lines, Path(), "the standard input")
-        elif Path(source).suffix.lower() == ".txt" and exists(source):
-            files = _listed(read_lines(Path(source)), Path(source).parent, source)
+        if Path(source).suffix.lower() == ".txt" and exists(source):
+            files = _listed(Path(source))
         else:
             files = find_images(source, SUFFIXES | VIDEOS)
         if not files:
@@ -244,13 +239,13 @@ class Sources:
                 rank_zero_print(f"left out: {e}")
 
 
-def _listed(lines: Sequence[str], folder: Path, where: str) -> list[Path]:
-    """The files of a list: relative to the working folder, or else to `folder`."""
+def _listed(source: Path) -> list[Path]:
+    """The files of a list: relative to the working folder, or else to the list's folder."""
     files = []
-    for number, line in enumerate(lines, 1):
-        path = Path(line) if isfile(line) else folder / line
+    for number, line in enumerate(read_lines(source), 1):
+        path = Path(line) if isfile(line) else source.parent / line
         if not isfile(path):
-            raise InputError(f"source: no such file: {line} ({where}, line {number})")
+            raise InputError(f"source: no such file: {line} ({source}, line {number})")
         files.append(path)
     return files
 

@@ -18,25 +18,26 @@ import numpy as np
 
 from boltbox.detector.model.boxes import EPS, area_xyxy
 
+OVERLAP = 0.2  # minimum share of a tile that neighbours have in common
 EDGE = 0.01  # a box is cut if it ends this near to its window's border, as a share of its side
 MIN_SIDE = 1.0  # pixels; boxes that have less in common, in width or height, are not compared
 
 
-def tile_starts(length: int, tile: int, overlap: float) -> np.ndarray:
+def tile_starts(length: int, tile: int) -> np.ndarray:
     """(n,) int64 first pixel of each tile along a side. Tiles are evenly spread; the first begins
-    at 0, the last ends at `length`; neighbours share at least `overlap` of a tile.
+    at 0, the last ends at `length`; neighbours share at least OVERLAP of a tile.
 
-    >>> tile_starts(1280, 640, 0.2).tolist()
+    >>> tile_starts(1280, 640).tolist()
     [0, 320, 640]
     """
     last = max(length - tile, 0)
-    step = max(int(tile * (1 - overlap)), 1)
+    step = max(int(tile * (1 - OVERLAP)), 1)
     return np.linspace(0, last, math.ceil(last / step) + 1).astype(np.int64)
 
 
-def tile_windows(height: int, width: int, tile: int, overlap: float) -> np.ndarray:
+def tile_windows(height: int, width: int, tile: int) -> np.ndarray:
     """(n, 4) int64 windows x1, y1, x2, y2 of equal size that cover an image, row by row."""
-    x1, y1 = np.meshgrid(tile_starts(width, tile, overlap), tile_starts(height, tile, overlap))
+    x1, y1 = np.meshgrid(tile_starts(width, tile), tile_starts(height, tile))
     x2 = x1 + min(tile, width)
     y2 = y1 + min(tile, height)
     return np.stack((x1, y1, x2, y2), -1).reshape(-1, 4)

@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import count, groupby, islice
+from itertools import count, islice
 from queue import Empty, Queue
 from threading import Event, Thread
 
@@ -15,7 +15,6 @@ import numpy as np
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, unlabelled
 from boltbox.detector.data.sample import Batch, SourceImage
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.rank_zero import rank_zero_print
 
 DEFAULT_FPS = 30.0  # if a stream does not say
 
@@ -54,7 +53,7 @@ class Video:
 
     def __init__(self, source: str, step: int = 1, newest: bool = False) -> None:
         self.source = without_password(source)
-        self.step = step
+        self._step = step
         self._capture = cv2.VideoCapture(int(source) if source.isdecimal() else source)
         if not self._capture.isOpened():
             raise InputError(
@@ -85,18 +84,12 @@ class Video:
             raise InputError(
                 f"source {self.source}: no frame could be decoded (damaged, or a codec is missing)"
             )
-        # Headers of some formats only estimate the number of frames.
-        if self.frames > number + self.step + 2:
-            rank_zero_print(
-                f"warning: {self.source} ends after {number + 1} frames, but its header promises"
-                f" {self.frames}: it is cut short or damaged; the decoded frames are kept"
-            )
 
     def _all(self) -> Iterator[tuple[int, np.ndarray]]:
         for number in count():
             if not self._capture.grab():
                 return
-            if number % self.step == 0:
+            if number % self._step == 0:
                 decoded, frame = self._capture.retrieve()
                 if decoded:
                     yield number, frame
@@ -145,10 +138,10 @@ def frame_batches(
     expected = math.ceil(video.frames / step)
     if live or inputs.tile:
         batch_size = 1
-    for _, frames in groupby(video, lambda frame: frame[1].shape):
-        while chunk := list(islice(frames, batch_size)):
-            samples = [unlabelled(pixels, i) for i, (_, pixels) in enumerate(chunk)]
-            images = []
-            for number, pixels in chunk:
-                images.append(SourceImage(name, video.source, number, pixels, video.fps, expected))
-            yield inputs.batch(samples)._replace(sources=images)
+    frames = iter(video)
+    while chunk := list(islice(frames, batch_size)):
+        samples = [unlabelled(pixels, i) for i, (_, pixels) in enumerate(chunk)]
+        images = []
+        for number, pixels in chunk:
+            images.append(SourceImage(name, video.source, number, pixels, video.fps, expected))
+        yield inputs.batch(samples)._replace(sources=images)

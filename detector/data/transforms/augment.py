@@ -44,9 +44,6 @@ PLACES = (
     "flipud",
     "fliplr",
 )
-MAX_OBJECTS = 1_000_000  # whose sizes AutoAnchor gets; it draws from them
-BLOCK = 16  # samples that are made before their objects are counted
-LAZY_PLACES = ("resize", "mosaic", "copy_paste")  # a lazy image has no pixels until `perspective`
 
 
 @dataclass(frozen=True)
@@ -115,26 +112,29 @@ class Augment:
         """The same augmentation, with one image per sample."""
         return replace(self, mosaic=0.0, mixup=0.0)
 
-    def resamples_once(self, rectangular: bool = False) -> bool:
-        """Whether a mosaic can be rendered straight into the output: the warp only scales and
-        shifts, and no step before the warp needs pixels.
+    def can_be_lazy(self, rectangular: bool = False) -> bool:
+        """Whether images can stay lazy until the warp.
+
+        A lazy image (letterbox.py) lists image files and their places, and has no pixels. A warp
+        that only scales and shifts renders it: each file is resampled once, straight to its place
+        in the output, instead of twice. No other step before the end of the warp may need pixels.
 
         Args:
             rectangular: rectangular training, which has no mosaic.
         """
         if rectangular or self.degrees or self.shear or self.perspective or self.copy_paste:
             return False
-        return not any(self.after.get(place) for place in LAZY_PLACES)
+        return not any(self.after.get(place) for place in ("resize", "mosaic", "copy_paste"))
 
     def steps(
-        self, size: int, shapes: np.ndarray | None = None, resample_once: bool = True
+        self, size: int, shapes: np.ndarray | None = None, lazy: bool = True
     ) -> list[Transform]:
         """The steps in order, from the resized image to size x size pixels.
 
         Args:
             size: side in pixels.
             shapes: (n, 2) height and width of each image's output, for rectangular training.
-            resample_once: render the mosaic straight into the output, where that is possible.
+            lazy: leave images lazy until the warp, where that is possible.
         """
         rectangular = shapes is not None
         warp = RandomPerspective(
@@ -145,34 +145,28 @@ class Augment:
             shear=self.shear,
             perspective=self.perspective,
         )
-        steps: dict[str, list[Transform]] = {
-            "resize": [],
-            "mosaic": [Mosaic(size, self.mosaic) if shapes is None else Letterbox(shapes)],
-            "copy_paste": [],
-            "perspective": [warp],
-            "mixup": [],
-            "albumentations": [],
-            "hsv": [RandomHSV(self.hsv_h, self.hsv_s, self.hsv_v)],
-            "flipud": [RandomFlip(0, self.flipud)],
-            "fliplr": [RandomFlip(1, self.fliplr)],
-        }
-        if not (resample_once and self.resamples_once(rectangular)):
-            steps["resize"].append(_render)
-            steps["copy_paste"].append(CopyPaste(self.copy_paste))
+        steps: dict[str, list[Transform]] = {place: [] for place in PLACES}
+        steps["mosaic"] = [Mosaic(size, self.mosaic) if shapes is None else Letterbox(shapes)]
+        steps["perspective"] = [warp]
+        steps["hsv"] = [RandomHSV(self.hsv_h, self.hsv_s, self.hsv_v)]
+        steps["flipud"] = [RandomFlip(0, self.flipud)]
+        steps["fliplr"] = [RandomFlip(1, self.fliplr)]
+        if not (lazy and self.can_be_lazy(rectangular)):
+            steps["resize"] = [_render]
+            steps["copy_paste"] = [CopyPaste(self.copy_paste)]
         if not rectangular:
-            steps["mixup"].append(MixUp(self.mixup))
+            steps["mixup"] = [MixUp(self.mixup)]
         if self.albumentations:
-            steps["albumentations"].append(Albumentations(self.albumentations))
-
-        fixed_size = PLACES.index("mosaic" if rectangular else "perspective")
-        for place, transforms in self.after.items():
-            keeps_size = PLACES.index(place) >= fixed_size
-            for transform in transforms:
-                steps[place].append(CustomTransform(transform, place, keeps_size))
+            steps["albumentations"] = [Albumentations(self.albumentations)]
 
         ordered = []
+        has_final_size = False
         for place in PLACES:
             ordered += steps[place]
+            if place == ("mosaic" if rectangular else "perspective"):
+                has_final_size = True
+            for transform in self.after.get(place, ()):
+                ordered.append(CustomTransform(transform, place, keeps_size=has_final_size))
         return ordered
 
 
@@ -212,26 +206,27 @@ class TrainSamples:
 
     def __getitem__(self, key: Key) -> Sample:
         rng = np.random.default_rng((self.seed, 1, key.epoch, key.index, key.repeat))
-        steps = self.steps
-        if self.last_from is not None and key.epoch >= self.last_from:
-            steps = self.last_steps
+        is_last = self.last_from is not None and key.epoch >= self.last_from
+        steps = self.last_steps if is_last else self.steps
+        return self._apply(steps, key.index, key, rng)
 
-        def prepare(index: int, depth: int) -> Sample:
-            """Image `index` after the first `depth` steps."""
-            sample = self.images[index]
-            for i, step in enumerate(steps[:depth]):
-                sample = step(sample, rng, partial(partner, i))
-            return sample
+    def _apply(
+        self, steps: Sequence[Transform], index: int, key: Key, rng: np.random.Generator
+    ) -> Sample:
+        """Image `index` after these steps."""
+        sample = self.images[index]
+        for i, step in enumerate(steps):
+            sample = step(sample, rng, partial(self._partner, steps[:i], key, rng))
+        return sample
 
-        def partner(depth: int) -> Sample:
-            """A random image after the first `depth` steps."""
-            if key.partners:
-                index = key.partners[rng.integers(len(key.partners))]
-            else:
-                index = int(rng.integers(len(self)))
-            return prepare(index, depth)
-
-        return prepare(key.index, len(steps))
+    def _partner(self, steps: Sequence[Transform], key: Key, rng: np.random.Generator) -> Sample:
+        """A random image after these steps. MixUp, which comes after the mosaic, thus blends two
+        mosaics."""
+        if key.partners:
+            index = key.partners[rng.integers(len(key.partners))]
+        else:
+            index = int(rng.integers(len(self)))
+        return self._apply(steps, index, key, rng)
 
     def object_sizes(self, samples: int) -> np.ndarray:
         """The sizes of objects as training sees them, for AutoAnchor.
@@ -240,7 +235,7 @@ class TrainSamples:
             samples: how many samples to make: those of the first epoch or epochs.
 
         Returns:
-            (m, 2) width and height in pixels; at most MAX_OBJECTS.
+            (m, 2) width and height in pixels.
         """
         # Steps that change colours only (Albumentations too, as if they did) are left out.
         steps = [step for step in self.steps if not isinstance(step, Albumentations | RandomHSV)]
@@ -255,13 +250,8 @@ class TrainSamples:
 
         custom = any(isinstance(step, CustomTransform) for step in steps)
         threads = 1 if custom else os.cpu_count()  # a custom transform may not be thread-safe
-        all_sizes: list[np.ndarray] = []
         with ThreadPoolExecutor(threads) as pool:
-            for start in range(0, samples, BLOCK):
-                all_sizes += pool.map(sizes, range(start, min(start + BLOCK, samples)))
-                if sum(map(len, all_sizes)) >= MAX_OBJECTS:
-                    break
-        return np.concatenate(all_sizes)[:MAX_OBJECTS]
+            return np.concatenate(list(pool.map(sizes, range(samples))))
 
 
 class CustomTransform:

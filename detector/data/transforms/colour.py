@@ -109,33 +109,15 @@ class Albumentations:
         os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
         import albumentations as library
 
-        kinds = library.BasicTransform | library.BaseCompose
-        self._classes = {}
-        for name, value in vars(library).items():
-            if isinstance(value, type) and issubclass(value, kinds):
-                self._classes[name] = value
         boxes = library.BboxParams(format="pascal_voc", label_fields=["classes"], clip=True)
         try:
             with warnings.catch_warnings():  # the library only warns of an unknown option
                 warnings.filterwarnings("error", message=".*not valid for transform")
-                steps = self._build(transforms)
+                steps = _build(library, transforms)
         except (AttributeError, TypeError, ValueError, UserWarning) as e:
             reason = " ".join(str(e).split())
             raise InputError(f"data.augment.albumentations {transforms}: {reason}") from None
         self._compose = library.Compose(steps, bbox_params=boxes)
-
-    def _build(self, configs: Sequence[dict[str, Any]]) -> list[Any]:
-        """The transforms; a group like OneOf lists its own under `transforms`."""
-        steps = []
-        for config in configs:
-            for name, options in config.items():
-                if name not in self._classes:
-                    raise InputError(f"there is no '{name}'; {nearest(name, self._classes)}")
-                options = dict(options or {})
-                if "transforms" in options:
-                    options["transforms"] = self._build(options["transforms"])
-                steps.append(self._classes[name](**options))
-        return steps
 
     def __call__(self, sample: Sample, rng: np.random.Generator, partner: object = None) -> Sample:
         height, width = sample.size
@@ -162,3 +144,18 @@ class Albumentations:
             polygons=[],
             letterbox=None,
         )
+
+
+def _build(library: Any, configs: Sequence[dict[str, Any]]) -> list[Any]:
+    """The transforms; a group like OneOf lists its own under `transforms`."""
+    steps = []
+    for config in configs:
+        for name, options in config.items():
+            kind = getattr(library, name, None)
+            if not hasattr(kind, "set_random_state"):
+                raise InputError(f"there is no '{name}'; {nearest(name, dir(library))}")
+            options = dict(options or {})
+            if "transforms" in options:
+                options["transforms"] = _build(library, options["transforms"])
+            steps.append(kind(**options))
+    return steps

@@ -14,10 +14,8 @@ from made_datasets import (
 )
 from made_samples import few, noise, seeds
 
-from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.formats.format import FARTHEST
 from boltbox.detector.data.read_split import box_problems
-from boltbox.detector.data.transforms import augment
 from boltbox.detector.model.boxes import EPS, area_xyxy, pairwise_iou_xyxy
 from boltbox.detector.report import drawing
 from boltbox.detector.report.drawing import draw_boxes
@@ -152,19 +150,3 @@ def test_names_are_left_out_where_nobody_could_read_them(monkeypatch: pytest.Mon
     assert not np.array_equal(
         draw_boxes(image, rows[:3], ["cat"]), draw_boxes(image, rows[:3], ["cat"], labels=False)
     )
-
-
-def test_autoanchor_looks_at_so_many_objects(
-    small_data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = DetectionData(str(small_data), image_size=64, workers=0)
-    data.setup("fit")
-    whole = data.train_samples.object_sizes(48)
-    made: list[int] = []
-    mosaic = augment.Mosaic.__call__
-    monkeypatch.setattr(augment.Mosaic, "__call__", lambda *a: made.append(1) or mosaic(*a))
-    monkeypatch.setattr(augment, "MAX_OBJECTS", len(whole) // 6)
-    part = data.train_samples.object_sizes(48)
-    assert len(part) == len(whole) // 6
-    assert np.array_equal(part, whole[: len(part)])
-    assert len(made) < 48, "no more samples than it looks at"
