@@ -177,7 +177,7 @@ class DetectorCLI(LightningCLI):
             print_fact("resume" if self.command == "fit" else "weights", self.loaded.path)
             print_fact("options", file)
         elif first.get("data.dataset"):
-            print_fact("data", demo.announcement(dataset))
+            print_fact("data", demo.ANNOUNCEMENT)
 
     def _read_ckpt_path(self, dataset: str | None) -> CkptPath | None:
         """Read what --ckpt_path means; validate and test evaluate the newest checkpoint."""

@@ -29,6 +29,7 @@ OBJECTS = (2, 6)  # tries per image, at least and below; an object without room 
 SIZES = (0.18, 0.75)  # diameter of an object per shorter side of its image, log-uniform
 # a short training on small images
 OPTIONS = {"data.image_size": 128, "data.batch_size": 64, "trainer.max_epochs": 60}
+ANNOUNCEMENT = "demo (change it with --data.dataset); defaults: 128 px, batch 64, 60 epochs"
 
 # The corners of each shape: their distances from the centre, at equal angles.
 SHAPES = {
@@ -57,17 +58,6 @@ def defaults(command: str, dataset: str | None) -> dict[str, Any]:
     if dataset == NAME or (dataset is None and command in ("fit", "evolve", "benchmark")):
         return {"data.dataset": NAME} | OPTIONS
     return {}
-
-
-def announcement(dataset: str | None) -> str:
-    """What a training on the demo dataset prints.
-
-    Args:
-        dataset: as for `defaults`.
-    """
-    reason = "" if dataset else " (no --data.dataset)"
-    size, batch, epochs = OPTIONS.values()
-    return f"demo{reason}; defaults: {size} px, batch {batch}, {epochs} epochs"
 
 
 def make_demo(root: Path, train: int = TRAIN, val: int = VAL) -> Path:
@@ -139,30 +129,20 @@ def draw_image(rng: Generator, empty: bool = False) -> tuple[np.ndarray, np.ndar
         diameter = min(height, width) * np.exp(rng.uniform(*np.log(SIZES)))
         contours = _contours(NAMES[number], diameter / 2, rng)
         left, top, w, h = cv2.boundingRect(contours[0])
-        place = _free_place(occupied, w, h, rng)
-        if place is None:
-            continue
-        x, y = place
-        occupied[y : y + h, x : x + w] = True
-        colour = _colour(number / len(NAMES), rng)
-        cv2.fillPoly(image, contours, colour, offset=(x - left, y - top))
-        cx = (x + w / 2) / width
-        cy = (y + h / 2) / height
-        rows.append([number, cx, cy, w / width, h / height])
+        for _ in range(20):  # tries
+            x = int(rng.integers(width - w))
+            y = int(rng.integers(height - h))
+            place = occupied[y : y + h, x : x + w]
+            if not place.any():
+                place[:] = True
+                colour = _colour(number / len(NAMES), rng)
+                cv2.fillPoly(image, contours, colour, offset=(x - left, y - top))
+                centre = ((x + w / 2) / width, (y + h / 2) / height)
+                rows.append((number, *centre, w / width, h / height))
+                break
     noise = rng.normal(0, rng.uniform(0, 8), image.shape)
     blurred = cv2.GaussianBlur(image, (0, 0), rng.uniform(0.3, 0.8))
     return (blurred + noise).clip(0, 255).astype(np.uint8), np.array(rows).reshape(-1, 5)
-
-
-def _free_place(occupied: np.ndarray, w: int, h: int, rng: Generator) -> tuple[int, int] | None:
-    """Left and top of a box that covers nothing occupied; None after 20 tries."""
-    height, width = occupied.shape
-    for _ in range(20):
-        x = int(rng.integers(width - w))
-        y = int(rng.integers(height - h))
-        if not occupied[y : y + h, x : x + w].any():
-            return x, y
-    return None
 
 
 def _background(height: int, width: int, rng: Generator) -> np.ndarray:

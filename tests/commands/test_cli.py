@@ -294,7 +294,7 @@ def test_a_demo_run_keeps_its_sizes(
     small += " --pictures.enabled false --report.enabled false --autoanchor.enabled false"
     cli.main(f"fit --config {ROOT}/configs/yolo.yaml --trainer.max_epochs 1 {small}".split())
     told = capsys.readouterr().out
-    assert "data:      demo (no --data.dataset)" in told
+    assert "data:      demo (" in told
     assert "precision: bf16-mixed (16-mixed needs a GPU)" in told
     sizes: list[Any] = []
     seen = DetectionData.setup

@@ -56,9 +56,7 @@ def test_once_is_twice_but_for_the_interpolation(dataset: DetectionDataset, size
     levels over 36 pixels or more a quarter of a pixel is about a level. Seams, where a pixel
     belongs to the one tile or the other, are few."""
     once, twice = (
-        TrainSamples(
-            ResizedImages(dataset, size, shrink=once), GEOMETRY.steps(size, lazy=once), 3
-        )
+        TrainSamples(ResizedImages(dataset, size, shrink=once), GEOMETRY.steps(size, lazy=once), 3)
         for once in (True, False)
     )
     for epoch in range(12):

@@ -135,9 +135,7 @@ def test_after_every_step_and_over_a_pickle(tmp_path: Path, mine: Any) -> None:
             seen.append(sample.image.shape)
             return sample
 
-        before = TrainSamples(
-            images, Augment().steps(64, lazy=place not in PLACES[:3]), 5
-        )[key]
+        before = TrainSamples(images, Augment().steps(64, lazy=place not in PLACES[:3]), 5)[key]
         after = TrainSamples(images, Augment(after={place: [look]}).steps(64), 5)[key]
         assert np.array_equal(before.image, after.image)
         assert np.array_equal(before.boxes, after.boxes)

@@ -89,8 +89,8 @@ class EvaluationInput(NamedTuple):
         height, width = sample.size
         full_window = np.array([(0, 0, width, height)])
         if max(height, width) <= tile:
-            inputs = EvaluationInput(self.size, self.stride, fixed=self.fixed)
-            return inputs.batch([sample])._replace(windows=full_window)
+            untiled = self._replace(pad=0.0, tile=None)
+            return untiled.batch([sample])._replace(windows=full_window)
         tiles = tile_windows(height, width, tile)
         gain = self.size / tile
         shape = self.fixed

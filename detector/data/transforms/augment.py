@@ -237,20 +237,17 @@ class TrainSamples:
         Returns:
             (m, 2) width and height in pixels.
         """
-        # Steps that change colours only (Albumentations too, as if they did) are left out.
-        steps = [step for step in self.steps if not isinstance(step, Albumentations | RandomHSV)]
-        geometric = TrainSamples(self.images, steps, self.seed)
 
         def sizes(number: int) -> np.ndarray:
             epoch, index = divmod(number, len(self))
-            sample = geometric[Key(epoch, index, 0)]
+            sample = self[Key(epoch, index, 0)]
             height, width = sample.size
             boxes = clip_xyxy(sample.boxes, width, height)
             return boxes[:, 2:] - boxes[:, :2]
 
-        custom = any(isinstance(step, CustomTransform) for step in steps)
-        threads = 1 if custom else os.cpu_count()  # a custom transform may not be thread-safe
-        with ThreadPoolExecutor(threads) as pool:
+        # custom transforms may not be thread-safe, and those of Albumentations are not
+        unsafe = any(isinstance(step, CustomTransform | Albumentations) for step in self.steps)
+        with ThreadPoolExecutor(1 if unsafe else os.cpu_count()) as pool:
             return np.concatenate(list(pool.map(sizes, range(samples))))
 
 
@@ -293,7 +290,7 @@ class CustomTransform:
 
     def _is_valid(self, output: object, size: tuple[int, int]) -> bool:
         """Whether the next steps can use the output for a sample of `size`."""
-        if not isinstance(output, Sample) or not isinstance(output.polygons, list):
+        if not isinstance(output, Sample):
             return False
         for array in (output.image, output.boxes, output.classes):
             if not isinstance(array, np.ndarray):
@@ -305,9 +302,7 @@ class CustomTransform:
         n = len(output.boxes)
         if output.boxes.shape != (n, 4) or not np.isfinite(output.boxes).all():
             return False
-        if output.polygons and len(output.polygons) != n:
-            return False
-        return output.classes.shape == (n,)
+        return output.classes.shape == (n,) and len(output.polygons) in (0, n)
 
 
 def _to_config(transform: object) -> str | dict[str, Any]:
