@@ -151,7 +151,7 @@ def _build(library: Any, configs: Sequence[dict[str, Any]]) -> list[Any]:
     steps = []
     for config in configs:
         for name, options in config.items():
-            kind = getattr(library, name, None)
+            kind: Any = getattr(library, name, None)
             if not hasattr(kind, "set_random_state"):
                 raise InputError(f"there is no '{name}'; {nearest(name, dir(library))}")
             options = dict(options or {})
