@@ -28,7 +28,7 @@ from boltbox.detector.system.operating_system import (
 def make_loader(
     samples: Any,
     batches: Iterable[Any],
-    collate: Callable[..., Batch],
+    collate: Callable[..., Any],
     workers: int,
     seed: int,
     processes: int = 1,
@@ -85,9 +85,11 @@ def _kill_workers() -> None:
                 process.join()
 
 
-def _collate_to_shared_memory(collate: Callable[..., Batch], items: Any) -> Batch:
-    """A batch whose images are in shared memory."""
+def _collate_to_shared_memory(collate: Callable[..., Any], items: Any) -> Any:
+    """What `collate` makes; the images of a Batch are in shared memory."""
     batch = collate(items)
+    if not isinstance(batch, Batch):
+        return batch
     images: Any = _SharedImages(batch.images)
     return batch._replace(images=images)
 
