@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from functools import lru_cache
 from os.path import isfile
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,8 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.callbacks import ModelCheckpoint
 
-from boltbox.detector.checkpoint.reader import Checkpoint, newest_valid, read_outline
-from boltbox.detector.checkpoint.writer import AtomicCheckpointIO, wait_for_checkpoint
+from boltbox.detector.checkpoint.reader import newest_valid, read_outline
+from boltbox.detector.checkpoint.writer import AtomicCheckpointIO
 from boltbox.detector.system.atomic_file import not_fatal, write_atomically
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import NonNegativeFloat
@@ -80,21 +79,25 @@ class Checkpoints(ModelCheckpoint):
         if trainer.ckpt_path and trainer.is_global_zero:
             self._complete_first_save(trainer)
 
-    def on_train_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
-        """An epoch is trained to its end, whatever asks to stop within it (max_time, early stopping
-        of several validations per epoch): Lightning does not stop before min_epochs. Else the
-        checkpoint would count the epoch as finished, and its rest would never be trained."""
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """What is saved after an epoch is a whole epoch, and what was validated."""
+        # Lightning does not stop before min_epochs, whatever asks to (max_time, early stopping of
+        # several validations per epoch): else the rest of the epoch would never be trained
         trainer.fit_loop.min_epochs = max(trainer.min_epochs or 0, trainer.current_epoch + 1)
+        # the last batch is validated even if trainer.val_check_interval leaves a remainder
+        if trainer.check_val_every_n_epoch is not None:
+            trainer.val_check_batch = self._val_check_batch
+            if trainer.is_last_batch:
+                trainer.val_check_batch = batch_idx + 1
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, out: Any, batch: Any, batch_idx: int
     ) -> None:
         """Save within the epoch, if it is time or a signal came. Not before a validation: a run
         that resumes there would skip it."""
-        if trainer.is_last_batch:
-            self._validate_after(trainer, batch_idx)
-            return
-        if _validation_follows(trainer, batch_idx):
+        if trainer.is_last_batch or _validation_follows(trainer, batch_idx):
             return
         minutes = (time.monotonic() - self._saved_at) / 60
         is_time = self.every_minutes > 0 and minutes > self.every_minutes
@@ -102,33 +105,52 @@ class Checkpoints(ModelCheckpoint):
             self._save(trainer, ["last.ckpt"])
             self._exit_on_signal(trainer)
 
-    def _validate_after(self, trainer: L.Trainer, batch_idx: int) -> None:
-        """Validate after the epoch's last batch also if trainer.val_check_interval leaves a
-        remainder: what is saved after an epoch is what was validated. on_train_epoch_end puts
-        Lightning's number back."""
-        self._val_check_batch = trainer.val_check_batch
-        if trainer.check_val_every_n_epoch is not None:
-            trainer.val_check_batch = batch_idx + 1
-
     def on_validation_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
         if self.signal.received:
-            wait_for_checkpoint(trainer)
+            self.io.wait()
             raise SystemExit(self.signal.exit_code)
-
-    def on_validation_end(self, *_: Any) -> None:
-        """Nothing: Lightning's would save here."""
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """Lightning calls this after all other callbacks, so their state is that of the finished
         epoch."""
-        trainer.val_check_batch = self._val_check_batch
         names = self._file_names(trainer.current_epoch)
         fitness = pl_module.evaluation.fitness
-        if fitness is not None and fitness > best_fitness(trainer):
+        if fitness is not None and fitness > self.best_fitness():
             names.insert(0, "best.ckpt")
             self.best_model_path = str(_folder(trainer) / "best.ckpt")
         self._save(trainer, names)
         self._exit_on_signal(trainer)
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
+        """Lightning calls this after all other callbacks, and all on_fit_end after it. What follows
+        in a script finds the files in every process."""
+        trainer.val_check_batch = self._val_check_batch
+        self.io.wait()
+        trainer.strategy.barrier("Checkpoints")
+        for path in (self.best_model_path, str(_folder(trainer) / "last.ckpt")):
+            if isfile(path):
+                print_fact("saved", path)
+                break
+
+    def teardown(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
+        """The last hook of a training; not called after an exception."""
+        self.signal.restore()
+        if stage == "fit" and self.io.failed:
+            files = ", ".join(f"{path} ({problem})" for path, problem in self.io.failed.items())
+            raise InputError(
+                "the training has ended, but checkpoints are missing or those of an earlier epoch:"
+                f" {files}; check the disk, then train again from the newest checkpoint that is"
+                " there, with --ckpt_path last"
+            )
+
+    def best_fitness(self) -> float:
+        """The fitness of the run's best.ckpt, -1 without one; it waits for the file that is being
+        written."""
+        self.io.wait()
+        if not isfile(self.best_model_path):
+            return -1.0
+        fitness = read_outline(Path(self.best_model_path)).get("fitness")
+        return fitness if isinstance(fitness, float) else -1.0
 
     def _file_names(self, epoch: int) -> list[str]:
         """Names of the files that are saved after an epoch, besides best.ckpt."""
@@ -157,74 +179,35 @@ class Checkpoints(ModelCheckpoint):
     def _exit_on_signal(self, trainer: L.Trainer) -> None:
         """After a signal to any process, once the checkpoint is on the disk."""
         if _any_process(trainer, self.signal.received > 0):
-            wait_for_checkpoint(trainer)
+            self.io.wait()
             trainer.strategy.barrier("Checkpoints")
             raise SystemExit(self.signal.exit_code if self.signal.received else 143)
 
-    def on_train_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
-        """Lightning calls this after all other callbacks, and all on_fit_end after it. What follows
-        in a script finds the files in every process."""
-        wait_for_checkpoint(trainer)
-        trainer.strategy.barrier("Checkpoints")
-        for path in (self.best_model_path, str(_folder(trainer) / "last.ckpt")):
-            if isfile(path):
-                print_fact("saved", path)
-                break
+    # in place of methods of the base class
 
-    def teardown(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
-        """The last hook of a training; not called after an exception."""
-        self.signal.restore()
-        if stage == "fit" and self.io.failed:
-            files = ", ".join(f"{path} ({problem})" for path, problem in self.io.failed.items())
-            raise InputError(
-                "the training has ended, but checkpoints are missing or those of an earlier epoch:"
-                f" {files}; check the disk, then train again from the newest checkpoint that is"
-                " there, with --ckpt_path last"
-            )
-
-    def _find_last_checkpoints(self, trainer: L.Trainer) -> set[str]:
-        """The checkpoint that Lightning takes for `ckpt_path="last"`: the newest intact one."""
-        wait_for_checkpoint(trainer)
-        self.io.loaded = newest_valid(_folder(trainer))
-        return {str(self.io.loaded.path)} if self.io.loaded else set()
+    def on_validation_end(self, *_: Any) -> None:
+        """Nothing: Lightning's would save here."""
 
     def state_dict(self) -> dict[str, Any]:
         return {}
 
+    def _find_last_checkpoints(self, trainer: L.Trainer) -> set[str]:
+        """The checkpoint that Lightning takes for `ckpt_path="last"`: the newest intact one."""
+        self.io.wait()
+        self.io.loaded = newest_valid(_folder(trainer))
+        return {str(self.io.loaded.path)} if self.io.loaded else set()
 
-def restore_from(trainer: L.Trainer, checkpoint: Checkpoint) -> None:
-    """Let Lightning restore a checkpoint that was read already: it is not read again.
+
+def checkpoints_of(trainer: L.Trainer) -> Checkpoints | None:
+    """The callback of a Trainer, if it has one.
 
     Args:
-        trainer: That will restore it.
-        checkpoint: File and content.
+        trainer: Of any command.
     """
     for callback in trainer.checkpoint_callbacks:
         if isinstance(callback, Checkpoints):
-            callback.io.loaded = checkpoint
-
-
-def best_fitness(trainer: L.Trainer) -> float:
-    """The fitness of the run's best.ckpt, -1 without one; it waits for the file that is being
-    written.
-
-    Args:
-        trainer: Of the run.
-    """
-    wait_for_checkpoint(trainer)
-    for callback in trainer.checkpoint_callbacks:
-        if isinstance(callback, Checkpoints) and isfile(callback.best_model_path):
-            path = Path(callback.best_model_path)
-            state = path.stat()
-            return _fitness(path.absolute(), state.st_ino, state.st_size, state.st_mtime_ns)
-    return -1.0
-
-
-@lru_cache(maxsize=1)
-def _fitness(path: Path, *state: int) -> float:
-    """The fitness in a checkpoint, which is read again once another file is in its place."""
-    fitness = read_outline(path).get("fitness")
-    return fitness if isinstance(fitness, float) else -1.0
+            return callback
+    return None
 
 
 def _folder(trainer: L.Trainer) -> Path:

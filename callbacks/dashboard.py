@@ -11,13 +11,7 @@ from lightning.pytorch.loggers import Logger, WandbLogger
 from boltbox.callbacks.pictures import Pictures
 from boltbox.callbacks.warmup import Warmup
 from boltbox.detector.data.images import read_image
-from boltbox.detector.loggers.media import (
-    Time,
-    show_classes,
-    show_image,
-    show_images,
-    show_precision_recall,
-)
+from boltbox.detector.loggers.media import Time, show_classes, show_image, show_images
 from boltbox.detector.report.drawing import BatchImage
 from boltbox.detector.report.folder import best_epoch
 from boltbox.detector.system.rank_zero import rank_zero_print
@@ -32,7 +26,7 @@ class Dashboard(L.Callback):
     """Does nothing without a logger. docs/dashboards.md has the names and steps of all that is
     shown.
 
-    Tables, curves and images are shown about 20 times in a run, and after its last epoch. A logger
+    Tables and images are shown about 20 times in a run, and after its last epoch. A logger
     that fails here is printed as a warning and gets nothing more; training continues.
     """
 
@@ -93,7 +87,6 @@ class Dashboard(L.Callback):
                 images += callback.images[:IMAGES]
 
         def show(logger: Logger) -> None:
-            show_precision_recall(logger, "val/precision_recall", result, names, time)
             show_classes(logger, "val/per_class", content, time)
             if images:
                 show_images(logger, "val/images", images, names, time)
@@ -124,7 +117,6 @@ class Dashboard(L.Callback):
         def finish(logger: Logger) -> None:
             if metrics:
                 logger.log_metrics(metrics, time.step)
-                show_classes(logger, "best/per_class", best, time)
             for path in sorted((run / "plots").glob("*.[jp]*g")):
                 show_image(logger, f"plots/{path.name}", read_image(path), time)
             logger.after_save_checkpoint(saved)
@@ -146,7 +138,7 @@ class Dashboard(L.Callback):
 
 
 def is_due(epoch: int, epochs: int) -> bool:
-    """Whether tables, curves and images of an epoch are shown, if it was validated.
+    """Whether tables and images of an epoch are shown, if it was validated.
 
     Args:
         epoch: From 0.

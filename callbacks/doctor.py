@@ -17,12 +17,9 @@ class DoctorCheck(L.Callback):
 
     def __init__(self, enabled: bool = True) -> None:
         self.enabled = enabled
-        self._is_due = True
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        is_due = self._is_due
-        self._is_due = False  # after a roll-back this is called again
-        if not self.enabled or not is_due or not trainer.is_global_zero:
+        if not self.enabled or not trainer.is_global_zero:
             return
         data = data_of(trainer, "the doctor does not check them")
         if data is None:

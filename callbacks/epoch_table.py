@@ -1,6 +1,7 @@
 """What a training prints besides its progress bar: what it runs on, how long it will take, a line
 per epoch, how to resume it; and metrics.csv, which has the same lines."""
 
+import math
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,6 +16,7 @@ from boltbox.detector.model.loss import mean_losses
 from boltbox.detector.system.csv_table import write_table
 from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
 from boltbox.detector.training.module import Detector
+from boltbox.detector.training.schedule import accumulation
 
 METRICS = ("P", "R", "mAP50", "mAP50-95")
 WIDTHS = {"epoch": 6, "P": 5, "R": 5, "mAP50": 5, "mAP50-95": 8, "time": 7, "ETA": 7, "best": 8}
@@ -22,6 +24,8 @@ HEADING_EVERY = 20  # epochs
 ESTIMATE_AFTER = 5.0  # seconds of the first epoch, from which the time of all epochs is estimated
 SHORT = 60  # seconds of a training whose time is not printed
 LONG_ON_CPU = 2 * 3600  # seconds of a training for which faster options are printed
+REASONS = {"AdamW": " (auto: for pretrained weights)", "Muon": " (auto: from scratch)"}
+FEW_STEPS = 200  # below this, smaller batches train better (docs/recipe.md)
 
 
 class EpochTable(L.Callback):
@@ -44,7 +48,7 @@ class EpochTable(L.Callback):
         self.rows: list[dict[str, Any]] = []
         self._lines = 0  # printed since the start
         self._epoch_started = 0.0
-        self._first_batch = -1  # whose end is the start of the estimate
+        self._batches = 0  # trained since the start
         self._first_batch_ended = 0.0
         self._has_estimate = False
 
@@ -53,55 +57,40 @@ class EpochTable(L.Callback):
         state = "new"
         if trainer.ckpt_path:
             state = f"continued in epoch {trainer.current_epoch + 1}"
-            progress: Any = trainer.fit_loop.epoch_loop.batch_progress
-            batches = progress.current.processed
-            if batches and not progress.is_last_batch:
-                state += f" after batch {batches}"
         print_fact("model", _model(pl_module))
         print_fact("device", _device(trainer))
         print_fact("run", f"{trainer.default_root_dir} ({state})")
+        _print_optimizer(trainer, pl_module)
         self._lines = 0
         self.on_train_epoch_start()
 
     def on_train_epoch_start(self, *_: Any) -> None:
         self._epoch_started = time.perf_counter()
 
-    def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: Detector, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: Detector, *_: Any) -> None:
         """Once, if the first epoch is long: how long all epochs will take. The first batch is left
         out, as it warms up."""
-        if self._has_estimate:
-            return
         now = time.perf_counter()
-        if self._first_batch < 0:
-            self._first_batch = batch_idx
+        if self._batches == 0:
             self._first_batch_ended = now
-            return
         seconds = now - self._first_batch_ended
-        batches = batch_idx - self._first_batch
-        if batches <= 0:  # of the next epoch, whose line has an ETA
+        if seconds > ESTIMATE_AFTER and not self._has_estimate:
             self._has_estimate = True
-        elif seconds > ESTIMATE_AFTER:
-            self._has_estimate = True
-            self._print_estimate(trainer, pl_module, seconds / batches)
+            self._print_estimate(trainer, seconds / self._batches)
+        self._batches += 1
 
-    def _print_estimate(self, trainer: L.Trainer, pl_module: Detector, per_batch: float) -> None:
+    def _print_estimate(self, trainer: L.Trainer, per_batch: float) -> None:
         epochs = (trainer.max_epochs or 1) - trainer.current_epoch
         seconds = per_batch * int(trainer.num_training_batches) * epochs
         if seconds < SHORT:
             return
         duration = tqdm.format_interval(seconds)
         print_fact("time", f"about {duration} for {epochs} epochs ({per_batch:.2f} s per batch)")
-        is_cpu = trainer.strategy.root_device.type == "cpu"
-        if is_cpu and seconds > LONG_ON_CPU:
-            print_fact(
-                "hint",
-                f"a CPU is slow: half of data.image_size {pl_module.image_size} takes a quarter of"
-                " the time; the smallest network is model.network.size n",
-            )
+        if trainer.strategy.root_device.type == "cpu" and seconds > LONG_ON_CPU:
+            print_fact("hint", "on a CPU, lower data.image_size or use model.network.size n")
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
+        self._has_estimate = True  # the line of the epoch has an ETA
         # first, in all processes: after a validation within the epoch it reduces over them
         metrics = trainer.callback_metrics
         seconds = time.perf_counter() - self._epoch_started
@@ -166,6 +155,37 @@ class EpochTable(L.Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.rows = list(state_dict["rows"])
+
+
+def _print_optimizer(trainer: L.Trainer, detector: Detector) -> None:
+    """Print what a run trains with, why, and what may be wrong with it."""
+    optim = detector.options.optim
+    epochs = trainer.max_epochs or 1
+    batches = int(trainer.num_training_batches)
+    step_images = optim.effective_batch_size(detector.batch_size, batches * epochs)
+    step_batches = accumulation(step_images, detector.batch_size)
+    steps = math.ceil(batches / step_batches) * epochs
+    images = detector.batch_size * step_batches
+    name = optim.optimizer_name
+    usual = optim.defaults.lr0
+    text = name
+    if detector.is_auto("optimizer"):
+        text += REASONS.get(name, "")
+    text += f", lr0 {detector.lr:g} ({optim.lr_schedule})"
+    if optim.backbone_lr is not None:
+        text += f", backbone {optim.backbone_lr:g}"
+    text += f", {steps} steps of {images} images"
+    if optim.nominal_batch_size == "auto" and images < 64:
+        text += " (auto: 64 in a longer run)"
+    print_fact("optimizer", text)
+    if detector.lr >= 10 * usual and name != "SGD":
+        print_fact("hint", f"lr0 {detector.lr:g} suits SGD; the default of {name} is {usual:g}")
+    if steps < FEW_STEPS and images > 8:
+        print_fact(
+            "hint",
+            f"{steps} optimizer steps are few; for more, lower data.batch_size and"
+            " model.optim.nominal_batch_size, or train longer",
+        )
 
 
 def _line(cells: dict[str, str]) -> str:

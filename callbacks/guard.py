@@ -1,6 +1,5 @@
-"""A training that goes wrong: a report, and then it stops or rolls back to the last checkpoint."""
+"""A training that goes wrong: a report, and then it stops."""
 
-import json
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -11,15 +10,13 @@ from torch import Tensor, nn
 from boltbox.detector.checkpoint.writer import wait_for_checkpoint
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.distributed.process_group import gather
-from boltbox.detector.system.atomic_file import remove, write_json
+from boltbox.detector.system.atomic_file import write_json
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.gradient_window import ends_in_step, not_finite, not_finite_names
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.trainer_data import data_of
 
-Policy = Literal["stop", "roll_back", "off"]
-ROLL_BACKS = 3  # in a run; then it stops
+Policy = Literal["stop", "off"]
 ADVICE = {  # by kind of incident
     "non-finite loss": "check these images and their labels, or lower model.optim.lr0",
     "non-finite gradient": "lower model.optim.lr0, or use --trainer.precision 32-true",
@@ -33,11 +30,6 @@ class Incident(InputError):
     do."""
 
 
-class RollBack(Incident):
-    """Training continues from the last checkpoint (boltbox.detector.commands.fit). All processes
-    raise it in the same batch."""
-
-
 class Guard(L.Callback):
     """Writes `checkpoints/incident-<epoch>-<batch>.json` when a loss or a gradient is not finite,
     or memory runs out in a fit: kind of incident, batch, images, parameters whose gradients are not
@@ -49,42 +41,23 @@ class Guard(L.Callback):
     itself.
 
     Args:
-        policy: What follows on a non-finite loss or gradient. stop. roll_back: continue from the
-            last checkpoint, up to three times in a run, with half the learning rates each time, for
-            the rest of the run or until it is resumed with another model.optim.lr0. off: no check
-            of the numbers.
+        policy: stop: end the training at a non-finite loss or gradient. off: no check of the
+            numbers.
 
     Attributes:
-        roll_backs: Their number; checkpoints/roll_backs.json has it too, for a kill before the next
-            checkpoint.
-        lr0: The learning rate of the run that was rolled back.
         explanation: One sentence on the lack of memory that ended the fit.
 
     Raises:
         Incident: While training.
-        RollBack: While training.
     """
 
     def __init__(self, policy: Policy = "stop") -> None:
         self.policy = policy
-        self.roll_backs = 0
-        self.lr0 = 0.0
         self.explanation: Incident | None = None
         self._split = "train"
         self._batch = 0  # in its epoch
         self._indices: list[int] = []  # numbers of its images in the data set
         self._loss = torch.zeros(())  # as it went into the backward pass
-
-    def on_train_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
-        record = _record(trainer)
-        if not trainer.ckpt_path and trainer.is_global_zero:
-            remove(record)
-        elif trainer.ckpt_path and record.is_file():
-            self._read(record)
-        if self.lr0 != pl_module.lr:
-            self.lr0 = pl_module.lr
-            self.roll_backs = 0
-        pl_module.scale_lr(0.5**self.roll_backs)
 
     def on_train_batch_start(
         self,
@@ -128,24 +101,12 @@ class Guard(L.Callback):
                 self._indices += process[0]
                 if not names:
                     names = process[1]
-        error = Incident
-        action = "stopped"
-        if self.policy == "roll_back" and self.roll_backs < ROLL_BACKS:
-            self.roll_backs += 1
-            error = RollBack
-            action = f"roll-back {self.roll_backs} of {ROLL_BACKS}"
-        elif self.policy == "roll_back":
-            action = f"stopped after {self.roll_backs} roll-backs"
         kind = "non-finite loss" if bad_loss else "non-finite gradient"
         message = ""
         if trainer.is_global_zero:
-            message = self._report(trainer, kind, action, parameters=names)
-            if error is RollBack:
-                write_json(_record(trainer), self.state_dict())
-        # all processes wait for it: one that exits may kill the one that writes, and all find the
-        # checkpoint that is being written
-        wait_for_checkpoint(trainer)
-        raise error(trainer.strategy.broadcast(message))
+            message = self._report(trainer, kind, "stopped", parameters=names)
+        wait_for_checkpoint(trainer)  # one that exits may kill the process that writes it
+        raise Incident(trainer.strategy.broadcast(message))
 
     def on_exception(
         self, trainer: L.Trainer, pl_module: Detector, exception: BaseException
@@ -180,7 +141,6 @@ class Guard(L.Callback):
             "indices": self._indices,
             "files": files,
             "learning_rates": rates,
-            "roll_backs": self.roll_backs,
             "done": action,
         }
         write_json(path, content | details)
@@ -197,24 +157,6 @@ class Guard(L.Callback):
             f" report: {path}; {ADVICE[kind]}"
         )
 
-    def _read(self, record: Path) -> None:
-        try:
-            state = json.loads(record.read_text())
-            if type(state["roll_backs"]) is not int or type(state["lr0"]) is not float:
-                raise TypeError
-        except (OSError, ValueError, LookupError, TypeError, RecursionError):
-            rank_zero_print(f"warning: {record} is damaged; the roll-backs of the checkpoint count")
-        else:
-            self.load_state_dict(state)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"roll_backs": self.roll_backs, "lr0": self.lr0}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        roll_backs = min(state_dict["roll_backs"], ROLL_BACKS)
-        self.roll_backs = max(self.roll_backs, roll_backs)
-        self.lr0 = state_dict["lr0"]
-
 
 def _kind_of(error: BaseException) -> str:
     """A key of ADVICE; "" for what is no lack of memory."""
@@ -223,7 +165,3 @@ def _kind_of(error: BaseException) -> str:
         return "out of memory"
     is_killed = "killed by signal" in text or "exited unexpectedly" in text
     return "loader killed" if "dataloader worker" in text and is_killed else ""
-
-
-def _record(trainer: L.Trainer) -> Path:
-    return Path(trainer.default_root_dir) / "checkpoints" / "roll_backs.json"

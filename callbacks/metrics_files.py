@@ -6,7 +6,7 @@ from typing import Any
 
 import lightning as L
 
-from boltbox.callbacks.checkpoints import best_fitness
+from boltbox.callbacks.checkpoints import checkpoints_of
 from boltbox.detector.evaluation.metrics import Result
 from boltbox.detector.report.folder import best_epoch
 from boltbox.detector.report.table import class_table, number
@@ -22,17 +22,13 @@ class MetricsFiles(L.Callback):
     or test; detections.npz the detections and labels that they were computed from. The table by
     class is printed at the end. Without boltbox.callbacks.Checkpoints the last epoch counts."""
 
-    def __init__(self) -> None:
-        self._content: dict[str, Any] = {}  # of metrics.json
-        self._fitness = 0.0  # of its epoch
-
     def on_validation_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """As for test; only the first process has a result."""
         result = pl_module.evaluation.result
         if result is None or trainer.state.fn == "fit":
             return
-        self._write(trainer, pl_module, result)
-        rank_zero_print(f"\n{class_table(self._content)}\n")
+        content = self._write(trainer, pl_module, result)
+        rank_zero_print(f"\n{class_table(content)}\n")
         print_fact("origin", describe_origins(pl_module.network.origins))
         print_fact("metrics", _json_path(trainer))
 
@@ -42,20 +38,16 @@ class MetricsFiles(L.Callback):
         """By the same rule as Checkpoints, which Lightning calls later, writes best.ckpt."""
         result = pl_module.evaluation.result
         fitness = pl_module.evaluation.fitness
-        if result is None or fitness is None or fitness <= best_fitness(trainer):
-            return
-        self._fitness = fitness
-        self._write(trainer, pl_module, result)
+        checkpoints = checkpoints_of(trainer)
+        best = checkpoints.best_fitness() if checkpoints else -1.0
+        if result is not None and fitness is not None and fitness > best:
+            self._write(trainer, pl_module, result)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """The table of the best epoch, which may be from before a resume."""
         if not trainer.is_global_zero:
             return
-        if self._content and self._fitness <= best_fitness(trainer):
-            write_json(_json_path(trainer), self._content)  # again: the disk may have failed
         content = best_epoch(Path(trainer.default_root_dir))
-        if not content:  # the disk has failed
-            content = self._content
         if content:
             rank_zero_print(f"\n{class_table(content)}\n")
             print_fact(
@@ -64,15 +56,16 @@ class MetricsFiles(L.Callback):
                 f" mAP50 {number(content['mAP50'])}, mAP50-95 {number(content['mAP50-95'])}",
             )
 
-    def _write(self, trainer: L.Trainer, pl_module: Detector, result: Result) -> None:
+    def _write(self, trainer: L.Trainer, pl_module: Detector, result: Result) -> dict[str, Any]:
+        """Returns the content of metrics.json."""
         command = trainer.state.fn.value  # type: ignore[union-attr]
         split = "test" if trainer.testing else "val"
-        self._content = {"command": command, "split": split}
+        content: dict[str, Any] = {"command": command, "split": split}
         if command == "fit":
-            self._content["epoch"] = trainer.current_epoch
-        self._content |= result.to_json(pl_module.names)
+            content["epoch"] = trainer.current_epoch
+        content |= result.to_json(pl_module.names)
         origins = pl_module.network.origins
-        self._content["origins"] = [origin._asdict() for origin in origins]
+        content["origins"] = [origin._asdict() for origin in origins]
         data = data_of(trainer)
         files = [f"image {index}" for index in result.indices]  # no file has such a name
         if data:
@@ -80,13 +73,14 @@ class MetricsFiles(L.Callback):
         record = result.record
         record.names = pl_module.names
         record.command = command
-        record.epoch = self._content.get("epoch", -1)
+        record.epoch = content.get("epoch", -1)
         record.files = [os.path.abspath(file) for file in files]
         path = _json_path(trainer)
         record_path = path.with_name("detections.npz")
         with not_fatal(record_path):
             record.save(record_path)
-        write_json(path, self._content)
+        write_json(path, content)
+        return content
 
 
 def _json_path(trainer: L.Trainer) -> Path:

@@ -33,9 +33,6 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
     trainer = L.Trainer(**recipe(max_epochs=100, devices=2, callbacks=[Warmup(warmup_epochs=1)]))
     trainer.fit(Detector(data.names), data)
 
-    For the policy `roll_back` of the Guard call boltbox.detector.commands.fit.fit in place of
-    trainer.fit.
-
     Args:
         run: Folder of the run; default: runs/fit-NUMBER.
         options: All options of L.Trainer; they override the recipe's. A callback of a class that

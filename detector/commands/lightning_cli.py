@@ -19,7 +19,7 @@ import lightning as L
 import yaml
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
-from boltbox.callbacks.checkpoints import restore_from
+from boltbox.callbacks.checkpoints import checkpoints_of
 from boltbox.callbacks.configuration import CALLBACKS
 from boltbox.callbacks.epoch_table import EpochTable
 from boltbox.callbacks.recipe import in_order
@@ -281,8 +281,10 @@ class DetectorCLI(LightningCLI):
             loaded.trained.fill(self.model.network, self.model.names)
         elif loaded.trained and self.command in ("validate", "test"):
             loaded.trained.refuse_not_finite()
-        if loaded.checkpoint and self.command in ("fit", "validate", "test"):
-            restore_from(self.trainer, Checkpoint(loaded.path, loaded.checkpoint))
+        checkpoints = checkpoints_of(self.trainer)
+        if checkpoints and loaded.checkpoint and self.command in ("fit", "validate", "test"):
+            # Lightning restores it without reading it again
+            checkpoints.io.loaded = Checkpoint(loaded.path, loaded.checkpoint)
         loaded.trained = None  # nothing but what Lightning restores holds the tensors
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:

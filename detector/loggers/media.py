@@ -1,24 +1,14 @@
-"""Tables, curves and images in Lightning's WandbLogger and TensorBoardLogger; MLflow, Comet and
-loggers with a method `log_image` show images."""
+"""Tables and images in Lightning's WandbLogger and TensorBoardLogger; MLflow and loggers with a
+method `log_image` show images."""
 
 from textwrap import indent
 from typing import Any, NamedTuple
 
 import numpy as np
-from lightning.pytorch.loggers import (
-    CometLogger,
-    Logger,
-    MLFlowLogger,
-    TensorBoardLogger,
-    WandbLogger,
-)
+from lightning.pytorch.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 
-from boltbox.detector.evaluation.class_metrics import RECALLS
-from boltbox.detector.evaluation.metrics import Result
 from boltbox.detector.report.drawing import BatchImage, draw_images
 from boltbox.detector.report.table import class_table
-
-CURVES = 20  # classes with a precision-recall curve, besides the mean
 
 
 class Time(NamedTuple):
@@ -70,8 +60,6 @@ def show_image(logger: Logger, name: str, image: np.ndarray, time: Time) -> None
         logger.experiment.add_image(name, image, time.step, dataformats="HWC")
     elif isinstance(logger, MLFlowLogger):
         logger.experiment.log_image(logger.run_id, image, key=name, step=time.step)
-    elif isinstance(logger, CometLogger):
-        logger.experiment.log_image(image, name, step=time.step)
     elif hasattr(logger, "log_image"):
         logger.log_image(name, [image], step=time.step)
 
@@ -104,42 +92,6 @@ def show_images(
         labels = draw_images(images, "labels", classes)
         predictions = draw_images(images, "predictions", classes)
         show_image(logger, name, np.concatenate((labels, predictions)), time)
-
-
-def show_precision_recall(
-    logger: Logger, name: str, result: Result, classes: list[str], time: Time
-) -> None:
-    """Curves at IoU 0.5, whose area is the AP: the mean of all classes, and the classes with most
-    objects.
-
-    Args:
-        logger: Where.
-        name: Of the curves.
-        result: Of a validation.
-        classes: Class names.
-        time: When.
-    """
-    metrics = result.by_class
-    if not len(metrics.classes):
-        return
-    precisions = metrics.precision_at_recall
-    curves = {"mean of all classes": precisions.mean(0)}
-    for i in np.sort(np.argsort(-metrics.objects, kind="stable")[:CURVES]):
-        curves[classes[metrics.classes[i]]] = precisions[i]
-    if isinstance(logger, WandbLogger):
-        import wandb
-
-        lines = [curve.tolist() for curve in curves.values()]
-        plot = wandb.plot.line_series(
-            RECALLS.tolist(), lines, list(curves), "Precision against recall, IoU 0.5", "recall"
-        )
-        _log(logger, name, plot, time)
-    elif isinstance(logger, TensorBoardLogger):
-        for label, curve in curves.items():
-            counts = [np.zeros_like(curve)] * 4  # of detections by confidence: not shown
-            logger.experiment.add_pr_curve_raw(
-                f"{name}/{label}", *counts, curve[::-1], RECALLS[::-1], time.step, len(RECALLS)
-            )
 
 
 def _log(logger: WandbLogger, name: str, value: Any, time: Time) -> None:

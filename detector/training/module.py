@@ -136,7 +136,6 @@ class Detector(L.LightningModule):
         self._seed = 0
         self._knows_image_size = False
         self.set_image_size(640)
-        self._lr_scale = 1.0
         self._compiled_shape: tuple[int, ...] = ()  # of the batches that go through compiled code
         self._epoch_losses: dict[str, Tensor] = {}
         self._predictor: Predictor | None = None  # of trainer.predict
@@ -360,16 +359,12 @@ class Detector(L.LightningModule):
         numbers = [(seen + i) * trainer.world_size + trainer.global_rank for i in batch.indices]
         return batch._replace(indices=numbers)
 
-    def scale_lr(self, factor: float) -> None:
-        """Multiply all learning rates of the schedule by this factor from now on."""
-        self._lr_scale = factor
-
     def set_rates(self, rates: Rates) -> None:
         """Train the next batch with these rates."""
         for group in self.trainer.optimizers[0].param_groups:
             is_bias = group["name"].endswith("bias")
             lr = rates.bias_lr if is_bias else rates.lr
-            group["lr"] = self._lr_scale * lr * group["lr_share"]
+            group["lr"] = lr * group["lr_share"]
             if "momentum" in group and rates.momentum is not None:
                 group["momentum"] = rates.momentum
 
