@@ -9,7 +9,6 @@ import lightning as L
 from lightning.pytorch.loggers import Logger, WandbLogger
 
 from boltbox.callbacks.pictures import Pictures
-from boltbox.callbacks.warmup import Warmup
 from boltbox.detector.data.images import read_image
 from boltbox.detector.loggers.media import Time, show_classes, show_image, show_images
 from boltbox.detector.report.drawing import BatchImage
@@ -54,22 +53,14 @@ class Dashboard(L.Callback):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: Detector, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Learning rates, momentum and accumulation."""
         every = trainer.log_every_n_steps  # type: ignore[attr-defined]
         is_step = ends_in_step(trainer, batch_idx)
         if not self._loggers or not every or not is_step or trainer.global_step % every:
             return
         groups = trainer.optimizers[0].param_groups
-        settings = {f"lr/{group['name']}": float(group["lr"]) for group in groups}
-        if "momentum" in groups[0]:
-            settings["momentum"] = float(groups[0]["momentum"])
-        elif "betas" in groups[0]:
-            settings["momentum"] = float(groups[0]["betas"][0])
-        for callback in trainer.callbacks:  # type: ignore[attr-defined]
-            if isinstance(callback, Warmup):
-                settings["accumulate"] = float(callback.accumulate)
+        rates = {f"lr/{group['name']}": float(group["lr"]) for group in groups}
         step = trainer.global_step - 1
-        self._show(lambda logger: logger.log_metrics(settings, step))
+        self._show(lambda logger: logger.log_metrics(rates, step))
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
         result = pl_module.evaluation.result

@@ -1,7 +1,7 @@
 """A training that goes wrong: a report, and then it stops."""
 
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Literal, NoReturn
 
 import lightning as L
 import torch
@@ -12,7 +12,7 @@ from boltbox.detector.data.sample import Batch
 from boltbox.detector.distributed.process_group import gather
 from boltbox.detector.system.atomic_file import write_json
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.training.gradient_window import ends_in_step, not_finite, not_finite_names
+from boltbox.detector.training.gradient_window import ends_in_step, not_finite
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.trainer_data import data_of
 
@@ -32,8 +32,8 @@ class Incident(InputError):
 
 class Guard(L.Callback):
     """Writes `checkpoints/incident-<epoch>-<batch>.json` when a loss or a gradient is not finite,
-    or memory runs out in a fit: kind of incident, batch, images, parameters whose gradients are not
-    finite, learning rates. The first process writes; of a lack of memory, the one that has it.
+    or memory runs out in a fit: kind of incident, batch, images. The first process writes; of a
+    lack of memory, the one that has it.
 
     Losses and gradients are checked in on_after_backward, before clipping spreads a NaN to all
     parameters: one small tensor is read per batch, for all processes together. Gradients are
@@ -86,25 +86,25 @@ class Guard(L.Callback):
             for group in trainer.optimizers[0].param_groups:
                 parameters += group["params"]
         bad_loss, bad_gradients = not_finite(self._loss, parameters, trainer.world_size)
-        if bad_loss or bad_gradients:
-            self._handle(trainer, pl_module, bad_loss)
+        if bad_loss:
+            self._stop(trainer, "non-finite loss", [] if self._loss.isfinite() else self._indices)
+        elif bad_gradients:
+            self._stop(trainer, "non-finite gradient", self._indices)
 
-    def _handle(self, trainer: L.Trainer, module: Detector, bad_loss: bool) -> NoReturn:
-        """Report, and raise in all processes at once."""
-        concerned = None
-        if not bad_loss or not self._loss.isfinite():
-            concerned = (self._indices, not_finite_names(module))
+    def _stop(self, trainer: L.Trainer, kind: str, indices: list[int]) -> NoReturn:
+        """Report, and raise in all processes at once.
+
+        Args:
+            trainer: Of the fit.
+            kind: Of the incident.
+            indices: Images of this process that may be the cause.
+        """
         self._indices = []
-        names: list[str] = []
-        for process in gather(concerned):
-            if process:
-                self._indices += process[0]
-                if not names:
-                    names = process[1]
-        kind = "non-finite loss" if bad_loss else "non-finite gradient"
+        for images in gather(indices):
+            self._indices += images
         message = ""
         if trainer.is_global_zero:
-            message = self._report(trainer, kind, "stopped", parameters=names)
+            message = self._report(trainer, kind, "stopped")
         wait_for_checkpoint(trainer)  # one that exits may kill the process that writes it
         raise Incident(trainer.strategy.broadcast(message))
 
@@ -115,46 +115,38 @@ class Guard(L.Callback):
         kind = _kind_of(exception)
         if kind and trainer.state.fn == "fit":
             last_line = str(exception).strip().rpartition("\n")[2]
-            action = f"{type(exception).__name__}: {last_line}"
-            message = self._report(trainer, kind, action)
+            message = self._report(trainer, kind, f"{type(exception).__name__}: {last_line}")
             exception.add_note(message)
             self.explanation = Incident(message)
 
-    def _report(self, trainer: L.Trainer, kind: str, action: str, **details: Any) -> str:
+    def _report(self, trainer: L.Trainer, kind: str, done: str) -> str:
         """Write the report. Returns the sentence for the user: problem, batch, three images, what
         was done, path of the report, advice."""
+        epoch = trainer.current_epoch
         data = data_of(trainer)
         files: list[str] = []
         if data:
             files = [str(data.path(self._split, i)) for i in self._indices]
         process = f"-process{trainer.global_rank}" if trainer.global_rank else ""
-        name = f"incident-{trainer.current_epoch}-{self._batch}{process}.json"
+        name = f"incident-{epoch}-{self._batch}{process}.json"
         path = Path(trainer.default_root_dir) / "checkpoints" / name
-        rates: dict[str, float] = {}
-        for optimizer in trainer.optimizers:
-            rates |= {group["name"]: group["lr"] for group in optimizer.param_groups}
         content = {
             "kind": kind,
-            "epoch": trainer.current_epoch,
+            "epoch": epoch,
             "split": self._split,
             "batch": self._batch,
             "indices": self._indices,
             "files": files,
-            "learning_rates": rates,
-            "done": action,
+            "done": done,
         }
-        write_json(path, content | details)
-        batch = f"batch {self._batch}"
-        if self._split == "val":
-            batch = f"validation {batch}"
-        images = ""
-        if files:
-            images = f"; images {', '.join(files[:3])}"
+        write_json(path, content)
+        batch = "batch" if self._split == "train" else "validation batch"
+        images = f"; images {', '.join(files[:3])}" if files else ""
         if len(files) > 3:
             images += f" and {len(files) - 3} more"
         return (
-            f"{kind} in epoch {trainer.current_epoch}, {batch}{images}; {action};"
-            f" report: {path}; {ADVICE[kind]}"
+            f"{kind} in epoch {epoch}, {batch} {self._batch}{images}; {done}; report: {path};"
+            f" {ADVICE[kind]}"
         )
 
 

@@ -28,16 +28,6 @@ class Progress(TQDMProgressBar):
         if not sys.stdout.isatty() and not is_notebook:
             self.disable()
 
-    def init_validation_tqdm(self) -> Any:
-        bar = super().init_validation_tqdm()
-        bar.leave = False  # the table of metrics and the report stand above where it was
-        return bar
-
-    def init_test_tqdm(self) -> Any:
-        bar = super().init_test_tqdm()
-        bar.leave = False
-        return bar
-
     def on_train_start(self, trainer: L.Trainer, *_: Any) -> None:
         """In a run that is resumed within an epoch, on_train_epoch_start is not called."""
         super().on_train_start(trainer)

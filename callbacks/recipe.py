@@ -1,6 +1,5 @@
 """All callbacks of a Trainer, for a script and for the commands."""
 
-import logging
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from boltbox.callbacks.metrics_files import MetricsFiles
 from boltbox.callbacks.progress import Progress
 from boltbox.callbacks.run_folder import RunFolder
 from boltbox.callbacks.run_state import RunState
-from boltbox.detector.checkpoint.runs import ROOT, claim, new_run
+from boltbox.detector.checkpoint.runs import claim, new_run
 from boltbox.detector.system.rank_zero import is_first_process
 from boltbox.detector.training.trainer_options import (
     DEFAULT,
@@ -46,12 +45,8 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
     """
     check_recipe(options)
     warnings.filterwarnings("ignore", message=".*LeafSpec")  # of torch, about Lightning
-    logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(_is_no_advertisement)
-    is_trial = options.get("fast_dev_run")  # nothing is written, see RunFolder
-    folder = run if run else options.get("default_root_dir")
-    if not folder:
-        folder = ROOT if is_trial else new_run("fit")
-    if not is_trial and is_first_process():
+    folder = run or options.get("default_root_dir") or new_run("fit")
+    if is_first_process():
         claim(Path(folder), "fit")  # loggers may write into it before RunFolder does
     callbacks = as_list(options.get("callbacks"))
     with_options: list[L.Callback] = []
@@ -60,11 +55,7 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
         with_options.append(replacements[0] if replacements else kind())
     others = [callback for callback in callbacks if callback not in with_options]
     last = Path(folder) / "checkpoints" / "last.ckpt"
-    first = [
-        RunFolder(),
-        EpochTable(f'trainer.fit(detector, data, ckpt_path="{last}")'),
-        RunState(),
-    ]
+    resume = f'trainer.fit(detector, data, ckpt_path="{last}")'
     bar = options.get("enable_progress_bar") is not False
     precision = usable_precision(
         str(options["precision"] if options.get("precision") else DEFAULT),
@@ -75,17 +66,14 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
     changes = {
         "precision": precision,
         "default_root_dir": str(folder),
-        "callbacks": in_order(first, with_options, others, bar),
+        "callbacks": in_order(RunFolder(), resume, with_options, others, bar),
     }
     return TRAINER_OPTIONS | options | changes
 
 
-def _is_no_advertisement(record: logging.LogRecord) -> bool:
-    return "litlogger" not in record.getMessage()
-
-
 def in_order(
-    first: Sequence[L.Callback],
+    run_folder: RunFolder,
+    resume: str,
     with_options: Sequence[L.Callback],
     others: Sequence[L.Callback],
     bar: bool,
@@ -94,14 +82,13 @@ def in_order(
     LearningRateMonitor logs the rates that are used.
 
     Args:
-        first: Of the run.
+        run_folder: Of the run.
+        resume: See EpochTable.
         with_options: In the order of CALLBACKS.
         others: The user's own.
         bar: Show the progress, unless there is a progress bar among the others.
     """
-    callbacks = list(first)
-    callbacks.append(MetricsFiles())
-    callbacks += with_options
+    callbacks = [run_folder, EpochTable(resume), RunState(), MetricsFiles(), *with_options]
     if bar and not any(isinstance(callback, ProgressBar) for callback in others):
         callbacks.append(Progress())
     callbacks += others

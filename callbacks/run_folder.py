@@ -2,9 +2,7 @@
 
 import contextlib
 import os
-import zipfile
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import lightning as L
@@ -18,7 +16,6 @@ from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.configuration import differences, flatten
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.host import versions
-from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.text_file import load_yaml
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.trainer_data import data_of
@@ -41,10 +38,10 @@ class RunFolder(L.Callback):
     run.
 
     A command has chosen and locked the folder before. In a script, RunFolder locks it, and makes a
-    new folder for what is not a fit. With trainer.fast_dev_run the folder is a temporary one.
+    new folder for what is not a fit.
 
-    The processes of a command's fit must have the same options and continue the same checkpoint:
-    machines may not share a file system.
+    The processes of a command's fit must have the same options, and all the checkpoint that it
+    continues: machines may not share a file system.
 
     Args:
         config: Text of config.yaml of a command; default: the options that module, data and Trainer
@@ -92,17 +89,13 @@ class RunFolder(L.Callback):
 
     def _enter_folder(self, trainer: L.Trainer, command: str) -> None:
         folder = Path(trainer.default_root_dir)
-        if trainer.fast_dev_run:  # type: ignore[attr-defined]
+        if self.config is not None:
+            return
+        if command != "fit":
             self._undo.callback(_set_folder, trainer, str(folder))
-            temporary = self._undo.enter_context(TemporaryDirectory(prefix="boltbox-"))
-            _set_folder(trainer, temporary)
-            rank_zero_print(f"fast_dev_run: files go to {temporary} and are removed at the end")
-        elif self.config is None:
-            if command != "fit":
-                self._undo.callback(_set_folder, trainer, str(folder))
-                folder = new_run(command)
-                _set_folder(trainer, str(folder))
-            self._undo.enter_context(locked(folder, command))
+            folder = new_run(command)
+            _set_folder(trainer, str(folder))
+        self._undo.enter_context(locked(folder, command))
 
     def teardown(self, *_: Any, **__: Any) -> None:
         self._undo.close()
@@ -165,16 +158,12 @@ class RunFolder(L.Callback):
 
 
 def _check_same_options(config: str, checkpoint: Path | None) -> None:
-    """Raises InputError if options or checkpoint differ between processes. Of the checkpoint only
-    the directory of the archive is read."""
+    """Raises InputError if options differ between processes, or some lack the checkpoint."""
     options = {}
     for name, value in flatten(load_yaml(config)).items():
         if not name.startswith(OF_A_MACHINE):
             options[name] = value
-    if checkpoint:
-        with zipfile.ZipFile(checkpoint) as archive:
-            checksums = tuple(entry.CRC for entry in archive.infolist())
-        options["the checkpoint"] = f"{hash(checksums):x}"
+    options["the checkpoint"] = checkpoint and checkpoint.name
     for name, values in differences(gather(options)).items():
         raise InputError(
             f"{name} is not the same in all processes ({', '.join(map(str, values))}): give all"

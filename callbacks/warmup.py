@@ -29,9 +29,6 @@ class Warmup(L.Callback):
         warmup_momentum: SGD's momentum at the start; Adam's beta1 stays.
         warmup_bias_lr: Learning rate of the biases at the start; the others start from 0. Default:
             SGD 0.1, else 0.
-
-    Attributes:
-        accumulate: Batches per optimizer step at the moment.
     """
 
     def __init__(
@@ -43,7 +40,6 @@ class Warmup(L.Callback):
         self.warmup_epochs = warmup_epochs
         self.warmup_momentum = warmup_momentum
         self.warmup_bias_lr = warmup_bias_lr
-        self.accumulate = 1
         self._window = GradientWindow()
         self._schedule: Schedule | None = None
 
@@ -92,7 +88,6 @@ class Warmup(L.Callback):
         # YOLOv5 makes no step at the end of an epoch: an open window is dropped
         ends_window = trainer.is_last_batch and not pl_module.options.literal
         self._window.start_batch(trainer, rates.accumulate, ends_window)
-        self.accumulate = rates.accumulate
 
     def state_dict(self) -> dict[str, Any]:
         return {"window_batches": self._window.batches}

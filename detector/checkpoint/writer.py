@@ -2,10 +2,8 @@
 caller does not wait."""
 
 import contextlib
-import filecmp
 import os
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -39,8 +37,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         failed: By path, why the newest content of a file is not on the disk. Complete once `wait`
             has returned.
         copies: If not None, the next save returns as soon as the content is copied in memory, and a
-            thread writes, one file at a time; and files of these names in the same folder get what
-            was written, after it and in this order.
+            thread writes, one file at a time: this one, then files of these names in the same
+            folder, in this order.
         loaded: A checkpoint that was read and checked already: the next load of this file returns
             its content and does not read the file again.
     """
@@ -133,30 +131,17 @@ def snapshot(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _save(content: dict[str, Any], targets: list[Path]) -> dict[Path, str]:
-    """Write the first target, and the others as copies of it; by target what went wrong, "" if
-    nothing did."""
-    problems: dict[Path, str] = {}
-    written: Path | None = None
-    for target in targets:
-        if written is None:
-            problem = _replace(target, partial(_write, content), _check)
-        else:
-            problem = _replace(target, partial(_copy, written), partial(_compare, written))
-        if not problem:
-            written = target
-        problems[target] = problem
-    return problems
+    """Write the same content to each target; by target what went wrong, "" if nothing did."""
+    return {target: _replace(target, content) for target in targets}
 
 
-def _replace(
-    target: Path, write: Callable[[BinaryIO], object], verify: Callable[[Path], object]
-) -> str:
+def _replace(target: Path, content: dict[str, Any]) -> str:
     """Write beside the target, verify that file, and move it; what went wrong, "" if nothing
     did."""
     beside: Path | None = None
     try:
-        beside = write_beside(target, write)
-        verify(beside)
+        beside = write_beside(target, partial(_write, content))
+        load_torch_file(beside, mmap=True)  # compares it with its checksums
         _move(beside, target)
     except (OSError, RuntimeError, InputError) as e:
         if beside is not None:
@@ -164,22 +149,6 @@ def _replace(
         problem = str(e).partition("\n")[0].removeprefix(f"{beside}: ")
         return problem or type(e).__name__
     return ""
-
-
-def _check(path: Path) -> None:
-    """Raises InputError if a file differs from its checksums."""
-    load_torch_file(path, mmap=True)
-
-
-def _copy(source: Path, file: BinaryIO) -> None:
-    with open(source, "rb") as content:
-        shutil.copyfileobj(content, file)
-
-
-def _compare(source: Path, path: Path) -> None:
-    """Raises OSError if a file differs from what it was copied from."""
-    if not filecmp.cmp(source, path, shallow=False):
-        raise OSError(f"it differs from {source}")
 
 
 def _write(content: dict[str, Any], file: BinaryIO) -> None:

@@ -21,13 +21,10 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 from boltbox.callbacks.checkpoints import checkpoints_of
 from boltbox.callbacks.configuration import CALLBACKS
-from boltbox.callbacks.epoch_table import EpochTable
 from boltbox.callbacks.recipe import in_order
 from boltbox.callbacks.run_folder import RunFolder, refuse_another
-from boltbox.callbacks.run_state import RunState
 from boltbox.detector.checkpoint.reader import WORDS, Checkpoint, newest_checkpoint
 from boltbox.detector.checkpoint.runs import (
-    ROOT,
     has_checkpoints,
     locked,
     new_run,
@@ -255,8 +252,6 @@ class DetectorCLI(LightningCLI):
         home = None  # run folder of the checkpoint that a fit continues from
         if self.continues and self.checkpoint:
             home = self.checkpoint.parent.parent
-        if command in ("fit", "validate", "test") and self.config.trainer.fast_dev_run:
-            return run or ROOT  # nothing is written there, see RunFolder
         if command not in ("fit", "evolve"):
             run = results_folder(command, run)
         elif run is None:
@@ -299,11 +294,8 @@ class DetectorCLI(LightningCLI):
         if needs_trust(self.config):
             resume += ["--trust_parts", "true"]
         callbacks = in_order(
-            [
-                RunFolder(self.text, changed, self.checkpoint),
-                EpochTable(f"{program()} {shlex.join(resume)}"),
-                RunState(),
-            ],
+            RunFolder(self.text, changed, self.checkpoint),
+            f"{program()} {shlex.join(resume)}",
             [self.config_init[group] for group in self.parser.callback_keys],
             as_list(options.callbacks),
             options.enable_progress_bar is not False,

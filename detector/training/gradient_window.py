@@ -89,12 +89,3 @@ def not_finite(loss: Tensor, parameters: list[nn.Parameter], processes: int) -> 
         dist.all_reduce(flags)
     bad_loss, bad_gradients = flags.tolist()
     return bad_loss > 0, bad_gradients > 0
-
-
-def not_finite_names(module: nn.Module, limit: int = 10) -> list[str]:
-    """Names of the first parameters whose gradients are NaN or infinite in this process."""
-    names: list[str] = []
-    for name, parameter in module.named_parameters():
-        if parameter.grad is not None and not local(parameter.grad).isfinite().all():
-            names.append(name)
-    return names[:limit]
