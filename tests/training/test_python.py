@@ -14,7 +14,6 @@ import torch
 from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar, TQDMProgressBar
 from lightning.pytorch.utilities._pytree import _tree_flatten
 from made_options import made_detector
-from made_trouble import Poison
 from plain_loop import batches
 from torch.utils.data import DataLoader
 
@@ -23,7 +22,6 @@ import cli
 from boltbox.callbacks import (
     EMA,
     AutoAnchor,
-    Guard,
     MetricsFiles,
     Progress,
     Report,
@@ -31,12 +29,10 @@ from boltbox.callbacks import (
     recipe,
 )
 from boltbox.callbacks.configuration import CALLBACKS as WITH_OPTIONS
-from boltbox.detector.commands.fit import fit
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.model.network import NetworkOptions
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
-from boltbox.detector.training.optimizer import DEFAULTS
 
 ROOT = Path(cli.__file__).parent
 SMALL = {"image_size": 64, "batch_size": 8, "workers": 0}
@@ -62,7 +58,6 @@ def test_lightnings_tips_are_not_repeated(
         L.Trainer(**recipe(run="run", accelerator="cpu"))
         _tree_flatten(1)  # as Lightning's loaders call it
     assert "GPU available" in caplog.text
-    assert "litlogger" not in caplog.text
     assert not [str(each.message) for each in told if "LeafSpec" in str(each.message)]
 
 
@@ -277,33 +272,6 @@ def test_an_optimizer_by_a_method_of_ones_own(small_data: Path, here: Path) -> N
     detector = OwnGroups(data.names, NetworkOptions(width_multiple=0.125, levels=[5]))
     with pytest.raises(InputError, match=r"give the class instead, OptimOptions\(optimizer="):
         L.Trainer(**options(max_epochs=1)).fit(detector, data)
-
-
-def test_a_script_rolls_back(small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
-    """In its own run folder: from the checkpoint of the first epoch, with half the learning
-    rate."""
-    guard = Guard("roll_back")
-    data = DetectionData(str(small_data), **SMALL)
-    given = options(
-        run="run",
-        max_epochs=2,
-        callbacks=[guard, Warmup(warmup_epochs=0), Poison((1, 0), once=True)],
-    )
-    fit(L.Trainer(**given), small_detector(data), data)
-    told = capsys.readouterr().out
-    assert re.search(
-        r"^warning: non-finite loss in epoch 1, batch 0.*; resuming from run/checkpoints/last.ckpt$",
-        told,
-        re.M,
-    )
-    assert guard.roll_backs == 1
-    with open(here / "run/metrics.csv", newline="") as file:
-        rates = [float(row["lr/weight"]) for row in csv.DictReader(file)]
-    lr0 = DEFAULTS["Muon"].lr0
-    assert rates == [pytest.approx(lr0), pytest.approx(0.5 * lr0 * 0.505)]
-    assert [p.name for p in (here / "run/checkpoints").glob("incident-*.json")] == [
-        "incident-1-0.json"
-    ]
 
 
 def test_own_callbacks_take_the_place_of_the_recipes(here: Path) -> None:

@@ -69,18 +69,3 @@ def test_rates_after_the_warmup_of_yolov5() -> None:
     )  # type: ignore[arg-type]
     assert len(set(rates.used[90:101])) == 11  # the warm-up takes 100 iterations
     assert rates.used[100:] == pytest.approx([0.01 * lr_factor(2, 4, 0.01)] * 80)
-
-
-def test_after_a_roll_back_every_rate_is_lower() -> None:
-    """The starting rate of the biases too, which is the highest of all."""
-    used = []
-    for scale in (1.0, 0.5):
-        module = small_detector(levels=[5])
-        rates = BiasRates()
-        module.scale_lr(scale)
-        spawn(1, max_epochs=2, callbacks=[Warmup(), rates]).fit(
-            module, DataLoader(batches(), batch_size=None)
-        )  # type: ignore[arg-type]
-        used.append(rates.used)
-    assert used[0][0] == 0.1
-    assert used[1] == pytest.approx([0.5 * x for x in used[0]])
