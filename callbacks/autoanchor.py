@@ -12,6 +12,7 @@ from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.model.anchors import Choice, choose_anchors, measure
 from boltbox.detector.model.head import Head
 from boltbox.detector.system.atomic_file import write_json
+from boltbox.detector.system.ranges import ClosedUnitInterval
 from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.trainer_data import data_of
@@ -33,10 +34,13 @@ class AutoAnchor(L.Callback):
 
     Args:
         enabled: Off: the anchors stay as they are.
+        bpr_limit: Anchors with a best possible recall above this are kept; none: above 0.98, as
+            in YOLOv5, or above 0.8 where the head's boxes were trained with them.
     """
 
-    def __init__(self, enabled: bool = True) -> None:
+    def __init__(self, enabled: bool = True, bpr_limit: ClosedUnitInterval | None = None) -> None:
         self.enabled = enabled
+        self.bpr_limit = bpr_limit
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """After a checkpoint is restored, before EMA copies the network (on_train_start)."""
@@ -82,7 +86,9 @@ class AutoAnchor(L.Callback):
         sizes = dataset.object_sizes(data.image_size)[~dataset.labels.crowd]
         before = head.anchors_px.cpu().numpy().astype(float)
         fit_before = measure(before.reshape(-1, 2), sizes, anchor_t)
-        limit = TRAINED if detector.loaded.has_head else FRESH
+        limit = self.bpr_limit
+        if limit is None:
+            limit = TRAINED if detector.loaded.has_head else FRESH
         fits = fit_before.bpr > limit
         if isinstance(option, list):
             reason = f"those of model.network.anchors (BPR {fit_before.bpr:.4f})"
