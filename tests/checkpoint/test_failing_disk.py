@@ -33,7 +33,6 @@ TROUBLE = [
     (("write",), "full", "last", ".ckpt", False),
     (("replace",), "full", "previous", ".ckpt", False),
     (("write",), "full", "metrics", ".csv", False),
-    (("replace",), "full", "metrics", ".json", False),  # it is written again at the end
 ]
 
 
