@@ -18,7 +18,6 @@ from typing import Any
 import lightning as L
 import pytest
 import torch
-import wandb
 import yaml
 from lightning.pytorch.loggers import CSVLogger
 from made_runs import QUICK, ROOT, load
@@ -459,48 +458,6 @@ def test_a_finished_run_is_left_alone(
     cli.main(["fit", "--ckpt_path", "last", "--run", "run"])
     assert "resume:    run/checkpoints/last.ckpt\n" in capsys.readouterr().out
     assert {p: p.read_bytes() for p in (here / "run").rglob("*") if p.is_file()} == files
-
-
-LOGGERS = {
-    "csv": ["lightning.pytorch.loggers.CSVLogger", "--trainer.logger.save_dir", "."],
-    "tensorboard": ["lightning.pytorch.loggers.TensorBoardLogger", "--trainer.logger.save_dir=."],
-    "wandb": ["lightning.pytorch.loggers.WandbLogger", "--trainer.logger.offline=true"],
-}
-
-
-@pytest.mark.parametrize("logger", LOGGERS)
-def test_fast_dev_run_leaves_nothing(
-    logger: str,
-    trained: Path,
-    small_data: Path,
-    here: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Lightning's way to try a set-up writes nothing: neither a run nor into one, by a command or a
-    script."""
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    wandb.teardown()  # or it keeps the environment of an earlier test
-    line = [*small(small_data), "--trainer.logger", *LOGGERS[logger]]
-    fast = ["--trainer.fast_dev_run", "true"]
-    for name in ("report", "pictures", "autoanchor"):
-        fast += [f"--{name}.enabled", "true"]
-    cli.main([*line, *fast])
-    assert "fast_dev_run: " in capsys.readouterr().out
-    assert not list(here.iterdir())
-    wandb.teardown()
-    if logger != "csv":
-        return
-    shutil.copytree(trained, here / "run")
-    files = {p: p.read_bytes() for p in here.rglob("*") if p.is_file()}
-    cli.main([*line, *fast, "--run", "run"])
-    cli.main(["validate", "--ckpt_path", "last", "--run", "run", *fast[:2], *QUIET])
-    data = DetectionData(str(small_data), image_size=64, batch_size=8, workers=0)
-    network = NetworkOptions(width_multiple=0.125, depth_multiple=0.1, levels=[5])
-    trainer = L.Trainer(**recipe(fast_dev_run=True, accelerator="cpu", precision="32-true"))
-    trainer.fit(Detector(data.names, network=network), data)
-    assert {p: p.read_bytes() for p in here.rglob("*") if p.is_file()} == files
-    assert [path.name for path in here.iterdir()] == ["run"]
 
 
 def test_what_a_killed_start_leaves_is_no_hindrance(small_data: Path, here: Path) -> None:
