@@ -1,22 +1,17 @@
-"""A command line before anything is imported that takes seconds: its options by name, typos, lines
+"""A command line before anything is imported that takes seconds: its options by name, typos, names
 of YOLOv5, and paths that do not exist."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from glob import has_magic
 from os.path import exists, isfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from boltbox.detector.commands.yolov5_line import (
-    COMMAND_WORDS,
-    KEYS,
-    YOLOV5_OPTIONS,
-    translated,
-)
+from boltbox.detector.commands.yolov5_line import COMMAND_NAMES, FILES, YOLOV5_OPTIONS, in_boltbox
 from boltbox.detector.system.configuration import flatten
 from boltbox.detector.system.errors import InputError, nearest
 from boltbox.detector.system.rank_zero import is_first_process, program
@@ -33,11 +28,16 @@ LOGGERS_WITH_FOLDER = ("CSVLogger", "TensorBoardLogger")
 DATA_CLASS = re.compile(r"\w+(\.\w+)*\.[A-Z]\w*")  # an import path, and no file of YOLOv5's
 DATA_CLASS_COMMANDS = ("fit", "validate", "test")
 WITHOUT_VALUE = ("--help", "-h", "--print_config")
-# the option that the word after a command is
-SUBJECTS = {"predict": "source", "detect": "source"} | dict.fromkeys(
-    ("fit", "train", "validate", "val", "test", "anchors", "doctor", "benchmark", "evolve"),
-    "data.dataset",
-)
+# the option that the word after a command is, as in `fit pets`
+TRAINER_COMMANDS = ("fit", "validate", "test", "anchors", "doctor", "benchmark", "evolve")
+SUBJECTS = dict.fromkeys(TRAINER_COMMANDS, "--data.dataset") | {"predict": "--source"}
+# paths that are checked early, with the words that they may be instead
+PATHS: dict[str, tuple[str, ...]] = {
+    "data.dataset": ("demo",),
+    "ckpt_path": ("last", "best", "auto", *PUBLISHED),
+    "model.start.weights": tuple(PUBLISHED),
+    "source": ("-",),
+}
 
 
 class Command(NamedTuple):
@@ -65,39 +65,6 @@ def config_path(name: str) -> str:
     """
     shipped = CONFIGS / f"{name.removeprefix('configs/').removesuffix('.yaml')}.yaml"
     return str(shipped) if not isfile(name) and isfile(shipped) else name
-
-
-def as_options(words: Sequence[str]) -> list[str]:
-    """A line whose words after the command are options: of `fit pets`, of YOLOv5's `train.py`, and
-    of Ultralytics' `detect train data=d.yaml`.
-
-    >>> as_options(["detect", "train", "data=d.yaml"]), as_options(["val.py", "--half"])
-    (['train', '--data=d.yaml'], ['val', '--half'])
-    >>> as_options(["yolo", "task=detect", "mode=val", "model=a.pt"])
-    ['val', '--task=detect', '--model=a.pt']
-    >>> as_options(["predict", "photos", "--conf", "0.5"])
-    ['predict', '--source=photos', '--conf', '0.5']
-    >>> as_options(["compare", "lr=0.1", "lr=0.2"])
-    ['compare', 'lr=0.1', 'lr=0.2']
-    """
-    if not words:
-        return [""]
-    if words[0] == "yolo":  # Ultralytics' program, where the mode may come later
-        words = sorted(words[1:], key=lambda word: not word.startswith("mode="))
-    if (
-        words[0] == "detect"
-        and len(words) > 1
-        and words[1] in (*COMMAND_WORDS, "predict", "export")
-    ):
-        words = words[1:]
-    command = words[0].removeprefix("mode=").removesuffix(".py")
-    rest = list(words[1:])
-    # a value, and the name of a run, may have a = too
-    if command not in ("compare", "report") and not any(word.startswith("-") for word in rest):
-        rest = [re.sub(r"^(\w+=)", r"--\1", word) for word in rest]
-    if rest and command in SUBJECTS and not rest[0].startswith("-") and "=" not in rest[0]:
-        rest[0] = f"--{SUBJECTS[command]}={rest[0]}"
-    return [command, *rest]
 
 
 def split_options(words: Sequence[str]) -> list[list[str]]:
@@ -137,23 +104,25 @@ class CommandLine:
 
     Attributes:
         command: Name of the command.
-        typed: The words after it.
+        typed: The words after it; --help alone, if it is among them.
         words: The same for the parser: files of options as their text, switches with `true`.
         wants_all: Whether the help shows all options.
         options: Values by flat name, as typed or as in a file; later ones count.
-        files: The file of each option that was not typed.
+        origins: By the same names, the file that the value is from; "": it was typed.
         data_class: Of `--data my.DataModule`, whose arguments are the options data.* then.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
-        self.command, *self.typed = as_options(words)
-        self.wants_all = False
+        self.command, *self.typed = words
+        subject = SUBJECTS.get(COMMAND_NAMES.get(self.command, self.command))
+        if subject and self.typed and not self.typed[0].startswith("-"):
+            self.typed[0] = f"{subject}={self.typed[0]}"
+        self.wants_all = "all" in words
         self.words: list[str] = []
         self.options: dict[str, Any] = {}
-        self.files: dict[str, str] = {}
+        self.origins: dict[str, str] = {}
         self.data_class = ""
         if "-h" in words or "--help" in words:
-            self.wants_all = "all" in words
             self.typed = ["--help"]
         for option, *values in split_options(self.typed):
             if option.startswith("-"):
@@ -177,7 +146,7 @@ class CommandLine:
             if not values and option not in WITHOUT_VALUE:
                 values = ["true"]
             self.options[name] = values[0] if len(values) == 1 else values
-            self.files.pop(name, None)
+            self.origins[name] = ""
         self.words += joined(option, values)
 
     def _read_options(self, path: str) -> str:
@@ -194,20 +163,28 @@ class CommandLine:
             )
         options = flatten({str(key): value for key, value in content.items()})
         self.options |= options
-        self.files |= dict.fromkeys(options, path)
+        self.origins |= dict.fromkeys(options, path)
         return text
+
+    def is_typed(self, name: str) -> bool:
+        """Whether an option was typed, and is not from a file."""
+        return self.origins.get(name) == ""
+
+    @property
+    def only_prints(self) -> bool:
+        """Whether the command prints its help or its options and does nothing."""
+        return any(word in WITHOUT_VALUE for word in self.typed)
 
     def check(self, commands: Mapping[str, Command]) -> None:
         """Check the names of the command and its options, and the paths of its input.
 
         Raises:
             InputError: There is no such command, option or path. It names the nearest one; for
-                options of YOLOv5, the equivalent line.
+                names of YOLOv5, the line in boltbox.
         """
-        command = COMMAND_WORDS.get(self.command, self.command)
+        command = COMMAND_NAMES.get(self.command, self.command)
         if command not in commands:
-            wrong = f"there is no command '{command}'" if command else "a command is missing"
-            raise InputError(f"{wrong}; {nearest(command, commands)}")
+            raise InputError(f"there is no command '{command}'; {nearest(command, commands)}")
         if command not in OPTION_NAMES:  # a custom one
             return
         known = list(OPTION_NAMES[command])
@@ -221,27 +198,26 @@ class CommandLine:
                     " --data.dataset FILE"
                 )
         unknown = [name for name in self.options if not is_known(name, known)]
-        self._check_files(command, known, [name for name in unknown if name in self.files])
+        for name in unknown:
+            if self.origins[name]:
+                raise self._unknown_in_file(name, known)
         if unknown or command != self.command:
-            line = translated(split_options(self.typed), command, known, unknown)
+            line = in_boltbox(split_options(self.typed), command, known, unknown)
             what = f"option --{unknown[0]}" if unknown else f"command {self.command}"
             raise InputError(f"unknown {what}; {line}")
-        is_help = any(word in WITHOUT_VALUE for word in self.typed)
         # another machine may lack the files, which it does not read
-        if not is_help and not self.data_class and is_first_process():
+        if not self.only_prints and not self.data_class and is_first_process():
             check_paths(self.options)
 
-    def _check_files(self, command: str, known: Collection[str], unknown: Sequence[str]) -> None:
-        """Raises InputError if a file of options has unknown ones; it knows the files of YOLOv5."""
-        if not unknown:
-            return
-        name = next((name for name in unknown if name in KEYS), unknown[0])
-        file = self.files[name]
+    def _unknown_in_file(self, name: str, known: Collection[str]) -> InputError:
+        """The error for an unknown option of a file, which may be one of YOLOv5's files."""
+        file = self.origins[name]
         hint = f"{nearest(name, known)} (a dataset is given as --data.dataset FILE)"
-        if name in KEYS:
-            hint = KEYS[name]
+        for hint_of_file, keys in FILES.items():
+            if name in keys:
+                hint = hint_of_file
         hint = hint.replace("FILE", file).replace("PROGRAM", program())
-        raise InputError(f"--config {file}: '{name}' is no option of {command}; {hint}")
+        return InputError(f"--config {file}: '{name}' is no option of {self.command}; {hint}")
 
 
 def is_known(name: str, known: Collection[str]) -> bool:
@@ -260,36 +236,18 @@ def check_paths(options: Mapping[str, Any]) -> None:
         options: Values by flat name, see `CommandLine`.
 
     Raises:
-        InputError: A dataset, checkpoint, file of weights or source does not exist.
+        InputError: A dataset, checkpoint, file of weights or source does not exist, or the weights
+            are of another network.
     """
-    paths = {name: value for name, value in options.items() if isinstance(value, str)}
-    dataset = paths.get("data.dataset", "demo")
-    if dataset not in ("demo", "null") and not exists(dataset):
-        raise InputError(f"{dataset}: no such file (data.dataset)")
-    checkpoint = paths.get("ckpt_path", "null")
-    _check_weights(
-        checkpoint,
-        exists,
-        f"ckpt_path {checkpoint}: no such file. Give a checkpoint, a"
-        " run folder, `last`, `best` or `auto`",
-    )
-    if "ckpt_path" not in options:  # a run that is resumed does not need its first weights
-        weights = paths.get("model.start.weights", "null")
-        _check_weights(
-            weights,
-            isfile,
-            f"{weights}: no such weights file (model.start.weights)."
-            " Published ones: docs/weights.md",
-        )
-    source = paths.get("source", "null")
-    is_stream = "://" in source or source.isdecimal() or source == "null"
-    if not is_stream and not has_magic(source) and not exists(source):
-        raise InputError(f"source {source}: no image or video file there")
-
-
-def _check_weights(path: str, is_there: Callable[[str], bool], message: str) -> None:
-    why = unfit(path)
-    if why:
-        raise InputError(why)
-    if path not in ("null", "last", "best", "auto", *PUBLISHED) and not is_there(path):
-        raise InputError(message)
+    for name, words in PATHS.items():
+        path = options.get(name)
+        if not isinstance(path, str) or path in ("null", *words):
+            continue
+        if name == "model.start.weights" and "ckpt_path" in options:
+            continue  # a run that is resumed does not need its first weights
+        if name == "source" and ("://" in path or path.isdecimal() or has_magic(path)):
+            continue  # a stream, a camera, a pattern
+        if why := unfit(path):
+            raise InputError(why)
+        if not exists(path):
+            raise InputError(f"{name} {path}: no such file or folder")
