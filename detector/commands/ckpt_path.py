@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import inspect
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from boltbox.detector.checkpoint.reader import WORDS, find_trained
 from boltbox.detector.checkpoint.runs import path_from, run_of, start_of
+from boltbox.detector.commands.command_line import CommandLine
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.inference.exported import Exported, format_of, load_exported
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.rank_zero import is_first_process, rank_zero_print
 from boltbox.detector.system.text_file import parse_yaml, read_text
 from boltbox.detector.weights.torch_file import as_input_error
 from boltbox.detector.weights.trained import DETECTOR, Trained, is_published
 
-MACHINES = ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID")
 GROUPS = ("seed_everything", "data", "model")  # of config.yaml that every command continues with
 OF_THE_DATASET = ("split", "format")  # options of data that describe one dataset
 
@@ -28,88 +27,68 @@ class CkptPath:
     """What `--ckpt_path` means, read: a command works with it instead of fresh weights.
 
     Attributes:
-        path: The file.
+        weights: A boltbox checkpoint or published weights, or an exported file.
         options: Those that it brings, in groups: of its run (config.yaml or, if the checkpoint is
             not in a run folder, the copy in the checkpoint), else what the file says of its
             network.
-        source: The file that they are from.
-        trained: A boltbox checkpoint, or published weights.
-        exported: An exported file.
+        source: The file that the options are from.
     """
 
-    path: Path
+    weights: Trained | Exported
     options: dict[str, Any]
     source: Path
-    trained: Trained | None = None
-    exported: Exported | None = None
 
     @property
     def checkpoint(self) -> dict[str, Any] | None:
         """The content of a checkpoint that a training can continue from."""
-        return None if self.trained is None else self.trained.checkpoint
+        return self.weights.checkpoint if isinstance(self.weights, Trained) else None
 
 
-def read_ckpt_path(
-    ckpt_path: str, run: Path | None, command: str, dataset: str | None, own_data: bool
-) -> CkptPath | None:
+def read_ckpt_path(ckpt_path: str, run: Path | None, line: CommandLine) -> CkptPath | None:
     """Find and read what `--ckpt_path` means.
 
     Args:
         ckpt_path: See `find_trained`; or an exported file.
         run: Folder of `last` and `best`.
-        command: That has the option.
-        dataset: The data.dataset that was typed: the run's options that describe another one are
-            left out.
-        own_data: Whether a custom data module was typed.
+        line: The command line.
 
     Returns:
         None: a fresh start (`auto`), or the checkpoint is on another machine.
 
     Raises:
-        InputError: there is none, or it is damaged, or not for this command.
+        InputError: There is none, or it is damaged, or not for this command.
     """
-    trained: Trained | None = None
-    exported: Exported | None = None
-    if ckpt_path not in WORDS and format_of(ckpt_path):
-        if command == "fit":
-            raise InputError(
-                f"ckpt_path {ckpt_path}: fit takes no exported file; give its checkpoint"
-            )
-        exported = load_exported(ckpt_path)
-        path = exported.path
-        image_size = exported.image_size
-        model = exported.arguments()
-        saved = _options_of_run(path, None, command, dataset)
-    else:
-        trained = _read_trained(ckpt_path, run, command)
-        if trained is None:
-            return None
-        path = trained.path
-        image_size = trained.image_size
-        model = trained.arguments()
-        saved = None
-        if trained.content is not None:
-            saved = _options_of_run(path, trained.content, command, dataset)
+    weights = _read_weights(ckpt_path, run, line.command)
+    if weights is None:
+        return None
+    saved = _options_of_run(weights, line)
     if saved is None:
+        model = weights.arguments()
         del model["names"]
-        options = {"model": model, "data": {"image_size": image_size}}
-        return CkptPath(path, options, path, trained, exported)
+        options = {"model": model, "data": {"image_size": weights.image_size}}
+        return CkptPath(weights, options, weights.path)
     data = saved.options["data"]
     unknown = data.keys() - inspect.signature(DetectionData).parameters
-    if unknown and not own_data:
+    if unknown and not line.data_class:
         raise InputError(
             f"{saved.source}: data.{min(unknown)} is an option of a custom data module: name it"
             " again, as in --data my_data.Photos"
         )
     if data.get("dataset") not in (None, "demo"):
         data["dataset"] = path_from(saved.folder, str(data["dataset"]))
-    if exported:  # it may be of another size than the training
-        data["image_size"] = image_size
-    return CkptPath(path, saved.options, saved.source, trained, exported)
+    if isinstance(weights, Exported):  # it may be of another size than the training
+        data["image_size"] = weights.image_size
+    return CkptPath(weights, saved.options, saved.source)
 
 
-def _read_trained(ckpt_path: str, run: Path | None, command: str) -> Trained | None:
+def _read_weights(ckpt_path: str, run: Path | None, command: str) -> Trained | Exported | None:
     """The weights; None: a fresh start, or this machine lacks the file that the first one has."""
+    if ckpt_path not in WORDS and format_of(ckpt_path):
+        if command == "fit":
+            raise InputError(
+                f"ckpt_path {ckpt_path}: fit takes no exported file; give its checkpoint"
+            )
+        return load_exported(ckpt_path)
     if command == "fit" and is_published(ckpt_path):  # before it is fetched
         raise InputError(
             f"ckpt_path {ckpt_path}: published weights hold no training to continue; to start one"
@@ -118,9 +97,7 @@ def _read_trained(ckpt_path: str, run: Path | None, command: str) -> Trained | N
     try:
         trained = find_trained(ckpt_path, run)
     except InputError:
-        machines = [os.environ[name] for name in MACHINES if name in os.environ]
-        is_first = not machines or machines[0] == "0"
-        if command != "fit" or is_first:
+        if command != "fit" or is_first_process():
             raise
         return None  # boltbox.callbacks.RunFolder ends all processes together
     if trained and command == "fit" and trained.checkpoint is None:
@@ -139,18 +116,21 @@ class _SavedOptions(NamedTuple):
     folder: str
 
 
-def _options_of_run(
-    path: Path, content: dict[str, Any] | None, command: str, dataset: str | None
-) -> _SavedOptions | None:
+def _options_of_run(weights: Trained | Exported, line: CommandLine) -> _SavedOptions | None:
     """From config.yaml of the run folder that a file is in or, without one, from the copy in a
-    checkpoint's content; None: neither is there."""
-    copy = content.get("run") if content else None
+    checkpoint; None: neither is there, or these are published weights."""
+    path = weights.path
+    copy = None
+    if isinstance(weights, Trained):
+        if weights.content is None:
+            return None
+        copy = weights.content.get("run")
     run = run_of(path)
     if run:
         source = run / "config.yaml"
         try:
             text = read_text(source, replace=True)
-            return _SavedOptions(_selected(text, source, command, dataset), source, start_of(run))
+            return _SavedOptions(_selected(text, source, line), source, start_of(run))
         except InputError as e:
             if copy is None:
                 raise
@@ -160,10 +140,10 @@ def _options_of_run(
     with as_input_error(path, DETECTOR):
         text = copy["config"]
         folder = str(copy["folder"])
-    return _SavedOptions(_selected(text, path, command, dataset), path, folder)
+    return _SavedOptions(_selected(text, path, line), path, folder)
 
 
-def _selected(text: str, file: Path, command: str, dataset: str | None) -> dict[str, Any]:
+def _selected(text: str, file: Path, line: CommandLine) -> dict[str, Any]:
     """The options in a run's config.yaml that a command continues with. `fit`: all. Other commands:
     those of the data and the model, and the precision, which changes results: neither limits nor
     devices, loggers, callbacks.
@@ -181,13 +161,13 @@ def _selected(text: str, file: Path, command: str, dataset: str | None) -> dict[
             f"{file}: it does not hold the options of a run in groups, like data, model, trainer"
         )
     data = options.get("data") or {}
-    if command != "fit":
+    if line.command != "fit":
         trainer = options.get("trainer") or {}
         options = {name: options[name] for name in GROUPS if name in options}
         options["trainer"] = {}
         if "precision" in trainer:
             options["trainer"]["precision"] = trainer["precision"]
-        if dataset:
+        if line.options.get("data.dataset"):  # the run's options describe another one
             data = {name: value for name, value in data.items() if name not in OF_THE_DATASET}
     options["data"] = data
     return options

@@ -36,7 +36,7 @@ PATHS: dict[str, tuple[str, ...]] = {
     "data.dataset": ("demo",),
     "ckpt_path": ("last", "best", "auto", *PUBLISHED),
     "model.start.weights": tuple(PUBLISHED),
-    "source": ("-",),
+    "source": (),
 }
 
 

@@ -10,7 +10,6 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
-from os.path import isdir
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -32,7 +31,7 @@ from boltbox.detector.checkpoint.runs import (
     results_folder,
 )
 from boltbox.detector.commands.ckpt_path import CkptPath, read_ckpt_path
-from boltbox.detector.commands.command_line import WITHOUT_VALUE, Command, CommandLine
+from boltbox.detector.commands.command_line import Command, CommandLine
 from boltbox.detector.commands.parser import HELP, HelpFormatter, Parser
 from boltbox.detector.commands.training_process import FitCommand
 from boltbox.detector.data import demo
@@ -40,6 +39,7 @@ from boltbox.detector.data.class_names import check_names
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.distributed import fsdp2  # noqa: F401 - a strategy by name
 from boltbox.detector.distributed.process_group import is_restart, processes_and_machines
+from boltbox.detector.inference.exported import Exported
 from boltbox.detector.loggers.placement import place_loggers
 from boltbox.detector.model.parts import find_part
 from boltbox.detector.system.configuration import differences, flatten
@@ -83,20 +83,29 @@ class TrainerParser(Parser, LightningArgumentParser):
 class DetectorCLI(LightningCLI):
     """LightningCLI with run folders, the recipe's callbacks, and options from checkpoints.
 
-    LightningCLI calls the methods in the order in which they stand here.
+    To construct it is to run the command: LightningCLI's constructor calls the methods from
+    `add_arguments_to_parser` to `instantiate_trainer` in the order in which they stand here, and
+    then the constructor below calls the function of the command.
 
     Args:
         command: A command, whose function takes a Trainer.
         line: The command line.
+
+    Attributes:
+        loaded: What --ckpt_path means, until the model and the Trainer have it.
+        continues: Whether a fit continues in its run folder.
+        run_folder: The one that was typed.
+        held: The lock of the run folder, and the trust in the classes that were typed.
+        config_text: Text of config.yaml.
     """
 
     def __init__(self, command: Command, line: CommandLine) -> None:
         self.function: Callable[..., Any] = resolve_name(command.place)
         self.line = line
         self.command = line.command
-        self.loaded: CkptPath | None = None  # what --ckpt_path means
-        self.continues = False  # whether a fit continues in its run folder
-        self.run_folder: Path | None = None  # the one that was typed
+        self.loaded: CkptPath | None = None
+        self.continues = False
+        self.run_folder: Path | None = None
         for name in ("trainer.default_root_dir", "run"):
             if line.options.get(name) not in (None, "", "null"):
                 self.run_folder = Path(line.options[name])
@@ -105,7 +114,7 @@ class DetectorCLI(LightningCLI):
         examples = HELP["examples"].get(self.command, "").replace("PROGRAM", start)
         # the result of a command may be JSON on the standard output
         messages = sys.stderr if "json" in line.options else sys.stdout
-        with ExitStack() as self.held:  # the run folder, and the trust in what it names
+        with ExitStack() as self.held:
             self.held.callback(remove_all_empty)
             with redirect_stdout(messages):
                 super().__init__(
@@ -148,21 +157,23 @@ class DetectorCLI(LightningCLI):
     def parse_arguments(self, parser: Any, args: Any) -> None:
         """Parse once; the options of a checkpoint, or of the demo, come before the typed ones."""
         line = self.line
-        if args == ["--help"] and not line.wants_all:
+        if line.typed == ["--help"] and not line.wants_all:
             parser.show_only(short_help(self.command))
-        typed = paths_in(line.options)
+        typed = paths_in(line.options)  # to type a class is to trust it
         trust_all = str(line.options.get("trust_parts")).lower() == "true"
         self.held.enter_context(trusting(map(package_of, typed), trust_all))
+
+        self._load()
         dataset = line.options.get("data.dataset")
-        self.loaded = self._read_ckpt_path(dataset)
         file = ""
+        first: dict[str, Any] = {}
         if self.loaded:
             first = self.loaded.options
             file = str(self.loaded.source)
-        else:
-            first = {} if line.data_class else demo.defaults(self.command, dataset)
-        files = dict.fromkeys(flatten(first), file)
-        parser.files = files | dict.fromkeys(line.options, "") | line.files
+        elif not line.data_class:
+            first = demo.defaults(self.command, dataset)
+
+        parser.origins = dict.fromkeys(flatten(first), file) | line.origins
         words = [f"--config={yaml.safe_dump(first)}", *args]
         if self.loaded and not trust_all:
             with only_from_trusted():
@@ -171,79 +182,79 @@ class DetectorCLI(LightningCLI):
         else:
             self.config = parser.parse_args(words)
         if self.loaded:
-            print_fact("resume" if self.command == "fit" else "weights", self.loaded.path)
+            what = "resume" if self.command == "fit" else "weights"
+            print_fact(what, self.loaded.weights.path)
             print_fact("options", file)
         elif first.get("data.dataset"):
             print_fact("data", demo.ANNOUNCEMENT)
 
-    def _read_ckpt_path(self, dataset: str | None) -> CkptPath | None:
-        """Read what --ckpt_path means; validate and test evaluate the newest checkpoint."""
+    def _load(self) -> None:
+        """Read what --ckpt_path means, instead of the weights that a training would start from."""
+        ckpt_path = self._ckpt_path()
+        if not ckpt_path:
+            return
+        self.continues = self.command == "fit" and ckpt_path in WORDS
+        self.loaded = read_ckpt_path(ckpt_path, self.run_folder, self.line)
+        for name in STARTS:
+            if self.loaded and ckpt_path != "auto" and self.line.is_typed(name):
+                raise InputError(
+                    f"{name} {self.line.options[name]}: the weights come from --ckpt_path"
+                    f" {ckpt_path}. Leave --{name} out"
+                )
+
+    def _ckpt_path(self) -> str:
+        """The value of --ckpt_path; "": none. A run folder means the last checkpoint to `fit`,
+        which continues there or starts a new run. The evaluations take the newest checkpoint."""
         options = self.line.options
-        ckpt_path = options.get("ckpt_path")
+        ckpt_path = str(options.get("ckpt_path") or "")
         if self.command == "fit":
             if is_restart(self.run_folder):
-                ckpt_path = "auto"
-            if ckpt_path not in WORDS and isdir(Path(str(ckpt_path), "checkpoints")):
-                ckpt_path = self._checkpoint_in(Path(str(ckpt_path)))
-            self.continues = ckpt_path in WORDS
+                return "auto"
+            folder = Path(ckpt_path)
+            if not ckpt_path or ckpt_path in WORDS or not (folder / "checkpoints").is_dir():
+                return ckpt_path
+            if self.run_folder is None:
+                self.run_folder = folder
+            return "last" if self.run_folder == folder else f"{folder}/checkpoints/last.ckpt"
         has_start = any(options.get(name) for name in STARTS)
-        only_prints = any(word in WITHOUT_VALUE for word in self.line.typed)
         is_evaluation = self.command in ("validate", "test")
-        if is_evaluation and not ckpt_path and not has_start and not only_prints:
-            ckpt_path = newest_checkpoint(self.run_folder)
-        if not ckpt_path:
-            return None
-        loaded = read_ckpt_path(
-            str(ckpt_path), self.run_folder, self.command, dataset, bool(self.line.data_class)
-        )
-        for name in STARTS:
-            if not loaded or ckpt_path == "auto":
-                break
-            if name in options and name not in self.line.files:
-                raise InputError(
-                    f"{name} {options[name]}: the weights come from --ckpt_path {ckpt_path}. Leave"
-                    f" --{name} out"
-                )
-        return loaded
-
-    def _checkpoint_in(self, folder: Path) -> str:
-        """The last checkpoint of a run folder, which continues there or starts a new run."""
-        if self.run_folder is None:
-            self.run_folder = folder
-        return "last" if self.run_folder == folder else str(folder / "checkpoints/last.ckpt")
+        if is_evaluation and not ckpt_path and not has_start and not self.line.only_prints:
+            return newest_checkpoint(self.run_folder)
+        return ckpt_path
 
     def before_instantiate_classes(self) -> None:
-        """Choose the run folder, and adapt the Trainer's options to it and to the machine."""
+        """Complete the options: by the checkpoint, the run folder and the machine."""
         options = self.config
         trainer = options.trainer
-        if self.continues and self.loaded and options.get("data.batch_size") == "auto":
+        checkpoint = self.checkpoint
+        if self.loaded and self.continues and options.get("data.batch_size") == "auto":
             options.data.batch_size = self.loaded.options["data"]["batch_size"]
-        self.text = self._config_text(options)
+        self.config_text = self._as_text(options)
         if self.loaded:
             for name in STARTS:  # never opened: the file may be gone
                 options[name] = None
+        if "ckpt_path" in options:
+            options.ckpt_path = str(checkpoint) if checkpoint else None
+
         run = self._choose_run_folder()
         trainer.default_root_dir = str(run)
         os.environ["BOLTBOX_RUN"] = str(run)
+        continued = {}  # content of the checkpoint
+        if self.loaded and self.loaded.checkpoint and self.continues:
+            continued = self.loaded.checkpoint
+        place_loggers(trainer.logger, run, continued)
+
         announce_first_rank()
-        if "ckpt_path" in options:
-            options.ckpt_path = str(self.checkpoint) if self.checkpoint else None
         processes = processes_and_machines()
         if processes:
             trainer.devices, trainer.num_nodes = processes
-        content: dict[str, Any] = {}  # of the checkpoint that a fit continues from
-        is_exported = False
-        if self.loaded:
-            is_exported = self.loaded.exported is not None
-            if self.continues and self.loaded.checkpoint:
-                content = self.loaded.checkpoint
+        is_exported = self.loaded is not None and isinstance(self.loaded.weights, Exported)
         adapt_trainer(options, self.command, is_exported)
-        place_loggers(trainer.logger, run, content)
 
     @property
     def checkpoint(self) -> Path | None:
         """The training checkpoint that Lightning restores."""
-        return self.loaded.path if self.loaded and self.loaded.checkpoint else None
+        return self.loaded.weights.path if self.loaded and self.loaded.checkpoint else None
 
     def _choose_run_folder(self) -> Path:
         """The folder that the command writes into, locked by this process."""
@@ -266,27 +277,28 @@ class DetectorCLI(LightningCLI):
     def instantiate_classes(self) -> None:
         """Instantiate Trainer, model and data, and load what --ckpt_path means."""
         super().instantiate_classes()
-        loaded = self.loaded
-        if loaded is None:
+        if self.loaded is None:
             return
-        if loaded.exported:
-            check_names(loaded.exported.names, self.model.names, loaded.path)
-            self.model.use_exported(loaded.exported)
-        elif loaded.trained and not loaded.checkpoint:
-            loaded.trained.fill(self.model.network, self.model.names)
-        elif loaded.trained and self.command in ("validate", "test"):
-            loaded.trained.refuse_not_finite()
+        weights = self.loaded.weights
+        checkpoint = self.loaded.checkpoint
         checkpoints = checkpoints_of(self.trainer)
-        if checkpoints and loaded.checkpoint and self.command in ("fit", "validate", "test"):
+        if isinstance(weights, Exported):
+            check_names(weights.names, self.model.names, weights.path)
+            self.model.use_exported(weights)
+        elif checkpoint is None:
+            weights.fill(self.model.network, self.model.names)
+        elif self.command in ("validate", "test"):
+            weights.refuse_not_finite()
+        if checkpoints and checkpoint and self.command in ("fit", "validate", "test"):
             # Lightning restores it without reading it again
-            checkpoints.io.loaded = Checkpoint(loaded.path, loaded.checkpoint)
-        loaded.trained = None  # nothing but what Lightning restores holds the tensors
+            checkpoints.io.loaded = Checkpoint(weights.path, checkpoint)
+        self.loaded = None  # nothing but what Lightning restores holds the tensors
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
         """The Trainer, with the callbacks in the recipe's order."""
         options = self.config_init.trainer
-        configuration = load_yaml(self.text)
-        defaults = load_yaml(self._config_text(self.parser.get_defaults()))
+        configuration = load_yaml(self.config_text)
+        defaults = load_yaml(self._as_text(self.parser.get_defaults()))
         changed = {}
         for name, (_, value) in differences([defaults, configuration]).items():
             changed[name] = value
@@ -294,7 +306,7 @@ class DetectorCLI(LightningCLI):
         if needs_trust(self.config):
             resume += ["--trust_parts", "true"]
         callbacks = in_order(
-            RunFolder(self.text, changed, self.checkpoint),
+            RunFolder(self.config_text, changed, self.checkpoint),
             f"{program()} {shlex.join(resume)}",
             [self.config_init[group] for group in self.parser.callback_keys],
             as_list(options.callbacks),
@@ -304,21 +316,30 @@ class DetectorCLI(LightningCLI):
         self.fit_command = FitCommand(words, self.line.typed, configuration)
         return L.Trainer(**(vars(options) | {"callbacks": callbacks}))
 
-    def _config_text(self, options: Any) -> str:
-        """The text of config.yaml."""
+    def _as_text(self, options: Any) -> str:
+        """Options as the text of a config.yaml."""
         config = options.clone()
         for name in NOT_SAVED:
             config.pop(name, None)
         return self.parser.dump(config, skip_unset=False, skip_validation=True)
 
     def _call_function(self) -> None:
-        """Call the function of the command with its options and the objects that it takes."""
+        """Call the function of the command with its options and the objects that it takes, and wait
+        for the processes that Lightning has started.
+
+        Raises:
+            SystemExit: One of these failed after this one had finished.
+        """
         arguments: dict[str, Any] = {}
         for name in inspect.signature(self.function).parameters:
             is_object = name in OBJECTS
             arguments[name] = getattr(self, name) if is_object else self.config_init[name]
-        with end_together(self.trainer, str(arguments.get("ckpt_path"))):
+        with explained(self.trainer, str(arguments.get("ckpt_path"))):
             self.function(**arguments)
+        started = getattr(self.trainer.strategy.launcher, "procs", [])
+        codes = [abs(child.wait()) for child in started if isinstance(child, subprocess.Popen)]
+        if any(codes):
+            raise SystemExit(max(codes))
 
 
 def data_module_class(path: str) -> type[L.LightningDataModule]:
@@ -338,14 +359,10 @@ def short_help(command: str) -> list[str]:
 
 
 @contextmanager
-def end_together(trainer: L.Trainer, checkpoint: str) -> Iterator[None]:
-    """Run a command of the Trainer, and wait for the processes that it started.
-
-    Raises:
-        InputError: A callback explains a crash in its attribute `explanation`
-            (boltbox.callbacks.Watchdog, Guard), or the checkpoint cannot be restored.
-        SystemExit: Another process failed after this one had finished.
-    """
+def explained(trainer: L.Trainer, checkpoint: str) -> Iterator[None]:
+    """Turn a crash whose reason is known into an InputError: a callback has it in its attribute
+    `explanation` (boltbox.callbacks.Watchdog, Guard), or Lightning cannot restore the
+    checkpoint."""
     try:
         yield
     except Exception as e:
@@ -358,10 +375,6 @@ def end_together(trainer: L.Trainer, checkpoint: str) -> Iterator[None]:
                 with as_input_error(checkpoint, DETECTOR):
                     raise
         raise
-    started = getattr(trainer.strategy.launcher, "procs", [])
-    codes = [abs(child.wait()) for child in started if isinstance(child, subprocess.Popen)]
-    if any(codes):
-        raise SystemExit(max(codes))
 
 
 def quiet_lightning() -> None:

@@ -36,18 +36,14 @@ LIGHTNINGS = re.compile(  # a default, which the recipe may replace, and Sphinx'
     r"\s*Default: ``.*?``\.?|:\w+:`[~\w.]*?(\w+)`|``"
 )
 BOUNDS = re.compile(r" [<>]=?[\d.]+( and [<>]=?[\d.]+)?| or null")
-KEY = re.compile(r'Parser key "([\w.]+)"')
-VALUE = re.compile(r".*(?:Given value|Got value): (.*)")
+# of jsonargparse's messages: the option, and why a class or a name is not taken
+KEY = re.compile(r'Parser key "(?!config")([\w.]+)"')
 DENIED = re.compile(r"Importing '([\w.]+)' is not allowed")
-REASON = re.compile(  # within a list of what else was tried
-    r"- (there is no option .*|\S+ is .*; it must be .*)"
-    r"|(the following arguments are required: .*)"
-    r"|(No module named '[\w.]+'|module '[\w.]+' has no attribute '\w+')"
-    r"|callable class: (Expected '\S+' to be a [\w ]+)(?:<class '([\w.]+)'>)?"
+CLASS = re.compile(
+    r"No module named '[\w.]+'|module '[\w.]+' has no attribute '\w+'"
+    r"|Expected '[\w.]+' to be a subclass of \w+"
 )
-UNKNOWN = re.compile(
-    r"(?:[Uu]nrecognized arguments: --|Option '|accept option '|[Kk]ey ')([\w.-]+)"
-)
+UNKNOWN = re.compile(r"(?:arguments: --|[Oo]ption '|[Kk]ey ')([\w.-]+)")
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -76,9 +72,13 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(ArgumentParser):
-    """files: the file that an option stands in, of those that were not typed."""
+    """A parser whose errors are one sentence.
 
-    files: Mapping[str, str] = {}
+    Attributes:
+        origins: The file that an option stands in; "": it was typed.
+    """
+
+    origins: Mapping[str, str] = {}
 
     def parse_args(self, args: Sequence[str], *others: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         """The words after an option that takes a list are its items: `--classes 0 2`."""
@@ -95,39 +95,31 @@ class Parser(ArgumentParser):
 
     def error(self, message: str, *args: Any, **kwargs: Any) -> NoReturn:
         """Raises InputError: the file, the option, what is wrong, and the nearest name."""
-        text = " ".join(message.split()).removeprefix('Parser key "config": ')
-        key = KEY.search(text)
+        message = re.sub(r"<class '([\w.]+)'>", r"\1", message)
+        key = KEY.search(message)
         option = key[1] if key else ""
-        sentence = self._explain(option, text, message)
-        file = ""
-        for name in self.files:
-            if option and f"{name}.".startswith(f"{option}."):
-                file = self.files[name]
-                break
-        raise InputError(f"{file}: {sentence}" if file else sentence)
+        files = [file for name, file in self.origins.items() if f"{name}.".startswith(f"{option}.")]
+        sentence = self._explain(option, message)
+        raise InputError(f"{files[0]}: {sentence}" if files and files[0] else sentence)
 
-    def _explain(self, option: str, text: str, message: str) -> str:
-        """jsonargparse's message (in one line: `text`) as a sentence."""
-        denied = DENIED.search(text)
-        if denied:
+    def _explain(self, option: str, message: str) -> str:
+        """jsonargparse's message as a sentence."""
+        if denied := DENIED.search(message):
             return refusal(option or "an option", denied[1])
-        reason = REASON.search(message)
-        if option and reason:
-            sentence = f"{option}: {''.join(reason.groups(''))}"
-            if "No module named" in sentence:
-                sentence += ". Put the folder of its file on PYTHONPATH, as in PYTHONPATH=. ..."
-            return sentence
-        unknown = UNKNOWN.search(text)
-        if unknown:
+        if reason := CLASS.search(message):
+            hint = ""
+            if "No module named" in reason[0]:
+                hint = ". Put the folder of its file on PYTHONPATH, as in PYTHONPATH=. ..."
+            return f"{option}: {reason[0]}{hint}"
+        if unknown := UNKNOWN.search(message):
             known = [action.dest for action in self._actions if action.dest != "help"]
-            sentence = f"there is no option '{unknown[1]}'; {nearest(unknown[1], known)}"
-            return f"{option}: {sentence}" if option else sentence
-        value = VALUE.fullmatch(text)
+            return f"there is no option '{unknown[1]}'; {nearest(unknown[1], known)}"
+        value = " ".join(message.rpartition("alue: ")[2].split())
         for action in self._actions:
             kind = getattr(action, "_typehint", None)
-            if action.dest == option and kind is not None and value:
-                return f"{option} is {value[1]}; it must be {allowed(kind)}"
-        return KEY.sub(r"\1", text, count=1)
+            if action.dest == option and kind is not None:
+                return f"{option} is {value}; it must be {allowed(kind)}"
+        return " ".join(message.split())
 
     def finish(self, hidden: Collection[str]) -> None:
         """Prepare the help: groups by name, the command's own first, without the hidden options

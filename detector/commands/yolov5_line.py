@@ -57,4 +57,4 @@ def _hint(name: str, known: Collection[str]) -> str:
     """What to give instead of an option that does not exist."""
     if name.rpartition(".")[2] in CLASSES:
         return "the classes are the `names` of the dataset (--data.dataset FILE)"
-    return nearest(name, [*known, *YOLOV5_OPTIONS])
+    return nearest(name, known)
