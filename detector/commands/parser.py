@@ -37,13 +37,13 @@ LIGHTNINGS = re.compile(  # a default, which the recipe may replace, and Sphinx'
 )
 BOUNDS = re.compile(r" [<>]=?[\d.]+( and [<>]=?[\d.]+)?| or null")
 # of jsonargparse's messages: the option, and why a class or a name is not taken
-KEY = re.compile(r'Parser key "(?!config")([\w.]+)"')
+KEY = re.compile(r'Parser key "([\w.]+)"')
 DENIED = re.compile(r"Importing '([\w.]+)' is not allowed")
 CLASS = re.compile(
     r"No module named '[\w.]+'|module '[\w.]+' has no attribute '\w+'"
     r"|Expected '[\w.]+' to be a subclass of \w+"
 )
-UNKNOWN = re.compile(r"(?:arguments: --|[Oo]ption '|[Kk]ey ')([\w.-]+)")
+UNKNOWN = re.compile(r"(?:arguments: --|Option '|accept option '|[Kk]ey ')([\w.-]+)")
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -95,6 +95,7 @@ class Parser(ArgumentParser):
 
     def error(self, message: str, *args: Any, **kwargs: Any) -> NoReturn:
         """Raises InputError: the file, the option, what is wrong, and the nearest name."""
+        message = message.removeprefix('Parser key "config": ')  # a file is parsed within the line
         message = re.sub(r"<class '([\w.]+)'>", r"\1", message)
         key = KEY.search(message)
         option = key[1] if key else ""
@@ -106,7 +107,8 @@ class Parser(ArgumentParser):
         """jsonargparse's message as a sentence."""
         if denied := DENIED.search(message):
             return refusal(option or "an option", denied[1])
-        if reason := CLASS.search(message):
+        reason = CLASS.search(message)
+        if option and reason:
             hint = ""
             if "No module named" in reason[0]:
                 hint = ". Put the folder of its file on PYTHONPATH, as in PYTHONPATH=. ..."
