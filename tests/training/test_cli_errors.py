@@ -81,34 +81,6 @@ def test_errors_are_one_sentence(
     assert not (here / "runs").exists()
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ("exprt --ckpt_path last", "error: there is no command 'exprt'; did you mean 'export'?\n"),
-        (
-            "fit --config http://127.0.0.1:1/a.yaml",
-            "error: --config http://127.0.0.1:1/a.yaml: no such file",
-        ),
-        *(
-            (
-                f"{name} --weights yolov5n.pt",
-                f"error: unknown option --weights; equivalent command: python cli.py {name} --ckpt_path",
-            )
-            for name in ("validate", "test", "predict", "export")
-        ),
-        (
-            "fit --weights yolov5n.pt",
-            "error: unknown option --weights; equivalent command: python cli.py fit --model.start.weights",
-        ),
-    ],
-)
-def test_words_that_do_not_exist(words: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as leaving:
-        cli.main(words.split())
-    assert leaving.value.code == 2
-    assert capsys.readouterr().err.startswith(told)
-
-
 def test_batch_that_does_not_divide_by_the_devices(small_data: Path, here: Path) -> None:
     """Found in a process that launches others: all of them end."""
     options = ["--data.dataset", str(small_data), *QUICK, "--trainer.accelerator", "cpu"]
