@@ -30,7 +30,7 @@ class Conv(nn.Module):
         if padding is None:
             padding = kernel // 2
         self.conv = nn.Conv2d(c_in, c_out, kernel, stride, padding, groups=groups, bias=False)
-        self.bn: nn.Module = nn.BatchNorm2d(c_out, eps=1e-3, momentum=0.03)
+        self.bn: nn.Module = nn.BatchNorm2d(c_out, eps=1e-3)
         self.act: nn.Module = nn.SiLU()
 
     def forward(self, x: Tensor) -> Tensor:

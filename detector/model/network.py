@@ -19,7 +19,7 @@ from boltbox.detector.model.backbone import Backbone
 from boltbox.detector.model.head import AnchorHead, Head
 from boltbox.detector.model.layers import Conv, Convolution, DepthwiseConv, set_momentum
 from boltbox.detector.model.neck import Neck
-from boltbox.detector.model.parts import PartConfig, build_part, part_config
+from boltbox.detector.model.parts import build_part, part_config
 from boltbox.detector.model.timm_backbone import PREFIX, TimmBackbone
 from boltbox.detector.system.errors import InputError, nearest
 from boltbox.detector.system.ranges import AboveZero, PositiveFloat
@@ -89,21 +89,58 @@ class Origin(NamedTuple):
     licence: str = UNKNOWN
 
 
+@dataclass(frozen=True)
+class NetworkOptions:
+    """Which network it is.
+
+    Args:
+        size: n, s, m, l, x, n6, s6, m6, l6, x6, p2, p34, p6 or p7.
+        backbone: yolov5, yolox, yolox_depthwise, or timm/NAME (docs/backbones.md). yolox is for
+            weights of YOLOX, yolox_depthwise for those of YOLOX-Nano.
+        depth_multiple: Instead of the size's.
+        width_multiple: Instead of the size's.
+        levels: Detection levels, level k has stride 2**k; instead of the size's.
+        anchors: One row of pixels w, h, w, h, ... per level; or a number: AutoAnchor searches this
+            many per level; default: the size's.
+        activation: silu, relu, leaky_relu or hardswish.
+        bn_momentum: Share of the newest batch in batch norm's running statistics. Default: 1 where
+            boltbox.callbacks.EMA averages them as it averages the weights, else 0.1.
+        head: Custom head by class_path and init_args (docs/parts.md).
+
+    In Python head is a class, or functools.partial of a class and its arguments.
+    """
+
+    size: str = "n"
+    backbone: str = "yolov5"
+    depth_multiple: PositiveFloat | None = None
+    width_multiple: PositiveFloat | None = None
+    levels: list[int] | None = None
+    anchors: list[list[float]] | int | None = None
+    activation: str = "silu"
+    bn_momentum: AboveZero | None = None
+    head: Callable[[Sequence[int], Sequence[int], int], Head] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The options by name, in plain types that a checkpoint holds."""
+        return vars(self) | {"head": part_config(self.head, Head, "model.network.head")}
+
+    def build(self, num_classes: int) -> YOLOv5:
+        """The network, with fresh weights.
+
+        Raises:
+            InputError: the options make no network.
+        """
+        return YOLOv5(num_classes, **vars(self))
+
+
 class YOLOv5(nn.Module):
     """A detector network: image (B, 3, H, W) in 0..1, sides multiples of `max_stride` -> the head's
     raw prediction, a tensor per level.
 
     Args:
         num_classes: C.
-        size: a row of SIZES: n s m l x, n6 s6 m6 l6 x6, p2 p34 p6 p7.
-        depth_multiple: instead of the size's.
-        width_multiple: instead of the size's.
-        levels: consecutive detection levels, instead of the size's.
-        anchors: see AnchorHead.
-        activation: silu, relu, leaky_relu (slope 0.1) or hardswish; a timm backbone keeps its own.
-        head: a custom head, as class_path and init_args (`boltbox.detector.model.parts`).
-        backbone: yolov5; yolox; yolox_depthwise, where the neck has depthwise convolutions too:
-            size n of it is YOLOX-Nano; or timm/NAME, where the size only sets the neck's channels.
+        size: see NetworkOptions.
+        options: further NetworkOptions, by name.
 
     Attributes:
         levels: detection levels.
@@ -115,34 +152,30 @@ class YOLOv5(nn.Module):
         InputError: the options make no network.
     """
 
-    def __init__(
-        self,
-        num_classes: int,
-        size: str = "n",
-        depth_multiple: float | None = None,
-        width_multiple: float | None = None,
-        levels: Sequence[int] | None = None,
-        anchors: Sequence[Sequence[float]] | int | None = None,
-        activation: str = "silu",
-        head: PartConfig | None = None,
-        backbone: str = "yolov5",
-    ) -> None:
+    def __init__(self, num_classes: int, size: str = "n", **options: Any) -> None:
+        given = NetworkOptions(size, **options)
+        for name in ("depth_multiple", "width_multiple"):  # a file may hold any number
+            value = getattr(given, name)
+            if value is not None and value > MAX_MULTIPLE:
+                raise InputError(
+                    f"model.network.{name} is {value:g}; it must be at most {MAX_MULTIPLE}"
+                )
         if size not in SIZES:
             hint = nearest(size.removeprefix("yolov5"), SIZES)
             raise InputError(f"model.network.size '{size}' is not known; {hint}")
         row = SIZES[size]
-        depth = depth_multiple or row.depth
-        width = width_multiple or row.width
-        levels = row.levels if levels is None else tuple(levels)
+        depth = given.depth_multiple or row.depth
+        width = given.width_multiple or row.width
+        levels = row.levels if given.levels is None else tuple(given.levels)
         if not levels or all(LEVELS[i : i + len(levels)] != levels for i in range(len(LEVELS))):
             raise InputError(
                 f"model.network.levels {list(levels)}: give consecutive levels between 2 and 7,"
                 " like [3, 4, 5]"
             )
-        if activation not in ACTIVATIONS:
+        if given.activation not in ACTIVATIONS:
             raise InputError(
-                f"model.network.activation '{activation}' is not known;"
-                f" {nearest(activation, ACTIVATIONS)}"
+                f"model.network.activation '{given.activation}' is not known;"
+                f" {nearest(given.activation, ACTIVATIONS)}"
             )
         top = max(5, levels[-1])
         channels = {k: math.ceil(c * width / 8) * 8 for k, c in enumerate(CHANNELS[top], 1)}
@@ -154,14 +187,15 @@ class YOLOv5(nn.Module):
         self.levels = levels
         self.strides = [2**k for k in levels]
         self.max_stride = 2**top
-        conv: Convolution = DepthwiseConv if backbone == "yolox_depthwise" else Conv
-        self.backbone = _backbone(backbone, channels, depth, min(levels), conv)
+        conv: Convolution = DepthwiseConv if given.backbone == "yolox_depthwise" else Conv
+        self.backbone = _backbone(given.backbone, channels, depth, min(levels), conv)
         self.neck = Neck(channels, levels, neck_repeats, conv)
         head_channels = [channels[k] for k in levels]
+        head = given.to_dict()["head"]
         self.head: Head
         if head is None:
-            self.head = AnchorHead(head_channels, self.strides, num_classes, anchors)
-        elif anchors is not None:
+            self.head = AnchorHead(head_channels, self.strides, num_classes, given.anchors)
+        elif given.anchors is not None:
             raise InputError(
                 "model.network.anchors is for the built-in head; give those of a custom head to"
                 " model.network.head.init_args"
@@ -169,10 +203,11 @@ class YOLOv5(nn.Module):
         else:
             arguments = (head_channels, self.strides, num_classes)
             self.head = build_part(head, Head, "model.network.head", *arguments)  # type: ignore[type-abstract]
-        if activation != "silu":
+        if given.activation != "silu":
             for module in self.modules():
-                if isinstance(module, Conv) and not isinstance(module.act, nn.Identity):
-                    module.act = ACTIVATIONS[activation]()
+                if isinstance(module, Conv):
+                    module.act = ACTIVATIONS[given.activation]()
+        set_momentum(self, given.bn_momentum or 0.1)
         self.origins: list[Origin] = []
 
     def forward(self, images: Tensor) -> list[Tensor]:
@@ -247,60 +282,6 @@ def _scaled_repeats(repeats: int, depth: float) -> int:
     (3, 1)
     """
     return max(round(repeats * depth), 1)
-
-
-@dataclass(frozen=True)
-class NetworkOptions:
-    """Which network it is.
-
-    Args:
-        size: n, s, m, l, x, n6, s6, m6, l6, x6, p2, p34, p6 or p7.
-        backbone: yolov5, yolox, yolox_depthwise, or timm/NAME (docs/backbones.md). yolox is for
-            weights of YOLOX, yolox_depthwise for those of YOLOX-Nano.
-        depth_multiple: Instead of the size's.
-        width_multiple: Instead of the size's.
-        levels: Detection levels, level k has stride 2**k; instead of the size's.
-        anchors: One row of pixels w, h, w, h, ... per level; or a number: AutoAnchor searches this
-            many per level; default: the size's.
-        activation: silu, relu, leaky_relu or hardswish.
-        bn_momentum: Share of the newest batch in batch norm's running statistics. Default: 1 where
-            boltbox.callbacks.EMA averages them as it averages the weights, else 0.1.
-        head: Custom head by class_path and init_args (docs/parts.md).
-
-    In Python head is a class, or functools.partial of a class and its arguments.
-    """
-
-    size: str = "n"
-    backbone: str = "yolov5"
-    depth_multiple: PositiveFloat | None = None
-    width_multiple: PositiveFloat | None = None
-    levels: list[int] | None = None
-    anchors: list[list[float]] | int | None = None
-    activation: str = "silu"
-    bn_momentum: AboveZero | None = None
-    head: Callable[[Sequence[int], Sequence[int], int], Head] | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The options by name, in plain types that a checkpoint holds."""
-        return vars(self) | {"head": part_config(self.head, Head, "model.network.head")}
-
-    def build(self, num_classes: int) -> YOLOv5:
-        """The network, with fresh weights.
-
-        Raises:
-            InputError: the options make no network.
-        """
-        for name in ("depth_multiple", "width_multiple"):  # a file may hold any number
-            value = getattr(self, name)
-            if value is not None and value > MAX_MULTIPLE:
-                raise InputError(
-                    f"model.network.{name} is {value:g}; it must be at most {MAX_MULTIPLE}"
-                )
-        options = self.to_dict()
-        momentum = options.pop("bn_momentum")
-        network = YOLOv5(num_classes, **options)
-        set_momentum(network, 0.1 if momentum is None else momentum)
-        return network
 
 
 def empty_network(num_classes: int, options: Mapping[str, Any]) -> YOLOv5:

@@ -80,7 +80,7 @@ class Case:
 
     def network(self) -> YOLOv5:
         """The network that `meta` describes; its weights are still random."""
-        return YOLOv5(self.meta["nc"], **self.shape)
+        return YOLOv5(self.meta["nc"], bn_momentum=0.03, **self.shape)
 
     @property
     def shape(self) -> dict[str, Any]:
