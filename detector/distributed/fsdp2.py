@@ -27,8 +27,7 @@ class FSDP2(ModelParallelStrategy):
     states of the optimizer by the order of the network's parameters, where a plain optimizer
     numbers them by group.
 
-    Buffers are those of the first process, as under DDP: batch norm statistics, the balance of the
-    loss.
+    Buffers are those of the first process, as under DDP: batch norm statistics.
     """
 
     lightning_module: Detector

@@ -91,7 +91,6 @@ class DetectionLoss(Loss):
         obj_pw: weight of positives in the objectness loss.
         label_smoothing: eps; class targets are 1 - eps / 2 and eps / 2 instead of 1 and 0.
         fl_gamma: focal loss exponent; 0 is plain cross-entropy.
-        autobalance: let the levels' weights follow their losses, slowly.
         shared_cell: objectness target of a cell and anchor with several objects: the `best`
             overlap, or the `last` in assignment order, as in YOLOv5 on a CPU.
     """
@@ -110,7 +109,6 @@ class DetectionLoss(Loss):
         obj_pw: float = 1.0,
         label_smoothing: float = 0.0,
         fl_gamma: float = 0.0,
-        autobalance: bool = False,
         shared_cell: Literal["best", "last"] = "best",
     ) -> None:
         super().__init__()
@@ -125,8 +123,6 @@ class DetectionLoss(Loss):
         self.negative = 0.5 * label_smoothing
         self.fl_gamma = fl_gamma
         self.shared_cell = shared_cell
-        self.autobalance = autobalance
-        self.reference_level = strides.index(16) if 16 in strides else 0
         balance = [4.0, 1.0, 0.4]
         if self.levels != 3:
             balance = [4.0, 1.0, 0.25, 0.06, 0.02, 0.01][: self.levels]
@@ -151,9 +147,6 @@ class DetectionLoss(Loss):
             head: see Loss.
         """
         box_loss = obj_loss = cls_loss = raw[0].new_zeros(())
-        obj_losses = []
-        # a copy: _rebalance writes to self.balance before the backward pass needs it
-        balance = self.balance.clone()
         assignments = self.assigner.assign(raw, targets, head)
         for level, (maps, assigned) in enumerate(zip(raw, assignments, strict=True)):
             # (n,) each; together they index the maps
@@ -176,8 +169,8 @@ class DetectionLoss(Loss):
 
             # Objectness: all cells predict their box's overlap with an object, 0 without one.
             overlap = self._overlap_map(maps, index, ciou.detach().clamp(0), valid)  # (B, A, H, W)
-            obj_losses.append(self._cross_entropy(maps[..., 4], overlap, self.obj_pw))
-            obj_loss = obj_loss + obj_losses[-1] * balance[level]
+            level_loss = self._cross_entropy(maps[..., 4], overlap, self.obj_pw)
+            obj_loss = obj_loss + level_loss * self.balance[level]
 
             # Classes: the rows predict the class of their object.
             if self.num_classes > 1:
@@ -185,8 +178,6 @@ class DetectionLoss(Loss):
                 is_class = assigned.cls[:, None] == classes  # (n, C)
                 target = torch.where(is_class, logits.new_full((), self.positive), self.negative)
                 cls_loss = cls_loss + self._cross_entropy(logits[:, 5:], target, self.cls_pw, valid)
-        if self.autobalance and self.training:
-            self._rebalance(torch.stack(obj_losses).detach())
         box_gain, obj_gain, cls_gain = self.gains
         return {
             "box_loss": box_gain * box_loss,
@@ -226,11 +217,6 @@ class DetectionLoss(Loss):
             alpha = target * 0.25 + (1 - target) * 0.75
             loss = loss * alpha * (1 - p_target) ** self.fl_gamma
         return loss.mean() if valid is None else _mean(loss.mean(1), valid)
-
-    def _rebalance(self, obj_losses: Tensor) -> None:
-        """Move the levels' weights towards the inverse of their (levels,) losses."""
-        balance = self.balance * 0.9999 + 0.0001 / obj_losses
-        self.balance.copy_(balance / balance[self.reference_level])
 
 
 def _mean(values: Tensor, valid: Tensor) -> Tensor:
@@ -282,7 +268,6 @@ class LossOptions:
         fl_gamma: Exponent of the focal loss; 0 is off.
         anchor_t: Anchors whose sides differ from the object's by less than this factor are trained
             on it.
-        autobalance: Adapt the weights of the levels' objectness losses.
         assigner: Custom assigner by class_path and init_args (docs/parts.md). It replaces YOLOv5's,
             which has anchor_t.
         function: Custom loss, likewise. It replaces YOLOv5's, which has the options above.
@@ -298,7 +283,6 @@ class LossOptions:
     label_smoothing: ClosedUnitInterval = 0.0
     fl_gamma: NonNegativeFloat = 0.0
     anchor_t: PositiveFloat = 4.0
-    autobalance: bool = False
     assigner: Callable[[], Assigner] | None = None
     function: Callable[[int, Sequence[int], Assigner], Loss] | None = None
 

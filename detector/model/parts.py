@@ -38,24 +38,26 @@ def part_config(choice: object, base: type, option: str) -> dict[str, Any] | Non
     if choice is None:
         return None
     init_args: dict[str, Any] = {}
-    kind: type
+    kind = choice
     if isinstance(choice, Mapping):
         kind = find_part(choice, base, option)
         init_args.update(choice.get("init_args") or {})
-    else:
-        kind = _class_of(choice, base, option)
-        if isinstance(choice, partial):
-            init_args.update(choice.keywords)
-    if "." in kind.__qualname__:
+    elif isinstance(choice, partial):
+        # jsonargparse gives a partial of a function of its own, with the class as an argument
+        is_direct = inspect.isclass(choice.func) or not choice.args
+        kind = choice.func if is_direct else choice.args[0]
+        init_args.update(choice.keywords)
+    checked: type = _check_subclass(kind, base, option)
+    if "." in checked.__qualname__:
         raise InputError(
-            f"{option}: a checkpoint cannot name {kind.__qualname__}; define the class at the top"
-            " level of a file"
+            f"{option}: a checkpoint cannot name {checked.__qualname__}; define the class at the"
+            " top level of a file"
         )
     try:
         json.dumps(init_args)
     except (TypeError, ValueError) as e:
         raise InputError(f"{option}.init_args: a checkpoint cannot hold this ({e})") from None
-    return {"class_path": f"{kind.__module__}.{kind.__qualname__}", "init_args": init_args}
+    return {"class_path": f"{checked.__module__}.{checked.__qualname__}", "init_args": init_args}
 
 
 def find_part(config: PartConfig, base: type[T], option: str) -> type[T]:
@@ -114,25 +116,10 @@ def build_part(config: PartConfig, base: type[T], option: str, *arguments: Any) 
         raise InputError(f"{option}: {config['class_path']} cannot be made ({e})") from e
 
 
-def _class_of(choice: object, base: type[T], option: str) -> type[T]:
-    """The class of a choice. jsonargparse gives a partial of a function of its own, with the class
-    among the arguments."""
-    candidates = [choice]
-    if isinstance(choice, partial):
-        candidates = [choice.func, *choice.args]
-    for candidate in candidates:
-        if inspect.isclass(candidate):
-            return _check_subclass(candidate, base, option)
-    raise InputError(
-        f"{option}: give a class, or functools.partial(MyClass, name=value), not"
-        f" {type(choice).__name__}"
-    )
-
-
 def _check_subclass(kind: object, base: type[T], option: str) -> type[T]:
     if not inspect.isclass(kind) or not issubclass(kind, base):
         raise InputError(
-            f"{option}: {getattr(kind, '__name__', kind)} is no subclass of"
-            f" {base.__module__}.{base.__name__}"
+            f"{option}: give a class, or functools.partial of one, that is a subclass of"
+            f" {base.__module__}.{base.__name__}, not {getattr(kind, '__name__', kind)}"
         )
     return kind

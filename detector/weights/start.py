@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from boltbox.detector.data.class_names import same_names
-from boltbox.detector.model.head import AnchorHead
 from boltbox.detector.model.network import Origin, YOLOv5
 from boltbox.detector.model.timm_backbone import TimmBackbone, body_of
 from boltbox.detector.system.errors import InputError
@@ -157,24 +156,19 @@ class HeadTransfer(Enum):
     NONE = "nothing"
 
 
-def head_transfer(
-    weights: Trained, network: YOLOv5, shared_classes: dict[int, int], reuse_head: bool
-) -> HeadTransfer:
+def head_transfer(weights: Trained, network: YOLOv5, reuse_head: bool) -> HeadTransfer:
     """What a network can load from the head of a file.
 
     Args:
         weights: Content of the file.
         network: For the classes of the data.
-        shared_classes: See `shared_classes`.
         reuse_head: Whether a part of the head may be loaded.
     """
-    if not is_same_kind(weights, network):
-        return HeadTransfer.NONE
     here = _head_shapes(network.state_dict())
     there = _head_shapes(weights.tensors)
-    is_reordered = any(k != k_there for k, k_there in shared_classes.items())
-    can_reorder = reuse_head and type(network.head) is AnchorHead
-    if here == there and not (is_reordered and can_reorder):
+    if not is_same_kind(weights, network):
+        return HeadTransfer.NONE
+    if here == there:
         return HeadTransfer.ALL
     class_rows = network.head.num_anchors * network.num_classes
     for name in class_tensors(weights, network):
@@ -206,15 +200,12 @@ def copy_weights(
     state = network.state_dict()
     tensors = dict(weights.tensors)
     skipped: set[str] = set()
-    note = ""
-    if not is_same_kind(weights, network):
+    if keep_anchors or not is_same_kind(weights, network):
         skipped.add(ANCHORS)
-    elif keep_anchors:
-        skipped.add(ANCHORS)
-        note = "; anchors: those of model.network.anchors"
     shared = shared_classes(weights.names, names)
     known: list[int] = []
-    transfer = head_transfer(weights, network, shared, reuse_head)
+    note = ""
+    transfer = head_transfer(weights, network, reuse_head)
     match transfer:
         case HeadTransfer.ALL:
             known = [here for here, there in shared.items() if here == there]
@@ -223,12 +214,12 @@ def copy_weights(
             copied = shared if network.num_classes > 1 else {}  # a single class is not trained
             for name in class_tensors(weights, network):
                 tensors[name] = _with_rows(state[name], tensors[name], network, copied)
-            note += "; class outputs start from random values, as the classes differ"
+            note = "; class outputs start from random values, as the classes differ"
             if copied:
                 note += f", except {', '.join(weights.names[k] for k in copied.values())}"
         case HeadTransfer.NONE:
             skipped |= _head_shapes(tensors).keys() | _head_shapes(state).keys()
-            note += "; the head starts from random values, as its classes or its kind differ"
+            note = "; the head starts from random values, as its classes or its kind differ"
     loaded = {name: tensor for name, tensor in tensors.items() if name not in skipped}
     differing = shapes(loaded).items() ^ shapes(state).items()
     wrong = {name for name, _ in differing} - skipped
@@ -259,12 +250,10 @@ def is_same_kind(weights: Trained, network: YOLOv5) -> bool:
 
 
 def class_tensors(weights: Trained, network: YOLOv5) -> list[str]:
-    """Tensors of a head whose rows belong to classes: those that differ in shape or, in a head for
-    the same number of classes, all."""
-    shapes_here = _head_shapes(network.state_dict())
-    shapes_there = _head_shapes(weights.tensors)
-    differing = [name for name in shapes_there if shapes_there[name] != shapes_here[name]]
-    return differing or list(shapes_there)
+    """Tensors of two heads of one kind whose rows belong to classes: those that differ in shape."""
+    here = _head_shapes(network.state_dict())
+    there = _head_shapes(weights.tensors)
+    return [name for name in there if there[name] != here[name]]
 
 
 def _head_shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:

@@ -265,17 +265,14 @@ def _yolov5(path: Path, weights: Weights) -> Trained:
         if name.endswith(".anchors"):
             anchors = tensor
             break
-    if anchors.ndim != 3 or not 1 <= anchors.shape[1] <= 20:
+    if anchors.ndim != 3:
         raise InputError(f"{path}: these weights hold no anchors, so they are not of a detector")
-    levels, per_level, _ = anchors.shape
     candidates: list[dict[str, Any]] = []
     for multiples in ({}, weights.multiples):
         for size, row in SIZES.items():
-            if len(row.levels) == levels:
+            if len(row.levels) == len(anchors):
                 candidates.append({"size": size} | multiples)
     for options in candidates:
-        if per_level != 3:
-            options["anchors"] = per_level
         with as_input_error(path, "a YOLOv5 checkpoint"):
             network = empty_network(len(weights.names), options)
         tensors = by_our_names(network, weights)

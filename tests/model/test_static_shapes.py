@@ -23,7 +23,6 @@ from boltbox.detector.model.loss import DetectionLoss
 OPTIONS = (
     {},
     {"fl_gamma": 1.5, "cls_pw": 1.3, "obj_pw": 0.8, "label_smoothing": 0.1},
-    {"autobalance": True},
 )
 WAITING_OPERATORS = (
     "aten::_local_scalar_dense",

@@ -48,7 +48,7 @@ def test_workers_do_not_matter_but_the_seed_does(small_data: Path, tmp_path: Pat
         """--data.rect true --model.optim.optimizer AdamW --model.optim.lr_schedule cosine
         --model.start.freeze 10 --data.single_class true""",
         f"""--config {CONFIGS}/albumentations.yaml --model.multi_scale true --data.image_weights true
-        --model.loss.fl_gamma 1.5 --model.loss.autobalance true""",
+        --model.loss.fl_gamma 1.5""",
         f"--config {CONFIGS}/literal.yaml --config {CONFIGS}/hyp/high.yaml",
     ],
     ids=["rect, frozen, one class", "all kinds of randomness", "literal"],
