@@ -187,42 +187,6 @@ def test_loss_is_computed_in_float32(dtype: torch.dtype) -> None:
     assert all(r.grad.dtype == dtype and r.grad.isfinite().all() for r in raw)
 
 
-@pytest.mark.parametrize(
-    ("strides", "reference"),
-    [([8, 16, 32], 1), ([4, 8, 16, 32], 2), ([8, 16, 32, 64], 1), ([16, 32], 0)],
-)
-def test_autobalance(strides: list[int], reference: int) -> None:
-    rng = torch.Generator().manual_seed(6)
-    raw = raw_maps(rng, levels=len(strides))
-    targets = random_targets(rng, 20)
-    anchors = torch.rand(len(strides), 3, 2, generator=rng) * 3 + 0.5
-    loss = DetectionLoss(4, strides, autobalance=True)
-    start = loss.balance.clone()
-    losses(loss.eval(), raw, targets, anchors)
-    assert torch.equal(loss.balance, start), "evaluation does not move it"
-    _, fixed = losses(DetectionLoss(4, strides), raw, targets, anchors)
-    _, first = losses(loss.train(), raw, targets, anchors)
-    assert torch.equal(first, fixed), "the loss of this call uses the weights before the update"
-    before = loss.balance.clone()
-    assert not torch.equal(before, start)
-    for _ in range(20):
-        losses(loss, raw, targets, anchors)
-        assert loss.balance[reference] == 1
-    assert not torch.equal(loss.balance, before)
-    assert torch.equal(DetectionLoss(4, strides).train().balance, start), "without it nothing moves"
-    assert "balance" in loss.state_dict()
-
-
-def test_autobalance_by_hand() -> None:
-    """Logits of 0 and no targets: every level loses ln 2."""
-    loss = DetectionLoss(1, STRIDES, autobalance=True)
-    maps = [torch.zeros_like(r) for r in raw_maps(torch.Generator(), classes=1)]
-    losses(loss, maps, torch.zeros(0, 6), the_anchors())
-    rise = 0.0001 / math.log(2)
-    wanted = [(b * 0.9999 + rise) / (0.9999 + rise) for b in (4, 1, 0.4)]
-    assert loss.balance.tolist() == pytest.approx(wanted, rel=1e-6)
-
-
 def test_scaled_gains() -> None:
     usual = DetectionLoss(80, STRIDES)
     other = DetectionLoss(20, [8, 16, 32, 64])
