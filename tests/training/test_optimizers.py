@@ -1,59 +1,78 @@
-"""An optimizer of torch by its class."""
+"""Optimizers of torch by their class, a rate of its own for a backbone, and what a resume changes."""
 
 from pathlib import Path
 
 import pytest
+import timm
 import torch
+from made_backbones import FINE_TUNED, RESNET, settled
+from made_runs import load
+from safetensors.torch import save_file
 from small_fit import small_fit
 
 import cli
+from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.training.optimizer import OptimOptions, StartingPoint
+from boltbox.detector.weights.start import StartOptions
 
-ADAGRAD = ["--model.optim.optimizer", "torch.optim.Adagrad"]
+SHORT = "--trainer.limit_train_batches 1 --trainer.limit_val_batches 0".split()
 
 
 def test_a_class_trains_and_resumes_exactly(small_data: Path, here: Path) -> None:
     """Its state is unlike SGD's and Adam's."""
-    own = "--trainer.max_epochs 2 --trainer.limit_train_batches 1 --checkpoints.save_period 1"
-    more = [*own.split(), "--trainer.limit_val_batches", "0", *ADAGRAD]
-    cli.main(small_fit(small_data, here / "whole", *more, "--model.optim.lr0", "0.02"))
-    first = here / "whole/checkpoints/epoch0.ckpt"
-    cli.main(["fit", "--ckpt_path", str(first), "--run", str(here / "resumed")])
-    whole, resumed = (
-        torch.load(here / run / "checkpoints/last.ckpt", weights_only=True)
-        for run in ("whole", "resumed")
-    )
-    chosen = whole["hyper_parameters"]["optim"]["optimizer"]
-    assert chosen["class_path"].endswith(".Adagrad")
+    options = "--model.optim.optimizer torch.optim.Adagrad --model.optim.lr0 0.02"
+    options += " --trainer.max_epochs 2 --checkpoints.save_period 1"
+    cli.main(small_fit(small_data, here / "whole", *SHORT, *options.split()))
+    cli.main(["fit", "--ckpt_path", "whole/checkpoints/epoch0.ckpt", "--run", "resumed"])
+    whole = load(here / "whole/checkpoints/last.ckpt")
+    resumed = load(here / "resumed/checkpoints/last.ckpt")
+    assert whole["hyper_parameters"]["optim"]["optimizer"]["class_path"].endswith(".Adagrad")
     (state,) = whole["optimizer_states"]
-    assert {"step", "sum"} == state["state"][0].keys()
-    assert state["param_groups"][0]["lr_decay"] == 0
-    assert whole["state_dict"].keys() == resumed["state_dict"].keys()
+    assert state["state"][0].keys() == {"step", "sum"}
     for name, tensor in whole["state_dict"].items():
         assert torch.equal(tensor, resumed["state_dict"][name]), name
 
 
 def test_a_resume_takes_the_options_that_are_typed(small_data: Path, here: Path) -> None:
-    """Of the optimizer too, whose own are restored with its state."""
-    one = "--trainer.max_epochs 1 --trainer.limit_train_batches 1 --model.optim.optimizer AdamW"
-    cli.main(small_fit(small_data, here / "run", *one.split()))
-    typed = {"momentum": 0.8, "weight_decay": 0.2, "backbone_lr": 0.0005}
-    words = [word for name, x in typed.items() for word in (f"--model.optim.{name}", str(x))]
-    last = here / "run/checkpoints/last.ckpt"
-    resume = ["fit", "--ckpt_path", "last", "--run", str(here / "run")]
-    with pytest.raises(SystemExit):  # groups of its own
-        cli.main([*resume, "--trainer.max_epochs", "2", *words])
-    cli.main([*resume, "--trainer.max_epochs", "2", *words[:-2]])
-    content = torch.load(last, weights_only=True)
-    (state,) = content["optimizer_states"]
-    groups = {group["name"]: group for group in state["param_groups"]}
+    """Those of the optimizer too, which Lightning restores with its state; not other groups."""
+    one = ["--trainer.max_epochs", "1", "--model.optim.optimizer", "AdamW"]
+    cli.main(small_fit(small_data, here / "run", *SHORT, *one))
+    resume = ["fit", "--ckpt_path", "last", "--run", "run", "--trainer.max_epochs", "2"]
+    with pytest.raises(SystemExit):
+        cli.main([*resume, "--model.optim.backbone_lr", "0.0005"])
+    cli.main([*resume, "--model.optim.momentum", "0.8", "--model.optim.weight_decay", "0.2"])
+    content = load(here / "run/checkpoints/last.ckpt")
+    groups = {group["name"]: group for group in content["optimizer_states"][0]["param_groups"]}
     assert {group["betas"][0] for group in groups.values()} == {0.8}
     assert [groups[name]["weight_decay"] for name in ("weight", "bias", "norm")] == [0.2, 0, 0]
     assert content["hyper_parameters"]["optim"]["weight_decay"] == 0.2
 
 
-def test_one_without_groups_is_refused(
-    small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        cli.main(small_fit(small_data, here / "run", *ADAGRAD[:1], "torch.optim.LBFGS"))
-    assert "LBFGS cannot be made" in capsys.readouterr().err
+def test_a_backbone_with_its_own_rate(small_data: Path, here: Path) -> None:
+    """A twentieth of the others' rate."""
+    torch.manual_seed(0)
+    state = settled(timm.create_model(RESNET)).state_dict()
+    save_file(state, here / "model.safetensors")
+    more = [*FINE_TUNED, "--model.start.backbone_weights", "model.safetensors"]
+    limits = "--trainer.max_epochs 1 --trainer.limit_val_batches 0"
+    cli.main(small_fit(small_data, here / "run", *limits.split(), *more))
+    content = load(here / "run/checkpoints/last.ckpt")
+    name = "conv1.0.weight"
+    assert not torch.equal(content["state_dict"][f"network.backbone.body.{name}"], state[name])
+    groups = {group["name"]: group for group in content["optimizer_states"][0]["param_groups"]}
+    for name in ("weight", "norm"):
+        assert groups[f"backbone_{name}"]["lr"] == pytest.approx(groups[name]["lr"] / 20)
+    assert groups["backbone_norm"]["weight_decay"] == groups["backbone_bias"]["weight_decay"] == 0
+
+
+def test_fresh_layers_beside_the_backbone_are_trained_as_the_neck_is() -> None:
+    network = YOLOv5(3, backbone=f"timm/{RESNET}")
+    optim = OptimOptions("Muon", backbone_lr=0.001).resolve(StartingPoint.SCRATCH)
+    group_of = {}
+    for group in optim.build(network, 64).param_groups:
+        group_of |= dict.fromkeys(map(id, group["params"]), group["name"])
+    StartOptions(freeze=10).frozen(network)
+    for name, parameter in network.named_parameters():
+        is_within = name.startswith("backbone.body.")
+        assert group_of[id(parameter)].startswith("backbone_") == is_within
+        assert parameter.requires_grad != is_within
