@@ -2,7 +2,6 @@
 with it."""
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import lightning as L
@@ -11,7 +10,6 @@ import torch
 from made_options import made_detector
 from original_recipe import MODEL
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.training.module import Detector
@@ -51,11 +49,7 @@ def small_detector(**options: Any) -> Detector:
 
 
 def plain_loop(
-    module: Detector,
-    scaler: Any,
-    literal: bool,
-    shards: Callable[[Batch], list[Batch]] = lambda b: [b],
-    training: bool = True,
+    module: Detector, scaler: Any, literal: bool
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], list[int]]:
     """The recipe as spec 3 tells it, without Lightning: weights, average, iterations that
     stepped."""
@@ -68,7 +62,7 @@ def plain_loop(
     stepped = []
     last_step = -1
     last = warmup_iterations(3.0, BATCHES, EPOCHS, literal=literal)
-    network.train(training)
+    network.train()
     for epoch in range(EPOCHS):
         optimizer.zero_grad()
         lr = h["lr0"] * lr_factor(epoch, EPOCHS, h["lrf"])
@@ -87,10 +81,7 @@ def plain_loop(
                     group["lr"] = float(np.interp(iteration, (0, last), (start, lr)))
                     group["momentum"] = float(np.interp(iteration, (0, last), (0.8, h["momentum"])))
             with torch.autocast("cpu", torch.half, enabled=scaler is not None, cache_enabled=False):
-                total = sum(
-                    module.loss(network(b.images), b.targets, network.head)[0]
-                    for b in shards(batch)
-                )
+                total, _ = module.loss(network(batch.images), batch.targets, network.head)
             (scaler.scale(total) if scaler else total).backward()
             if iteration - last_step >= accumulate or (i == BATCHES - 1 and not literal):
                 if scaler:
@@ -126,40 +117,6 @@ class Steps(L.Callback):
         trainer.optimizers[0].register_step_post_hook(
             lambda *_: self.taken.append(trainer.fit_loop.total_batch_idx)
         )
-
-
-class FixedNorms(Detector):
-    """Batch norm in evaluation mode: the only part of the network that looks across the images of a
-    batch."""
-
-    def on_train_epoch_start(self) -> None:
-        super().on_train_epoch_start()
-        self.network.eval()
-
-
-def halves(batch: Batch) -> list[Batch]:
-    """What two processes get of a batch: every other image."""
-    made = []
-    for rank in (0, 1):
-        own = batch.targets[batch.targets[:, 0] % 2 == rank].clone()
-        own[:, 0] = own[:, 0] // 2
-        made.append(
-            Batch(
-                batch.images[rank::2],
-                own,
-                batch.indices[rank::2],
-                batch.letterboxes[rank::2],
-                batch.truths[rank::2],
-            )
-        )
-    return made
-
-
-class Halves(L.LightningDataModule):
-    def train_dataloader(self) -> DataLoader:
-        assert self.trainer is not None
-        own = [halves(b)[self.trainer.global_rank] for b in batches()]
-        return DataLoader(own, batch_size=None)  # type: ignore[arg-type]
 
 
 def spawn(processes: int, **options: Any) -> L.Trainer:

@@ -1,12 +1,70 @@
 """Processes on this machine that train together over gloo, with a deadline."""
 
+import contextlib
 import os
+import random
 import socket
+import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from forked import forks
 from torch.multiprocessing.spawn import start_processes
+
+import cli
+from boltbox.detector.system.operating_system import kill_group
+
+ROOT = Path(cli.__file__).parent
+DEADLINE = 150  # seconds for commands that run side by side, on a busy machine
+
+
+def run_all(
+    *jobs: tuple[list[Any], Path], folder: str = "", **environment: str
+) -> list[tuple[int, str]]:
+    """Run command lines side by side, each in a folder and a session of its own.
+
+    Args:
+        jobs: Command line and folder, whose log.txt gets what all its processes print.
+        folder: Of further modules.
+        environment: Further variables.
+
+    Returns:
+        Exit code and output of each.
+    """
+    variables = {
+        k: v for k, v in os.environ.items() if k not in ("BOLTBOX_RUN", "PYTEST_XDIST_WORKER")
+    }
+    variables["PYTHONPATH"] = os.pathsep.join((str(ROOT), str(ROOT / "tests/helpers"), folder))
+    processes: list[subprocess.Popen] = []
+    try:
+        for line, place in jobs:
+            place.mkdir(parents=True, exist_ok=True)
+            own = {"MASTER_PORT": str(free_port())}  # torchrun has its own
+            with forks(), open(place / "log.txt", "w") as log:
+                processes.append(
+                    subprocess.Popen(
+                        list(map(str, line)), cwd=place, env=variables | own | environment,
+                        stdout=log, stderr=log, start_new_session=True,
+                    )
+                )  # fmt: skip
+        codes = [process.wait(DEADLINE) for process in processes]
+    except subprocess.TimeoutExpired:
+        for process in processes:
+            kill_group(process.pid)
+        raise
+    logs = [(place / "log.txt").read_text(errors="replace") for _, place in jobs]
+    return list(zip(codes, logs, strict=True))
+
+
+def free_port() -> int:
+    """One that no socket gets by itself: those of other processes would be in the way."""
+    for port in random.sample(range(20000, 30000), 100):
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.bind(("localhost", port))
+            return port
+    raise OSError("no free port")
 
 
 def together(work: Callable[..., Any], *args: Any, ranks: int = 2, deadline: float = 120) -> None:
@@ -17,9 +75,7 @@ def together(work: Callable[..., Any], *args: Any, ranks: int = 2, deadline: flo
         ProcessRaisedException, ProcessExitedException: from the one that failed first.
         TimeoutError: they were not done in time; all are killed.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     context = start_processes(
         _enter, (work, args, ranks, port), nprocs=ranks, join=False, start_method="fork"
     )

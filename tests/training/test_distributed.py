@@ -1,7 +1,6 @@
 """Two processes train and validate as one does."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,41 +9,54 @@ import lightning as L
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 import yaml
-from agreement import diaries_that_agree
 from made_datasets import lay_out, picture, save, yolo_line
-from original_recipe import yolov5_average
-from plain_loop import CLIP, EPOCHS, FixedNorms, Halves, halves, plain_loop, small_detector, spawn
 from ranks import together
 from small_fit import SMALL
 
 import cli
-from boltbox.callbacks import Warmup
-from boltbox.detector.system.rank_zero import first_to_report
 
 ROOT = Path(cli.__file__).parent
 
 
-class Figures(L.Callback):
-    """All that was logged at each validation or test, with the batch norm statistics of the
-    average, in figures<N>.json of the run folder."""
+class Diary(L.Callback):
+    """What a process sees, in rank<N>.pt of the run folder. Batch norms stay in evaluation mode:
+    they are the only part of the network that looks across the images of a batch."""
 
     def __init__(self) -> None:
-        self.seen: list[dict[str, Any]] = []
+        self.batches: list[dict[str, Any]] = []
+        self.gradients: dict[str, torch.Tensor] = {}
+        self.start: dict[str, torch.Tensor] = {}
 
-    def on_validation_end(self, trainer: L.Trainer, pl_module: Any) -> None:
-        average = pl_module.network if pl_module.ema is None else pl_module.ema
-        norms = [float(b.double().sum()) for n, b in average.named_buffers() if "running" in n]
-        logged = {
-            k: float(v) for k, v in trainer.callback_metrics.items() if not k.startswith("train/")
-        }
-        self.seen.append({"logged": logged, "norms": norms})
-        (Path(trainer.default_root_dir) / f"figures{trainer.global_rank}.json").write_text(
-            json.dumps(self.seen)
+    def on_train_start(self, trainer: L.Trainer, pl_module: Any) -> None:
+        self.start = {n: p.detach().clone() for n, p in pl_module.network.named_parameters()}
+
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: Any, batch: Any, batch_idx: int
+    ) -> None:
+        pl_module.network.eval()
+        rates = [
+            (group["lr"], group["weight_decay"]) for group in trainer.optimizers[0].param_groups
+        ]
+        self.batches.append(
+            {"rates": rates, "images": len(batch.images), "window": trainer.accumulate_grad_batches}
         )
 
-    on_test_end = on_validation_end
+    def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: Any, optimizer: Any) -> None:
+        if not self.gradients:
+            self.gradients = {n: p.grad.clone() for n, p in pl_module.network.named_parameters()}
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        parts = [float(part) for part in outputs["parts"].values()]
+        self.batches[-1] |= {"parts": np.array(parts), "step": trainer.global_step}
+
+    def on_fit_end(self, trainer: L.Trainer, pl_module: Any) -> None:
+        weights = {"network": pl_module.network.state_dict(), "ema": pl_module.ema.state_dict()}
+        content = {"batches": self.batches, "gradients": self.gradients, "start": self.start}
+        file = Path(trainer.default_root_dir) / f"rank{trainer.global_rank}.pt"
+        torch.save(content | weights, file)
 
 
 @pytest.fixture(scope="module")
@@ -54,13 +66,11 @@ def alike(tmp_path_factory: pytest.TempPathFactory) -> Path:
     objects of each process, as in YOLOv5."""
     root = tmp_path_factory.mktemp("alike")
     objects = [(0, 4, 4, 20, 24), (1, 30, 8, 60, 40), (0, 10, 36, 50, 60)]
+    text = "".join(yolo_line(*box, 64, 64) + "\n" for box in objects)
     for k in range(39):
         split = "train" if k else "val"
         save(root / f"images/{split}/{k}.png", picture(64, 64, k))
-        lay_out(
-            root,
-            {f"labels/{split}/{k}.txt": "".join(yolo_line(*o, 64, 64) + "\n" for o in objects)},
-        )
+        lay_out(root, {f"labels/{split}/{k}.txt": text})
     lay_out(root, {"data.yaml": "path: .\ntrain: images/train\nval: images/val\nnames: [a, b]\n"})
     return root / "data.yaml"
 
@@ -70,55 +80,46 @@ def test_ten_steps_equal_those_of_one_process(alike: Path, here: Path) -> None:
     average in the end. The last batch of each epoch is smaller."""
     line = ["fit", "--config", str(ROOT / "configs/hyp/none.yaml"), "--data.dataset", str(alike), *SMALL,
             "--data.batch_size", "8", "--model.optim.nominal_batch_size", "16", "--warmup.warmup_epochs", "1",
-            "--trainer.max_epochs", "3", "--trainer.callbacks", "agreement.Diary", "--trainer.limit_val_batches", "0"]  # fmt: skip
+            "--trainer.max_epochs", "3", "--trainer.callbacks", "test_distributed.Diary", "--trainer.limit_val_batches", "0"]  # fmt: skip
     cli.main([*line, "--run", "one"])
     together(cli.main, [*line, "--run", "two", "--trainer.devices", "2"])
-    two = diaries_that_agree(here)
-    one = torch.load(here / "one/rank0.pt", weights_only=True)
+    files = ("one/rank0.pt", "two/rank0.pt", "two/rank1.pt")
+    one, *two = (torch.load(here / file, weights_only=False) for file in files)
     assert one["batches"][-1]["step"] >= 10
-    assert len({str(b["rates"]) for b in one["batches"]}) > 4, "there is a warm-up"
-    assert len({b["window"] for b in one["batches"]}) == 2, "there are windows"
-    for b, r0, r1 in zip(*(diary["batches"] for diary in (one, *two)), strict=True):
-        assert b["parts"] == pytest.approx((np.array(r0["parts"]) + r1["parts"]) / 2, rel=1e-4)
-    assert one["batches"][0]["parts"] == pytest.approx(
-        (np.array(two[0]["batches"][0]["parts"]) + two[1]["batches"][0]["parts"]) / 2, rel=1e-5
-    )
-    for name, gradient in one["gradients"].items():
-        for t in two:
-            assert (t["gradients"][name] - gradient).norm() <= 1e-5 * gradient.norm().clamp(1e-3), (
-                name
-            )
+    assert len({str(batch["rates"]) for batch in one["batches"]}) > 4, "there is a warm-up"
+    assert len({batch["window"] for batch in one["batches"]}) == 2, "there are windows"
+    for batch, first, second in zip(one["batches"], *(t["batches"] for t in two), strict=True):
+        for key in ("rates", "window", "step"):
+            assert batch[key] == first[key] == second[key], key
+        assert batch["images"] == first["images"] + second["images"]
+        mean = (first["parts"] + second["parts"]) / 2
+        assert batch["parts"] == pytest.approx(mean, rel=1e-4)
     for t in two:
+        for name, gradient in one["gradients"].items():
+            error = (t["gradients"][name] - gradient).norm()
+            assert error <= 1e-5 * gradient.norm().clamp(1e-3), name
         for kind in ("network", "ema"):
-            for name, value in one[kind].items():
-                torch.testing.assert_close(
-                    t[kind][name], value, rtol=1e-4, atol=1e-4, msg=lambda m, n=name: f"{n}: {m}"
-                )
+            torch.testing.assert_close(t[kind], one[kind], rtol=1e-4, atol=1e-4)
         for name, before in one["start"].items():
             moved = (one["network"][name] - before).norm()
             assert (t["network"][name] - one["network"][name]).norm() <= 1e-3 * moved + 1e-6, name
 
 
-def test_gradients_are_summed_over_processes() -> None:
-    """As a plain loop that adds the losses of both halves before each backward pass, through
-    warm-up, windows and clipping, where the halves have different numbers of objects."""
-    module = small_detector(levels=[5])
-    wanted, _, _ = plain_loop(
-        small_detector(levels=[5]), None, literal=False, shards=halves, training=False
-    )
-    trained = FixedNorms(**module.hparams)
-    trained.set_image_size(module.image_size)
-    trained.batch_size = module.batch_size
-    trained.load_state_dict(module.state_dict())
-    spawn(2, max_epochs=EPOCHS, gradient_clip_val=CLIP, callbacks=[Warmup(), yolov5_average()]).fit(
-        trained, Halves()
-    )
-    ours = trained.network.state_dict()
-    start = module.network.state_dict()
-    for name, value in wanted.items():
-        moved = (value - start[name]).double().norm()
-        assert (ours[name] - value).double().norm() <= 1e-3 * moved, name
-    assert (wanted["head.convs.0.weight"] - start["head.convs.0.weight"]).abs().max() > 1e-6
+class Figures(L.Callback):
+    """All that was logged at a validation or test, with the batch norm statistics of the average,
+    in figures<N>.json of the run folder."""
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: Any) -> None:
+        norms = {
+            n: float(b.double().sum()) for n, b in pl_module.evaluated_network().named_buffers()
+        }
+        logged = {k: float(v) for k, v in trainer.callback_metrics.items()}
+        for name in [name for name in logged if name.startswith("train/")]:
+            del logged[name]
+        file = Path(trainer.default_root_dir) / f"figures{trainer.global_rank}.json"
+        file.write_text(json.dumps(logged | norms))
+
+    on_test_end = on_validation_end
 
 
 @pytest.fixture(scope="module")
@@ -128,91 +129,47 @@ def seven(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("seven")
     for split in ("train", "val"):
         for k, file in enumerate(sorted((small_data.parent / f"images/{split}").glob("*.jpg"))[:7]):
-            image = cv2.imread(str(file))[..., ::-1]
-            height, width = image.shape[:2]
-            save(
-                root / f"images/{split}/{k}.png", cv2.resize(image, (width, height // (1 + k % 2)))
-            )
+            image = cv2.imread(str(file))[:: 1 + k % 2]
+            save(root / f"images/{split}/{k}.png", image)
             text = (small_data.parent / f"labels/{split}/{file.stem}.txt").read_text()
-            lay_out(
-                root, {f"labels/{split}/{k}.txt": "" if split == "train" and k % 2 == 0 else text}
-            )
+            is_empty = split == "train" and k % 2 == 0
+            lay_out(root, {f"labels/{split}/{k}.txt": "" if is_empty else text})
+    splits = {"path": ".", "train": "images/train", "val": "images/val", "test": "one.txt"}
     names = yaml.safe_load(small_data.read_text())["names"]
-    lay_out(root, {"one.txt": "./images/val/3.png\n", "data.yaml": yaml.safe_dump(
-        {"path": ".", "train": "images/train", "val": "images/val", "test": "one.txt", "names": names})})  # fmt: skip
+    lay_out(root, {"one.txt": "./images/val/3.png\n", "data.yaml": yaml.safe_dump(splits | {"names": names})})  # fmt: skip
     return root / "data.yaml"
 
 
-def figures(run: Path, rank: int = 0) -> list[dict[str, Any]]:
-    return json.loads((run / f"figures{rank}.json").read_text())
-
-
-def test_uneven_shares(seven: Path, here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_uneven_shares(seven: Path, here: Path) -> None:
     """A training of two processes with a last batch of three images, images without labels, and
     validations in the middle of accumulation windows; then its checkpoint's figures on seven images
-    and on one, by two processes and by one, and what it finds."""
+    and on one, by two processes and by one."""
     line = ["--data.dataset", str(seven), *SMALL, "--data.batch_size", "4"]
     line += ["--trainer.callbacks", "test_distributed.Figures"]
-    checkpoint = ["--ckpt_path", "run/checkpoints/last.ckpt"]
-    three = ["--data.val_batch_size", "3"]
-    both = ["--trainer.devices", "2"]
+    fit = "--trainer.max_epochs 1 --trainer.val_check_interval 1 --warmup.warmup_epochs 0 --run run"
+    fit += " --model.network.bn_momentum 0.03 --trainer.devices 2"
+    fit += " --model.network.anchors [[15,15,25,25,40,40]]"  # an untrained network finds some
+    checkpoint = "--ckpt_path run/checkpoints/last.ckpt --trainer.devices"
+    commands = {"validate": "--data.val_batch_size 3", "test": ""}
+
+    def evaluate(devices: int) -> None:
+        for command, more in commands.items():
+            words = f"{checkpoint} {devices} --run {command}{devices} {more}".split()
+            cli.main([command, *line, *words])
 
     def of_two() -> None:
-        cli.main(["validate", *line, *both, *checkpoint, "--run", "two7", *three])
-        cli.main(["test", *line, *both, *checkpoint, "--run", "two1"])
+        cli.main(["fit", *line, *fit.split()])
+        evaluate(2)
 
-    fit = ["--trainer.max_epochs", "1", "--trainer.val_check_interval", "1"]
-    fit += ["--warmup.warmup_epochs", "0", "--model.network.bn_momentum", "0.03"]
-    fit += ["--model.network.anchors", "[[15,15,25,25,40,40]]"]  # an untrained network finds some
-    together(cli.main, ["fit", *line, *both, *fit, "--run", "run"])
+    def read(file: str) -> dict[str, Any]:
+        return json.loads((here / file).read_text())
+
     together(of_two)
-    capfd.readouterr()
-    assert len(figures(here / "run")) == 2
-    assert figures(here / "run") == figures(here / "run", 1), (
-        "both processes validate with the same average"
-    )
-    for images, command in ((7, ["validate", *three]), (1, ["test"])):
-        own = ["--run", f"one{images}", "--trainer.devices", "1"]
-        cli.main([*command, *line, *checkpoint, *own])
-        one, two, other = (
-            figures(here / name, rank)[0]["logged"]
-            for name, rank in ((f"one{images}", 0), (f"two{images}", 0), (f"two{images}", 1))
-        )
-        assert len(one) > 10
-        assert one == two == other
-        alone, shared = (
-            json.loads((here / f"{name}{images}/metrics.json").read_text())
-            for name in ("one", "two")
-        )
-        assert shared == alone
-        assert alone["images"] == images
-    assert json.loads((here / "one7/metrics.json").read_text())["R"] > 0
-
-
-def test_batch_norms_are_not_synchronized_on_a_cpu(
-    seven: Path, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    line = ["fit", "--data.dataset", str(seven), *SMALL, "--trainer.devices", "2"]
-    with pytest.raises(SystemExit) as leaving:
-        cli.main([*line, "--trainer.sync_batchnorm", "true"])
-    assert leaving.value.code == 2
-    told = capsys.readouterr().err.strip()
-    assert told.startswith("error: trainer.sync_batchnorm needs GPUs")
-    assert len(told.splitlines()) == 1
-
-
-def test_an_error_that_all_have_is_said_once(here: Path) -> None:
-    def claim() -> None:
-        dist.init_process_group("gloo", init_method="env://", rank=int(os.environ["LOCAL_RANK"]))
-        said = [
-            first_to_report(error)
-            for error in ("the same", "the same", f"own of {dist.get_rank()}")
-        ]
-        (here / f"said{dist.get_rank()}.json").write_text(json.dumps(said))
-        dist.barrier()
-
-    together(claim)
-    one, two = (json.loads((here / f"said{rank}.json").read_text()) for rank in (0, 1))
-    assert one[0] + one[1] + two[0] + two[1] == 1
-    assert one[2]
-    assert two[2]
+    evaluate(1)
+    assert read("run/figures0.json") == read("run/figures1.json"), "the same average"
+    for command in commands:
+        one = read(f"{command}1/figures0.json")
+        assert one == read(f"{command}2/figures0.json") == read(f"{command}2/figures1.json")
+        assert read(f"{command}1/metrics.json") == read(f"{command}2/metrics.json")
+    assert read("test1/metrics.json")["images"] == 1
+    assert read("validate1/metrics.json")["R"] > 0

@@ -15,7 +15,7 @@ from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.training.optimizer import OptimOptions, StartingPoint
 from boltbox.detector.weights.start import StartOptions
 
-SHORT = "--trainer.limit_train_batches 1 --trainer.limit_val_batches 0".split()
+SHORT = ["--trainer.limit_train_batches", "1", "--trainer.limit_val_batches", "0"]
 
 
 def test_a_class_trains_and_resumes_exactly(small_data: Path, here: Path) -> None:

@@ -1,17 +1,30 @@
-"""The accumulation window, clipping and mixed precision under Lightning, against a plain loop."""
+"""The accumulation window, clipping and mixed precision under Lightning, against a plain loop; and
+what the recipe consists of."""
 
-from typing import Any
+from pathlib import Path
 
-import lightning as L
+import numpy as np
 import pytest
 import torch
 from lightning.pytorch.plugins import MixedPrecision
+from made_runs import load
 from original_recipe import yolov5_average
 from plain_loop import CLIP, EPOCHS, Steps, batches, plain_loop, small_detector, spawn
+from small_fit import small_fit
 from torch.utils.data import DataLoader
 
+import cli
 from boltbox.callbacks import Warmup
-from boltbox.detector.training.schedule import lr_factor
+from boltbox.callbacks.ema import EMA, EXPONENT
+from boltbox.detector.data.cache.images import ResizedImages
+from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.data.sampler import Key
+from boltbox.detector.data.transforms.augment import Augment, TrainSamples
+from boltbox.detector.training.schedule import Schedule, lr_factor
+
+
+def scaler() -> torch.amp.GradScaler:
+    return torch.amp.GradScaler("cpu", init_scale=1024.0)
 
 
 @pytest.mark.parametrize(
@@ -20,52 +33,78 @@ from boltbox.detector.training.schedule import lr_factor
     ids=["float32", "literal, float16 with scaler"],
 )
 def test_training_equals_a_plain_loop_to_the_last_bit(half: bool, literal: bool) -> None:
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0) if half else None
-    wanted, wanted_average, wanted_steps = plain_loop(
-        small_detector(literal=literal, levels=[5]), scaler, literal
+    network, average, expected_steps = plain_loop(
+        small_detector(literal=literal, levels=[5]), scaler() if half else None, literal
     )
-
     module = small_detector(literal=literal, levels=[5])
     steps = Steps()
-    trainer = L.Trainer(
-        accelerator="cpu",
+    trainer = spawn(
+        1,
         max_epochs=EPOCHS,
         gradient_clip_val=CLIP,
-        plugins=[MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=1024.0))]
-        if half
-        else None,
+        plugins=[MixedPrecision("16-mixed", "cpu", scaler())] if half else None,
         callbacks=[Warmup(), yolov5_average(), steps],
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
     )
     trainer.fit(module, DataLoader(batches(), batch_size=None))  # type: ignore[arg-type]
-    assert steps.taken == wanted_steps
+    assert steps.taken == expected_steps
     assert module.ema is not None
-    for ours, theirs in ((module.network, wanted), (module.ema, wanted_average)):
-        assert all(torch.equal(v, theirs[k]) for k, v in ours.state_dict().items())
-
-
-class BiasRates(L.Callback):
-    """The learning rate of the biases in every iteration."""
-
-    def __init__(self) -> None:
-        self.used: list[float] = []
-
-    def on_train_batch_start(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any
-    ) -> None:
-        self.used.append(trainer.optimizers[0].param_groups[0]["lr"])
-        assert trainer.optimizers[0].param_groups[0]["name"] == "bias"
+    for ours, expected in ((module.network, network), (module.ema, average)):
+        assert all(torch.equal(v, expected[k]) for k, v in ours.state_dict().items())
 
 
 def test_rates_after_the_warmup_of_yolov5() -> None:
     """To the end of the epoch they are those of the end of the warm-up, then one epoch late."""
-    module = small_detector(levels=[5], literal=True)
-    rates = BiasRates()
-    spawn(1, max_epochs=4, callbacks=[Warmup(warmup_epochs=2), rates]).fit(
-        module, DataLoader((batches() * 45)[:45], batch_size=None)
-    )  # type: ignore[arg-type]
-    assert len(set(rates.used[90:101])) == 11  # the warm-up takes 100 iterations
-    assert rates.used[100:] == pytest.approx([0.01 * lr_factor(2, 4, 0.01)] * 80)
+    schedule = Schedule(4, 45, 0.01, 0.01, "linear", 0.937, 4.0, 100, 0.8, 0.1, literal=True)
+    rates = [schedule.rates_at(iteration).bias_lr for iteration in range(180)]
+    assert rates[0] == 0.1
+    assert len(set(rates[90:101])) == 11
+    assert rates[100:] == pytest.approx([0.01 * lr_factor(2, 4, 0.01)] * 80)
+
+
+def test_the_average_has_its_width() -> None:
+    """The weights of the updates' values in the average: each update averages a network that is 1
+    for one step and 0 for the others. Their standard deviation is 5 % of the updates."""
+    steps = 400
+    callback = EMA()
+    average = torch.zeros(steps, dtype=torch.double)
+    current = torch.zeros(steps, dtype=torch.double)
+    callback._average = [average]
+    callback._current = [current]
+    for step in range(steps):
+        current.zero_()
+        current[step] = 1
+        callback._update(torch.optim.SGD([current], 0.1))
+    numbers = torch.arange(1, steps + 1)
+    mean = (average * numbers).sum()
+    assert float(average.sum()) == pytest.approx(1)
+    width = float((average * (numbers - mean) ** 2).sum().sqrt() / steps)
+    assert width == pytest.approx(0.05, rel=0.05)
+    assert pytest.approx(EXPONENT + 1) == 0.05**2 * (EXPONENT + 2) ** 2 * (EXPONENT + 3)
+
+
+def test_steps_that_fit_the_run(small_data: Path, here: Path) -> None:
+    """24 images in batches of 8: a step takes 16 images, as the run is short; at a nominal 64 it
+    takes 24, all that an epoch has."""
+    for nominal, steps in (("auto", 2), ("64", 1)):
+        options = f"--model.optim.nominal_batch_size {nominal} --warmup.warmup_epochs 0"
+        options += " --trainer.max_epochs 1 --trainer.limit_val_batches 0"
+        cli.main(small_fit(small_data, here / nominal, *options.split()))
+        assert load(here / nominal / "checkpoints/last.ckpt")["global_step"] == steps
+
+
+def test_the_last_epochs_have_no_mosaic(small_data: Path) -> None:
+    """Their samples are those of an augmentation without mosaic and MixUp."""
+    augment = Augment(mixup=0.5)
+    without = augment.without_mixing()
+    dataset = DatasetFile.read(str(small_data)).open("train")
+    images = ResizedImages(dataset, 64)
+    samples = TrainSamples(images, augment.steps(64), 3, without.steps(64), last_from=2)
+    mixed = TrainSamples(images, augment.steps(64), 3)
+    plain = TrainSamples(images, without.steps(64), 3)
+    for epoch in range(4):
+        for index in range(4):
+            key = Key(epoch, index, 0)
+            expected = (mixed if epoch < 2 else plain)[key]
+            assert np.array_equal(samples[key].image, expected.image)
+            assert np.array_equal(samples[key].boxes, expected.boxes)
+            assert len(plain[key].boxes) <= len(dataset.labels[index].classes), "one image"
