@@ -1,7 +1,6 @@
 """A Trainer of one's own, as docs/python.md tells it."""
 
 import json
-import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ from boltbox.callbacks import (
 )
 from boltbox.callbacks.configuration import CALLBACKS
 from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.model.network_options import NetworkOptions
+from boltbox.detector.model.network import NetworkOptions
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 
@@ -207,17 +206,6 @@ def test_own_callbacks_take_the_place_of_the_recipes(here: Path) -> None:
     bar = TQDMProgressBar()
     callbacks = recipe(callbacks=[bar])["callbacks"]
     assert [callback for callback in callbacks if isinstance(callback, ProgressBar)] == [bar]
-
-
-def test_lightnings_advertisement_is_dropped(
-    here: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logging.getLogger("lightning.pytorch"), "propagate", True)
-    # a command of an earlier test may have raised it
-    with caplog.at_level(logging.INFO, "lightning.pytorch"):
-        L.Trainer(**recipe(run="run", accelerator="cpu"))
-    assert "GPU available" in caplog.text
-    assert "litlogger" not in caplog.text
 
 
 def test_the_names_of_the_package() -> None:
