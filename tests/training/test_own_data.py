@@ -210,26 +210,3 @@ def test_the_decoded_prediction() -> None:
     torch.testing.assert_close(rows, fused.decode(fused(images)), rtol=1e-3, atol=1e-3)
     assert [module.training for module in detector.network.modules()] == modes
     assert all(torch.equal(value, before[name]) for name, value in detector.state_dict().items())
-
-
-def test_a_data_module_that_did_not_fit(small_data: Path, here: Path) -> None:
-    """What it has validated on is saved, and one that has tested fits from the checkpoint."""
-
-    def make_data() -> DetectionData:
-        return DetectionData("data.yaml", image_size=64, batch_size=4, workers=0)
-
-    text = f"path: {small_data.parent}\ntrain: images/train\nval: images/val\ntest: images/val\n"
-    Path("data.yaml").write_text(f"{text}names: [a, b, c, d, e]\n")
-    data = make_data()
-    detector = made_detector(data.names, width_multiple=0.125, levels=[5])
-    trainer = L.Trainer(**options())
-    trainer.validate(detector, data)
-    trainer.save_checkpoint("validated.ckpt")
-    trainer = L.Trainer(**options(default_root_dir="trained"))
-    trainer.fit(detector, data)
-    trainer.save_checkpoint("trained.ckpt")
-    data = make_data()
-    again = L.Trainer(**options(max_epochs=2, default_root_dir="again"))
-    again.test(detector, data)
-    again.fit(detector, data, ckpt_path="trained.ckpt")
-    assert again.current_epoch == 2
