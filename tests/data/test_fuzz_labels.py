@@ -1,0 +1,291 @@
+"""Damaged label files: never a traceback, never a wrong box; what a slow, strict reader rejects is
+named."""
+
+import json
+import math
+import os
+import re
+import xml.dom.minidom
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+from xml.parsers.expat import ExpatError
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from made_datasets import NAMES, coco_content, lay_out, picture, save, voc_object, voc_xml
+
+from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.system.errors import InputError
+
+HEIGHT = 40
+WIDTH = 60
+STAMPS = count(1)
+FUZZ = settings(max_examples=80, suppress_health_check=list(HealthCheck))
+VALUES = "1e309 -1 nan -inf 1e30 16777217 1e-60 -0 1_0 0x10 1,5 2147483648 0 0.5 1.0000001 1 2 60"
+VALUES += ' +0.5 .5 5. null true [] {} [[]] "x" "cat" "a.png" "7" "\\ud800" 1e400 NaN'
+TOKENS = VALUES.split() + ["", " ", "\n", "\r", "\0", "\x0c", "\u2028", "\ufeff", "\u0661"]
+TOKENS += ["<", ">", "&", "]]>", "<!--", "&x;", '"', "{", "}", "[", "]", ",", "9" * 400]
+
+
+@st.composite
+def corrupted(draw: st.DrawFn, texts: list[str]) -> bytes:
+    """One of the texts with up to four defects: values replaced, bytes changed, cut out, put in,
+    repeated."""
+    data = draw(st.sampled_from(texts)).encode()
+    for _ in range(draw(st.integers(1, 4))):
+        start = draw(st.integers(0, len(data)))
+        end = start + draw(st.integers(0, 12))
+        how = draw(st.sampled_from(["value", "value", "put", "byte", "repeat"]))
+        places = list(re.finditer(rb'-?[\d.]+|"\w+"', data))
+        if how == "value" and places:
+            start, end = draw(st.sampled_from(places)).span()
+        part = data[start:end] * 2
+        if how in ("value", "put"):
+            part = draw(st.sampled_from(TOKENS)).encode()
+        elif how == "byte":
+            part = draw(st.binary(max_size=4))
+        data = data[:start] + part + data[end:]
+    return data
+
+
+class Verdict(NamedTuple):
+    """What the strict reader says.
+
+    Attributes:
+        boxes: class and xyxy pixels by place and number of the object.
+        rejected: places.
+        whole: the file cannot be used.
+    """
+
+    boxes: dict[tuple[str, int], tuple[int, list[float]]]
+    rejected: list[str]
+    whole: bool = False
+
+    def add(self, place: str, name: Any, values: list[float], least: float = 0) -> None:
+        """An object of this class; rejected if its box is none."""
+        sound = len(values) == 4 and all(abs(value) < 2**24 for value in values)
+        if sound and values[2] - values[0] > least and values[3] - values[1] > least:
+            if name in NAMES:
+                self.boxes[place, len(self.boxes)] = (NAMES.index(name), values)
+                return
+        self.rejected.append(place)
+
+
+def numbers(fields: Any) -> list[float]:
+    """Those of the fields that are finite numbers."""
+    values = []
+    for field in fields:
+        with suppress(ValueError, TypeError, OverflowError):
+            values.append(float(field))
+    return [value for value in values if math.isfinite(value)]
+
+
+def strict_yolo(data: bytes) -> Verdict:
+    verdict = Verdict({}, [])
+    for k, line in enumerate(re.split(rb"\r\n|\r|\n", data.removeprefix(b"\xef\xbb\xbf")), 1):
+        fields = line.decode(errors="replace").split()
+        if not fields:
+            continue
+        first, *rest = numbers(fields) or [-1.0]
+        sound = len(rest) + 1 == len(fields) and all(0 <= v <= 1 + 6e-8 for v in rest)
+        box: list[float] = []
+        if sound and len(rest) == 4:
+            x, y, w, h = rest
+            box = [x - w / 2, y - h / 2, x + w / 2, y + h / 2]
+        elif sound and len(rest) >= 6 and len(rest) % 2 == 0:
+            box = [min(rest[::2]), min(rest[1::2]), max(rest[::2]), max(rest[1::2])]
+        pixels = [v * side for v, side in zip(box, (WIDTH, HEIGHT) * 2, strict=False)]
+        name = NAMES[int(first)] if first in (0, 1) else None
+        verdict.add(f"line {k}", name, pixels)
+    return verdict
+
+
+def strict_voc(data: bytes) -> Verdict:
+    """By expat and a document tree; of an element that comes twice the first counts."""
+    verdict = Verdict({}, [])
+    try:
+        root: Any = xml.dom.minidom.parseString(data).documentElement
+    except (ExpatError, ValueError, LookupError):
+        return verdict._replace(whole=True)
+    for k, item in enumerate(children(root, "object"), 1):
+        values = []
+        for tag in ("xmin", "ymin", "xmax", "ymax"):
+            texts = [text(bound, tag) for bound in children(item, "bndbox")]
+            values.append(next((t for t in texts if t is not None), ""))
+        box = numbers(values) if (text(item, "difficult") or "").strip() != "1" else []
+        verdict.add(f"object {k}", (text(item, "name") or "").strip(), box)
+    return verdict._replace(whole=root.tagName != "annotation")
+
+
+def children(node: Any, tag: str) -> list[Any]:
+    return [child for child in node.childNodes if getattr(child, "tagName", "") == tag]
+
+
+def text(node: Any, tag: str) -> str | None:
+    """The text of the first child of that name, up to an element in it; None if there is none."""
+    found = children(node, tag)
+    if not found:
+        return None
+    words = ""
+    for child in found[0].childNodes:
+        if child.nodeType == child.ELEMENT_NODE:
+            break
+        words += child.data if hasattr(child, "wholeText") else ""
+    return words
+
+
+def strict_coco(data: bytes) -> Verdict:
+    verdict = Verdict({}, [])
+    try:
+        content = json.loads(data)
+        parts = [content["images"], content["categories"], content.get("annotations", [])]
+        pairs = [(image["id"], image["file_name"]) for image in content["images"]]
+        pairs += [(category["id"], category["name"]) for category in content["categories"]]
+        plain = all(type(i) in (int, float, str) and isinstance(n, str) for i, n in pairs)
+        if not plain or not all(isinstance(part, list) for part in parts):
+            raise ValueError("not as COCO says")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return verdict._replace(whole=True)
+    images, categories, annotations = parts
+    listed = [image["id"] for image in images]
+    for a in annotations:
+        names = [c["name"] for c in categories if c["id"] == a.get("category_id")]
+        box = a.get("bbox")
+        values = numbers(box) if isinstance(box, list) and len(box) == 4 else []
+        if len(values) == 4:
+            x, y, w, h = values
+            values = [x, y, x + w, y + h] if w > 0 and h > 0 else []
+        if listed.count(a.get("image_id")) != 1 or len(names) != 1:
+            values = []
+        verdict.add(f"annotation {a.get('id')}", names[0] if names else None, values)
+    return verdict
+
+
+def compare(dataset: DetectionDataset, verdict: Verdict) -> None:
+    """Every box that came out is one of the verdict's; every place that gave none is named, or its
+    image is left out."""
+    places = {fault.where.split(" (")[0] for fault in dataset.faults}
+    assert "" in places or not verdict.whole, "what is no label file is read as one"
+    left = dict(verdict.boxes)
+    for labels in dataset.labels:
+        assert np.isfinite(labels.area).all()
+        assert all(np.isfinite(part).all() for parts in labels.polygons for part in parts)
+        for c, box in zip(labels.classes.tolist(), labels.boxes.tolist(), strict=True):
+            match = []
+            for place, (other, values) in left.items():
+                if other == c and np.allclose(box, values, rtol=3e-7, atol=1e-4):
+                    match.append(place)
+            assert match, f"class {c}, {box} is nowhere in the file"
+            # of equal ones, the one that is not named
+            left.pop(min(match, key=lambda place: place[0] in places))
+    unnamed = [*verdict.rejected, *(place for place, _ in left)]
+    assert "" in places or [place for place in unnamed if place not in places] == []
+
+
+YOLO = "0 0.5 0.5 0.25 0.25\n1 0.1 0.1 0.9 0.1 0.5 0.8\r\n0 0.75 0.5 0.5 0.5\n"
+VOC = voc_xml("<filename>a.png</filename>", voc_object("cat"), voc_object("dog", 5.5, 6, 60, 40))
+ENTITIES = '<!DOCTYPE annotation [<!ENTITY x "7"><!ENTITY y "&x;&x;">]>'
+COCO = coco_content()
+COCO["annotations"][0] |= {"iscrowd": 1, "segmentation": {"size": [1]}, "area": 1.5}
+COCO["annotations"][1] |= {"segmentation": [[6, 7, 20, 8, 15, 30]]}
+FORMATS = {
+    "yolo": (strict_yolo, "labels/a.txt", [YOLO]),
+    "voc": (strict_voc, "Annotations/a.xml", [VOC, ENTITIES + voc_xml(voc_object("cat", "&x;"))]),
+    "coco": (strict_coco, "train.json", [json.dumps(COCO)]),
+}
+TRAIN = {"yolo": "images", "voc": "list.txt", "coco": "train.json"}
+
+
+@pytest.fixture(scope="module")
+def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folders = {}
+    for name in FORMATS:
+        root = tmp_path_factory.mktemp(name)
+        for stem in "abc" if name == "coco" else "a":
+            save(root / f"images/{stem}.png", picture(HEIGHT, WIDTH))
+        yaml = f"path: {root}\ntrain: {TRAIN[name]}\nformat: {name}\n"
+        lay_out(root, {"nameless.yaml": yaml, "data.yaml": f"{yaml}names: [cat, dog]\n"})
+        lay_out(root, {"labels/": "", "Annotations/": "", "list.txt": "a\n"})
+        folders[name] = root
+    return folders
+
+
+def check(name: str, root: Path, data: bytes) -> None:
+    strict, file, _ = FORMATS[name]
+    (root / file).write_bytes(data)
+    # with a time of its own: the cache goes by time and size
+    os.utime(root / file, ns=(next(STAMPS) * 10**6,) * 2)
+    for yaml in ("data.yaml", "nameless.yaml"):
+        with suppress(InputError):
+            DatasetFile.read(str(root / yaml)).open("train")
+    try:
+        dataset = DatasetFile.read(str(root / "data.yaml")).open("train", strict=False)
+    except InputError as e:
+        assert name == "coco", "a label file never costs the dataset"
+        assert file in str(e)
+    else:
+        compare(dataset, strict(data))
+
+
+@FUZZ
+@given(data=corrupted(FORMATS["yolo"][2]))
+@example(data=b"\xef\xbb\xbf0 .5 .5 .5 .5\n\r\n0 0.31 0.42 0.15e-11 0.08")  # no width in float32
+@example(data=b"0 .5 .5 .5 .5\x0c1 .5 .5 .5\n1 .2 .2 .1 .1 \n\n0 .6 .5 .5 .5")
+@example(data="0 .5 .5 .1 0.\u0665\n1_0 .5 .5 .5 .5\n16777217 .5 .5 .5 .5\n1e-60 0 0 1 1".encode())
+def test_yolo(roots: dict[str, Path], data: bytes) -> None:
+    check("yolo", roots["yolo"], data)
+
+
+@FUZZ
+@given(data=corrupted(FORMATS["voc"][2]))
+@example(data=voc_xml(voc_object("cat", more="<name>dog</name><bndbox/>")).encode())
+@example(data=voc_xml(voc_object("cat", "1</xmin><xmin>5"), voc_object("cat", "<b/>1")).encode())
+@example(data=voc_xml(voc_object("cat", 1, 2, 3e7), voc_object("cat", 16777214)).encode())
+def test_voc(roots: dict[str, Path], data: bytes) -> None:
+    check("voc", roots["voc"], data)
+
+
+def changed(**changes: Any) -> bytes:
+    return json.dumps(COCO | changes).encode()
+
+
+@FUZZ
+@given(data=corrupted(FORMATS["coco"][2]))
+@example(data=changed(categories=[{"id": 3, "name": "cat"}, {"id": 3, "name": "dog"}]))
+@example(data=changed(images=[{"id": 30, "file_name": "a.png"}, {"id": 30, "file_name": "b.png"}]))
+@example(data=changed(categories=[{"id": math.nan, "name": "cat"}, {"id": "3", "name": "dog"}]))
+@example(data=changed(annotations=[{"id": [], "image_id": 30.0, "bbox": [1, 2, 1e30, 4]}, 5]))
+@example(data=changed(annotations=[{"image_id": 30, "category_id": [17]}]))
+def test_coco(roots: dict[str, Path], data: bytes) -> None:
+    check("coco", roots["coco"], data)
+
+
+BOMB = '<!DOCTYPE annotation [<!ENTITY a0 "9">'
+BOMB += "".join(f'<!ENTITY a{k} "{f"&a{k - 1};" * 10}">' for k in range(1, 12)) + "]>"
+SYSTEM = '<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/hostname">]>'
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("voc", BOMB + voc_xml(voc_object("cat", "&a11;"))),
+        ("voc", SYSTEM + voc_xml(voc_object("cat", "&x;"))),
+        ("voc", voc_xml(voc_object("cat", "<a>" * 20000 + "</a>" * 20000))),
+        ("voc", '<?xml version="1.0" encoding="klingon"?>' + VOC),
+        ("voc", '<?xml version="1.0" encoding="utf-16"?>' + VOC),
+        ("voc", ""),
+        ("voc", "<html><object/></html>"),
+        ("coco", "[" * 100_000),
+        ("coco", "null"),
+        ("coco", "\ufffe[\0]\0"),
+        ("coco", '{"images":' * 5000),
+    ],
+    ids=lambda x: x[:9],
+)
+def test_files_made_to_hurt(roots: dict[str, Path], name: str, data: str) -> None:
+    check(name, roots[name], data.encode())
