@@ -66,14 +66,13 @@ class Verdict(NamedTuple):
     rejected: list[str]
     whole: bool = False
 
-    def add(self, place: str, name: Any, values: list[float], least: float = 0) -> None:
+    def add(self, place: str, name: Any, values: list[float]) -> None:
         """An object of this class; rejected if its box is none."""
         sound = len(values) == 4 and all(abs(value) < 2**24 for value in values)
-        if sound and values[2] - values[0] > least and values[3] - values[1] > least:
-            if name in NAMES:
-                self.boxes[place, len(self.boxes)] = (NAMES.index(name), values)
-                return
-        self.rejected.append(place)
+        if sound and values[2] > values[0] and values[3] > values[1] and name in NAMES:
+            self.boxes[place, len(self.boxes)] = (NAMES.index(name), values)
+        else:
+            self.rejected.append(place)
 
 
 def numbers(fields: Any) -> list[float]:
@@ -223,13 +222,20 @@ def check(name: str, root: Path, data: bytes) -> None:
     for yaml in ("data.yaml", "nameless.yaml"):
         with suppress(InputError):
             DatasetFile.read(str(root / yaml)).open("train")
-    try:
-        dataset = DatasetFile.read(str(root / "data.yaml")).open("train", strict=False)
-    except InputError as e:
+    dataset = opened(root)
+    if isinstance(dataset, str):
         assert name == "coco", "a label file never costs the dataset"
-        assert file in str(e)
+        assert file in dataset
     else:
         compare(dataset, strict(data))
+
+
+def opened(root: Path) -> DetectionDataset | str:
+    """The dataset, or the error."""
+    try:
+        return DatasetFile.read(str(root / "data.yaml")).open("train", strict=False)
+    except InputError as e:
+        return str(e)
 
 
 @FUZZ

@@ -20,72 +20,18 @@ from boltbox.detector.system.errors import InputError
 LABEL = ClassLabel(names=layouts.NAMES)
 
 
-def table(folder: Path, names: list[str], objects: Any, one_by_one: bool = False) -> Dataset:
-    """Pictures of a folder as a Dataset. one_by_one: `objects` is a list of objects, not a map of lists."""
-    paths = [str(folder / f"{name}.png") for name in names]
-    columns = []
-    for found in (layouts._objects(name) for name in names):
+def table(folder: Path, names: list[str], features: Any, one_by_one: bool = False) -> Dataset:
+    """Pictures of a folder as a Dataset. one_by_one: `objects` is a list of objects, not a map of
+    lists."""
+    columns: list[Any] = []
+    for name in names:
+        found = layouts.objects(name)
         pairs = zip(found["bbox"], found["category"], strict=True)
         columns.append([{"bbox": b, "category": c} for b, c in pairs] if one_by_one else found)
+    images = [str(folder / f"{name}.png") for name in names]
     return Dataset.from_dict(
-        {"image": paths, "objects": columns}, Features(image=Image(), objects=objects)
+        {"image": images, "objects": columns}, Features(image=Image(), objects=features)
     )
-
-
-def hugging_face_python(root: Path) -> Path:
-    """A DatasetDict."""
-    given = layouts.labelimg(root / "given")
-    numbers = Value("float32")
-    of_lists = {"bbox": List(List(numbers)), "category": List(LABEL)}
-    of_maps = List({"bbox": List(numbers, length=4), "category": LABEL})
-    train = table(given, layouts.TRAIN, of_lists).with_format("numpy")
-    val = table(given, layouts.VAL, of_maps, one_by_one=True)
-    file = save_hugging_face(DatasetDict(train=train, validation=val), root / "saved")
-    assert (root / "saved/val/000001.png").read_bytes() == (given / "p5.png").read_bytes()
-    for split, names in (("train", layouts.TRAIN), ("val", layouts.VAL)):
-        # by the number of the row; the test knows them by their names
-        text = (root / "saved" / split / "metadata.jsonl").read_text()
-        for k, name in enumerate(names):
-            (root / "saved" / split / f"{k:06}.png").rename(root / "saved" / split / f"{name}.png")
-            text = text.replace(f"{k:06}.png", f"{name}.png")
-        (root / "saved" / split / "metadata.jsonl").write_text(text)
-    return file
-
-
-TWO_SPLITS = [
-    layouts.roboflow_yolo,
-    layouts.roboflow_segmentation,
-    layouts.roboflow_obb,
-    layouts.roboflow_label_txt,
-    layouts.dota,
-    layouts.roboflow_coco,
-    layouts.roboflow_csv,
-    layouts.zip_file,
-    layouts.coco,
-    layouts.darknet,
-    layouts.fiftyone_yolo,
-    layouts.fiftyone_coco_splits,
-    layouts.other_machine,
-    layouts.hugging_face_folder,
-    hugging_face_python,
-]
-ONE_SPLIT = [
-    layouts.cvat_coco,
-    layouts.label_studio_coco,
-    layouts.fiftyone_coco,
-    layouts.coco_of_one_file,
-    layouts.voc_made_yolo,
-    layouts.labelimg,
-    layouts.labelimg_images,
-    layouts.label_studio_yolo,
-    layouts.label_studio_notes,
-    layouts.cvat_yolo,
-    layouts.cvat_ultralytics,
-    layouts.images_and_labels,
-]
-CONVERTED = [layouts.cvat_xml, layouts.labelme, layouts.via]
-WITHOUT_NAMES = [layouts.images_and_labels, layouts.hugging_face_folder]
-Layout = Callable[[Path], Path]
 
 
 def boxes_of(file: DatasetFile, split: str) -> dict[str, list[list[float]]]:
@@ -102,21 +48,45 @@ def boxes_of(file: DatasetFile, split: str) -> dict[str, list[list[float]]]:
 def check(file: DatasetFile, two_splits: bool, names: list[str]) -> None:
     file.prepare()
     assert file.names == names
-    train = boxes_of(file, "train")
-    val = boxes_of(file, "val")
+    names_of = {"train": list(layouts.PICTURES)}
     if two_splits:
-        assert (sorted(train), sorted(val)) == (layouts.TRAIN, layouts.VAL)
-    assert sorted([*train, *val]) == list(layouts.PICTURES)
-    for name, rows in (train | val).items():
-        expected = sorted(map(list, layouts.PICTURES[name][2]))
-        np.testing.assert_allclose(np.array(rows), np.array(expected), atol=1e-3, err_msg=name)
+        names_of = {"train": layouts.TRAIN, "val": layouts.VAL}
+    for split, pictures in names_of.items():
+        found = boxes_of(file, split)
+        assert sorted(found) == pictures
+        assert file.open(split).faults == []
+        for name, rows in found.items():
+            expected = sorted(map(list, layouts.PICTURES[name][2]))
+            np.testing.assert_allclose(np.array(rows), np.array(expected), atol=1e-3, err_msg=name)
 
 
-@pytest.mark.parametrize("layout", TWO_SPLITS + ONE_SPLIT, ids=lambda f: f.__name__)
-def test_it_loads(layout: Layout, tmp_path: Path) -> None:
-    source = layout(tmp_path / "pets")
-    names = ["0", "1"] if layout in WITHOUT_NAMES else layouts.NAMES
-    check(DatasetFile.read(str(source), needs_val=True), layout in TWO_SPLITS, names)
+@pytest.mark.parametrize("name", layouts.LAYOUTS)
+def test_it_loads(name: str, here: Path) -> None:
+    layout = layouts.LAYOUTS[name]
+    source = layout.write(here / "pets")
+    two_splits = len(layout.splits) == 2 or name in ("voc", "voc_trainval")
+    check(DatasetFile.read(str(source)), two_splits, layout.names)
+
+
+def test_hugging_face(tmp_path: Path) -> None:
+    """A DatasetDict, whose rows are files by their number."""
+    given = layouts.labelimg(tmp_path / "given")
+    numbers = Value("float32")
+    of_lists = {"bbox": List(List(numbers)), "category": List(LABEL)}
+    of_maps = List({"bbox": List(numbers, length=4), "category": LABEL})
+    train = table(given, layouts.TRAIN, of_lists).with_format("numpy")
+    val = table(given, layouts.VAL, of_maps, one_by_one=True)
+    file = save_hugging_face(DatasetDict(train=train, validation=val), tmp_path / "saved")
+    assert (file.parent / "val/000001.png").read_bytes() == (given / "p5.png").read_bytes()
+    data = DatasetFile.read(str(file))
+    assert data.names == layouts.NAMES
+    for split, names in (("train", layouts.TRAIN), ("val", layouts.VAL)):
+        expected = [sorted(map(list, layouts.PICTURES[name][2])) for name in names]
+        assert list(boxes_of(data, split).values()) == expected
+
+
+CONVERTED = [layouts.cvat_xml, layouts.labelme, layouts.via]
+Layout = Callable[[Path], Path]
 
 
 @pytest.mark.parametrize("layout", CONVERTED, ids=lambda f: f.__name__)
@@ -125,7 +95,7 @@ def test_it_converts(layout: Layout, here: Path) -> None:
     with pytest.raises(InputError, match=rf"labels of CVAT .* convert {source}"):
         DatasetFile.read(str(source))
     cli.main(["convert", str(source)])
-    file = DatasetFile.read("pets_coco", needs_val=True)
+    file = DatasetFile.read("pets_coco")
     check(file, False, layouts.NAMES)
 
 
@@ -235,32 +205,6 @@ def test_hugging_face_corners_and_errors(tmp_path: Path) -> None:
     (given / "p0.png").unlink()
     with pytest.raises(InputError, match=r"train, row 0: .*No such file"):
         save_hugging_face(good, tmp_path / "b")
-
-
-def test_coco_files_of_several_folders(tmp_path: Path) -> None:
-    """Each has its images beside it, also those of one name."""
-    for k, folder in enumerate(("a", "b")):
-        save(tmp_path / folder / "1.png", picture(40, 60, k))
-        content = {
-            "images": [{"id": 1, "file_name": "1.png"}],
-            "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [k, 2, 30, 20]}],
-            "categories": [{"id": 1, "name": "cat"}],
-        }
-        lay_out(tmp_path, {f"{folder}/labels.json": json.dumps(content)})
-    lay_out(tmp_path, {"data.yaml": "train: [a/labels.json, b/labels.json]\nnames: [cat]\n"})
-    split = DatasetFile.read(str(tmp_path)).open("train")
-    assert [Path(file).parent.name for file in split.files] == ["a", "b"]
-    assert [float(labels.boxes[0, 0]) for labels in split.labels] == [0, 1]
-
-
-def test_folders_with_a_year(tmp_path: Path) -> None:
-    """No image of val is trained on."""
-    for split in ("train2017", "val2017"):
-        save(tmp_path / f"images/{split}/{split}.png", picture(40, 60))
-        lay_out(tmp_path, {f"labels/{split}/{split}.txt": "0 .5 .5 .2 .2\n"})
-    file = DatasetFile.read(str(tmp_path), needs_val=True)
-    for split in ("train", "val"):
-        assert [Path(path).stem for path in file.open(split).files] == [f"{split}2017"]
 
 
 def test_objects_in_metadata(tmp_path: Path) -> None:
