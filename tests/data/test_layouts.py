@@ -9,12 +9,11 @@ import label_layouts as layouts
 import numpy as np
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, List, Value
-from made_datasets import lay_out, picture, save, voc_object, voc_xml
+from made_datasets import lay_out, voc_object, voc_xml
 
 import cli
 from boltbox import save_hugging_face
 from boltbox.detector.data.dataset_file import DatasetFile
-from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.system.errors import InputError
 
 LABEL = ClassLabel(names=layouts.NAMES)
@@ -205,30 +204,3 @@ def test_hugging_face_corners_and_errors(tmp_path: Path) -> None:
     (given / "p0.png").unlink()
     with pytest.raises(InputError, match=r"train, row 0: .*No such file"):
         save_hugging_face(good, tmp_path / "b")
-
-
-def test_objects_in_metadata(tmp_path: Path) -> None:
-    """A list of objects as well as a map of lists; U+2028 ends no line, and a name that no file can
-    have is no image. A box without a class is an error."""
-    rows: list[dict[str, Any]] = [
-        {
-            "file_name": "0.png",
-            "text": "a\u2028b",
-            "objects": [{"bbox": [1, 1, 9, 9], "category": "cat"}],
-        },
-        {"file_name": "1.png", "objects": {"bbox": [[1, 1, 9, 9]], "category": ["cat"]}},
-        {"file_name": "a\0b.png", "objects": {"bbox": [], "category": []}},
-    ]
-    for k in range(2):
-        save(tmp_path / f"train/{k}.png", picture(40, 60, k))
-    lay_out(tmp_path, {"data.yaml": "train: train/metadata.jsonl\nnames: [cat]\n"})
-
-    def split() -> DetectionDataset:
-        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        (tmp_path / "train/metadata.jsonl").write_text(lines, encoding="utf-8")
-        return DatasetFile.read(str(tmp_path)).open("train")
-
-    assert [len(labels.boxes) for labels in split().labels] == [1, 1]
-    rows[1]["objects"]["bbox"].append([2, 2, 9, 9])
-    with pytest.raises(InputError, match="line 2, object 2 is of class 'None'"):
-        split()
