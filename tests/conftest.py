@@ -20,9 +20,7 @@ from hypothesis import HealthCheck, settings
 from boltbox.detector.data.demo import make_demo
 from boltbox.detector.system.operating_system import available_cores
 
-pytest.register_assert_rewrite(
-    "agreement", "made_samples", "made_datasets", "made_cache", "label_verdict"
-)
+pytest.register_assert_rewrite("agreement", "made_samples", "made_datasets")
 torch.set_num_threads(1)
 # were the first one after a torch.export, forked processes could make none
 torch.zeros(1, requires_grad=True).backward()

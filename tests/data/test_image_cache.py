@@ -1,104 +1,119 @@
-"""The image cache: training with it is training without it; what its stores hold, and what they
-cannot hold."""
+"""The image cache: training with it is training without it; a store follows the images, and does no
+harm, whatever happens to it."""
 
+import errno
+import multiprocessing
 import os
+import pickle
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from made_cache import (  # noqa: F401
-    assert_equal,
-    batches,
-    decoded_files,
-    noise_data,
-    opened,
-    store_folder,
-)
-from made_datasets import lay_out, picture, save
+from made_datasets import PAIR, lay_out, picture, save
 
-import cli
+from boltbox.detector.data import datasets
 from boltbox.detector.data.cache import images as image_cache
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.sample import Batch
 from boltbox.detector.data.transforms.augment import Augment
 from boltbox.detector.system import operating_system
 from boltbox.detector.system.errors import InputError
 
+# smaller, as large, larger
+SHAPES = [(30, 64), (64, 64), (48, 40), (20, 60), (90, 33), (50, 100), (128, 128), (300, 165)]
 # drawn at once, from JPEG files that are decoded smaller
 UPRIGHT = {"augment": Augment(mosaic=0.6, mixup=0.4)}
 TURNED = {"augment": Augment(degrees=10, mosaic=0.6, mixup=0.4, copy_paste=0.5)}
 RECT = {"rect": True}
 
 
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the stores."""
+    monkeypatch.setenv("BOLTBOX_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "images"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Eight images of noise, with two boxes each, one of them a polygon."""
+    for k, (h, w) in enumerate(SHAPES):
+        save(tmp_path / f"images/{k}.{'jpg' if k > 6 else 'png'}", picture(h, w, k))
+        lines = f"{k % 2} .3 .4 .3 .5\n{(k + 1) % 2} .6 .2 .9 .3 .9 .7\n"
+        lay_out(tmp_path, {f"labels/{k}.txt": lines})
+    lay_out(tmp_path, {"data.yaml": "train: images\nval: images\n" + PAIR})
+    return tmp_path / "data.yaml"
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files that this process has read."""
+    names: list[str] = []
+    whole = datasets.read_image
+
+    def read(path: str, *shrink: int) -> np.ndarray:
+        names.append(Path(path).name)
+        return whole(path, *shrink)
+
+    monkeypatch.setattr(datasets, "read_image", read)
+    return names
+
+
+def opened(data: Path, cache: str = "none", workers: int = 0, **options: object) -> DetectionData:
+    module = DetectionData(str(data), 64, 3, workers, cache=cache, **options)  # type: ignore[arg-type]
+    module.setup("fit")
+    return module
+
+
+def batches(module: DetectionData) -> list[Batch]:
+    return [*module.train_dataloader(), *module.val_dataloader()]
+
+
+def assert_equal(ours: list[Batch], reference: list[Batch]) -> None:
+    assert len(ours) == len(reference) > 0
+    for a, b in zip(ours, reference, strict=True):
+        assert torch.equal(a.images, b.images)
+        assert torch.equal(a.targets, b.targets)
+        assert (a.indices, a.letterboxes) == (b.indices, b.letterboxes)
+
+
 @pytest.mark.parametrize(
-    ("plan", "cache", "workers"),
-    [
-        (UPRIGHT, "ram", 2),
-        (UPRIGHT, "disk", 0),
-        (TURNED, "ram", 0),
-        (TURNED, "disk", 2),
-        (RECT, "ram", 0),
-        (RECT, "disk", 0),
-    ],
-    ids=["upright-ram-2", "upright-disk", "turned-ram", "turned-disk-2", "rect-ram", "rect-disk"],
+    ("options", "cache", "workers"),
+    [(UPRIGHT, "ram", 2), (UPRIGHT, "disk", 0), (TURNED, "disk", 0), (RECT, "ram", 0)],
 )
-def test_batches_are_the_same_bit_for_bit(
-    data: Path, cache: str, workers: int, plan: dict[str, object], decoded: list[str]
+def test_batches_are_the_same(
+    data: Path, cache: str, workers: int, options: dict[str, object], decoded: list[str]
 ) -> None:
-    """Images smaller, as large and larger than the network's input; training resizes in another way
-    than validation. Once with images that are decoded, once with stored ones."""
-    plain = batches(opened(data, **plan))
-    module = opened(data, cache, workers, **plan)
+    """Bit for bit. Training resizes in another way than validation. Once with images that are
+    decoded, once with stored ones."""
+    plain = batches(opened(data, **options))
+    module = opened(data, cache, workers, **options)
     assert_equal(batches(module), plain)
     decoded.clear()
-    assert_equal(batches(module), plain)
     module.workers = 0
     assert_equal(batches(module), plain)
     assert decoded == [], "every image, partners of a mosaic too, comes from the store"
 
 
-def test_weights_are_the_same(small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
-    """Through the front door."""
-    line = ["fit", "--data.dataset", str(small_data), "--data.image_size", "64", "--data.batch_size", "8",
-            "--data.workers", "0", "--model.network.width_multiple", "0.125", "--trainer.max_epochs", "1",
-            "--trainer.enable_progress_bar", "false", "--report.enabled", "false", "--pictures.enabled", "false",
-            "--trainer.precision", "32-true",
-            "--trainer.accelerator", "cpu"]  # fmt: skip
-    runs = []
-    line += ["--model.network.depth_multiple", "0.1", "--autoanchor.enabled", "false"]
-    line += ["--model.network.levels", "[5]", "--doctor.enabled", "false"]
-    for options in (
-        ["--data.cache", "none"],
-        ["--data.cache", "ram"],
-        ["--data.cache", "disk"],
-    ):
-        cli.main([*line, "--run", f"run{len(runs)}", *options])
-        runs.append(
-            torch.load(f"run{len(runs)}/checkpoints/last.ckpt", weights_only=True)["state_dict"]
-        )
-    assert all(torch.equal(v, run[k]) for run in runs[1:] for k, v in runs[0].items())
-    said = capsys.readouterr().out
-    assert "cache:     train images in memory (0.3 MB)" in said
-
-
-def test_an_image_that_cannot_be_decoded(data: Path, tmp_path: Path) -> None:
-    """Its header is fine, its pixels are not; the rest is cached."""
-    file = tmp_path / "images/8.png"
-    block = save(file, picture(40, 40)).read_bytes()
-    file.write_bytes(block[:60])
+def test_a_store(data: Path, tmp_path: Path) -> None:
+    """It cannot be changed by a reader; a process that it is sent to maps the same memory; an image
+    that cannot be decoded is not in it."""
+    block = save(tmp_path / "images/8.png", picture(40, 40)).read_bytes()
+    (tmp_path / "images/8.png").write_bytes(block[:60])
     lay_out(tmp_path, {"labels/8.txt": "0 .5 .5 .5 .5"})
     images = opened(data, "ram").images["train"]
+    assert images.store
+    copy = pickle.loads(pickle.dumps(images.store))
     for i in range(8):
-        images.read(i)
+        assert copy.read(i) is None
+        pixels = images.read(i)
+        assert np.array_equal(copy.read(i), pixels)
     with pytest.raises(InputError, match=r"8\.png: this image cannot be decoded"):
         images.read(8)
-    assert images.store
-    assert np.count_nonzero(images.store.checks) == 8
-
-
-def test_a_store_cannot_be_changed(data: Path) -> None:
-    images = opened(data, "ram").images["train"]
-    images.read(0)
+    assert np.count_nonzero(copy.checks) == 8
     with pytest.raises(ValueError, match="read-only"):
         images.read(0)[:] = 0
     images[0].image.render()[:] = 0  # a sample's image is its own
@@ -112,41 +127,30 @@ def test_a_store_cannot_be_changed(data: Path) -> None:
         ("auto", 3.99, False),
         ("ram", 2.01, True),
         ("ram", 1.99, False),
+        ("disk", 2.01, True),
+        ("disk", 1.99, False),
         ("none", 100, False),
     ],
 )
-def test_in_memory_if_there_is_room(
+def test_if_there_is_room(
     data: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture,
+    capsys: pytest.CaptureFixture[str],
     cache: str,
     free: float,
     cached: bool,
 ) -> None:
+    """What is on the disk already needs none."""
     size = sum(image_cache.store_bytes(x.labels.sizes) for x in opened(data).images.values())
-    monkeypatch.setattr(image_cache, "free_memory", lambda: int(free * size))
+    usage = shutil.disk_usage(".")._replace(free=int(free * size))
+    monkeypatch.setattr(image_cache, "free_memory", lambda: usage.free)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     module = opened(data, cache)
     assert all(bool(images.store) == cached for images in module.images.values())
-    said = capsys.readouterr().out
-    assert ("cache:     no images (" in said) == (not cached and cache != "none")
-
-
-def test_disk_without_room(
-    data: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    """What is there already needs none."""
-
-    def full(folder: Path) -> shutil._ntuple_diskusage:
-        return shutil._ntuple_diskusage(0, 0, 0)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(shutil, "disk_usage", full)
-        opened(data, "disk")
-        assert "cache:     no images (" in capsys.readouterr().out
-        assert list(cache.iterdir()) == []
-    opened(data, "disk")
-    monkeypatch.setattr(shutil, "disk_usage", full)
-    assert all(images.store for images in opened(data, "disk").images.values())
+    output = capsys.readouterr().out
+    assert ("cache:     no images (" in output) == (not cached and cache != "none")
+    usage = usage._replace(free=0)
+    assert bool(opened(data, cache).images["val"].store) == (cached and cache == "disk")
 
 
 def test_free_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,3 +163,122 @@ def test_free_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert operating_system.free_memory() > machine / 2
     limit.write_text("1000000\n")
     assert operating_system.free_memory() == 1_000_000
+
+
+def fill(data: Path) -> None:
+    for images in opened(data, "disk").images.values():
+        for i in range(len(images)):
+            images.read(i)
+
+
+def used(data: Path, decoded: list[str]) -> set[str]:
+    """The images that are decoded although there is a cache; the batches are right in any case."""
+    plain = batches(opened(data))
+    decoded.clear()
+    assert_equal(batches(opened(data, "disk")), plain)
+    return set(decoded)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda root: save(root / "images/3.png", picture(20, 60, 99)),
+        lambda root: (root / "images/3.png").unlink(),
+        lambda root: save(root / "images/21.png", picture(20, 60, 99)),
+    ],
+    ids=["changed", "removed", "added"],
+)
+def test_it_follows_the_images(
+    change: Callable[[Path], object], data: Path, cache: Path, decoded: list[str]
+) -> None:
+    """A later training finds what an earlier one wrote, until an image changes."""
+    fill(data)
+    before = {path: path.read_bytes() for path in cache.iterdir()}
+    assert not used(data, decoded)
+    assert {path: path.read_bytes() for path in cache.iterdir()} == before
+    change(data.parent)
+    assert used(data, decoded)
+    fill(data)
+    assert not used(data, decoded)
+    assert len(list(cache.iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("damage", "lost"),
+    [
+        (lambda block: block[: len(block) // 2], None),
+        (lambda block: b"", None),
+        (lambda block: b"foreign " * 1000, None),
+        (lambda block: bytes([block[0] ^ 1]) + block[1:], 1),  # a checksum
+        (lambda block: block[:65] + bytes([block[65] ^ 1]) + block[66:], 1),  # pixels
+    ],
+    ids=["cut", "empty", "foreign", "checksum", "pixels"],
+)
+def test_damage(
+    damage: Callable[[bytes], bytes],
+    lost: int | None,
+    data: Path,
+    cache: Path,
+    decoded: list[str],
+) -> None:
+    """An image that is not whole is decoded again, and stored."""
+    fill(data)
+    good = {path: path.read_bytes() for path in cache.iterdir()}
+    for path, block in good.items():
+        path.write_bytes(damage(block))
+    names = used(data, decoded)
+    assert len(names) == lost if lost else names
+    fill(data)
+    assert {path: path.read_bytes() for path in cache.iterdir()} == good
+
+
+def test_another_version(data: Path, decoded: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(data)
+    monkeypatch.setattr(image_cache, "VERSION", image_cache.VERSION + 1)
+    assert used(data, decoded)
+
+
+def test_killed_while_filling(
+    data: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, decoded: list[str]
+) -> None:
+    """The images that were read are there. The folder may be removed while it is in use."""
+    whole = datasets.read_image
+
+    def kill(file: str, shrink: int = 1) -> np.ndarray:
+        if Path(file).name == "5.png":
+            os.kill(os.getpid(), 9)
+        return whole(file, shrink)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(datasets, "read_image", kill)
+        child = multiprocessing.get_context("fork").Process(target=fill, args=(data,))
+        child.start()
+        child.join(60)
+    assert child.exitcode == -9
+    images = opened(data, "disk").images["train"]
+    decoded.clear()
+    for i in range(len(images)):
+        images.read(i)
+    assert decoded == ["5.png", "6.png", "7.jpg"]
+    module = opened(data, "disk")
+    shutil.rmtree(cache)
+    assert_equal(batches(module), batches(opened(data)))
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EROFS])
+def test_a_disk_that_cannot_be_written(
+    data: Path,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: int,
+) -> None:
+    """One line, and training continues without."""
+
+    def refuse(*args: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    assert_equal(batches(opened(data, "disk")), batches(opened(data)))
+    assert os.strerror(error) in capsys.readouterr().out
+    assert list(cache.iterdir()) == []
