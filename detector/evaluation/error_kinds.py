@@ -1,8 +1,7 @@
-"""What kind of errors a detector makes, and what each kind costs.
+"""What kind of errors a detector makes.
 
-The kinds are TIDE's (Bolya et al. 2020, arXiv 2008.08115): every false positive gets one cause, and
-fixing the cause shows how much AP it costs. True positives are those of the metrics
-(`class_metrics.match`).
+The kinds are TIDE's (Bolya et al. 2020, arXiv 2008.08115): every false positive gets one cause.
+True positives are those of the metrics (`class_metrics.match`).
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from boltbox.detector.evaluation.class_metrics import class_metrics
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
 from boltbox.detector.model.boxes import pairwise_iou_xyxy
 
@@ -95,43 +93,6 @@ def classify(record: PredictionRecord, true_positives: np.ndarray) -> Errors:
         label = np.where(on_same, same_iou.argmax(1), other_iou.argmax(1)) + t.start
         target[d] = np.where(on_same | (verdict[d] == CLASS), label, -1)
     return Errors(verdict, target)
-
-
-def map50_if_fixed(record: PredictionRecord, errors: Errors) -> dict[str, float]:
-    """mAP50 as it is ("hit"), and as it would be with each kind of error fixed.
-
-    A wrong class or box is put right; where several detections then match one object, only the most
-    confident one stays. Both, duplicates and background go. Missed objects no longer count, and
-    neither does a class that has no others.
-    """
-    verdict = errors.verdict
-    labels = record.label_kind
-    hit = verdict == TRUE_POSITIVE
-    everything = np.ones(len(verdict), bool)
-
-    def map50(
-        hit: np.ndarray, kept: np.ndarray, kind: np.ndarray = record.kind, true: np.ndarray = labels
-    ) -> float:
-        ap = class_metrics(hit[kept, None], record.score[kept], kind[kept], true).ap
-        return float(ap.mean()) if ap.size else 0.0
-
-    results = {"hit": map50(hit, everything)}
-    order = np.argsort(-record.score, kind="stable")
-    for cause in (CLASS, LOCALISATION):
-        matched = hit | (verdict == cause)
-        candidates = order[matched[order]]
-        _, first = np.unique(errors.target[candidates], return_index=True)
-        best = candidates[first]
-        right = np.zeros(len(verdict), bool)
-        right[best] = True
-        kind = record.kind.copy()
-        kind[best] = labels[errors.target[best]]
-        results[KINDS[cause]] = map50(right, ~matched | right, kind)
-    for cause in (BOTH, DUPLICATE, BACKGROUND):
-        results[KINDS[cause]] = map50(hit, verdict != cause)
-    missed = errors.missed(len(labels), everything)
-    results[MISSED] = map50(hit, everything, true=labels[~missed])
-    return results
 
 
 def count_errors(record: PredictionRecord, errors: Errors, confidence: float) -> dict[str, int]:

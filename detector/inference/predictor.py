@@ -17,7 +17,7 @@ from torch import Tensor
 from boltbox.detector.checkpoint.reader import find_trained
 from boltbox.detector.data.class_names import same_names
 from boltbox.detector.data.images import find_images
-from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, collate_items
+from boltbox.detector.data.inputs.evaluation_input import EvaluationInput
 from boltbox.detector.data.inputs.sources import Image, PredictionSamples
 from boltbox.detector.data.sample import Batch, finish_on_device
 from boltbox.detector.data.transforms.letterbox import round_up
@@ -169,7 +169,7 @@ class Predictor:
             if not members:
                 options.setdefault("image_size", loaded.image_size)
                 options.setdefault("rounded", loaded.arguments().get("literal", False))
-            shared = same_names(names, loaded.names)
+            shared = same_names(names, loaded.names) if names else {}
             new = [k for k in range(len(loaded.names)) if k not in shared]
             if thresholds and new and not loaded.thresholds:
                 raise InputError(
@@ -317,7 +317,7 @@ class Predictor:
         inputs = self.inputs(image_size, tile_size)
         samples = PredictionSamples(items, inputs, batch_size, lenient=is_folder and len(items) > 1)
         detections: dict[int, Detections] = {}
-        for batch, rows in self.predict_batches(_read(samples), batch_size):
+        for batch, rows in self.predict_batches(samples.read(), batch_size):
             for index, of_image in zip(batch.indices, rows, strict=True):
                 path = str(items[index]) if isinstance(items[index], str | Path) else None
                 detections[index] = Detections.of(of_image, self.names, path)
@@ -353,14 +353,6 @@ def load_member(
     if trained is None:
         raise InputError("ckpt_path auto is for fit. Give `last`, `best` or a file")
     return trained, trained.network.to(device).to(memory_format=torch.channels_last).eval()
-
-
-def _read(samples: PredictionSamples) -> Iterator[Batch]:
-    """Batches of the images that can be read."""
-    for numbers in samples.batches:
-        batch = collate_items([samples[i] for i in numbers])
-        if batch.indices:
-            yield batch
 
 
 def _device_and_dtype(members: Sequence[YOLOv5 | Exported]) -> tuple[torch.device, torch.dtype]:

@@ -18,7 +18,6 @@ from boltbox.detector.evaluation.error_kinds import (
     Errors,
     classify,
     count_errors,
-    map50_if_fixed,
 )
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
 from boltbox.detector.report.charts import draw_confidence, draw_confusion, draw_curves
@@ -142,17 +141,12 @@ def _detections(record: PredictionRecord, plots: Path) -> Iterator[Section]:
 
 def _error_table(record: PredictionRecord, errors: Errors, confidence: float) -> Section:
     text = (
-        "Kinds of TIDE (Bolya et al. 2020). Numbers: detections with a confidence of at least"
-        f" {confidence:.3f}, where the mean F1 is best. mAP50 gain, over detections of any"
-        " confidence: how much mAP50 would rise if every error of this kind were fixed."
+        "Kinds of TIDE (Bolya et al. 2020), of detections with a confidence of at least"
+        f" {confidence:.3f}, where the mean F1 is best."
     )
-    map50 = map50_if_fixed(record, errors)
-    rows: list[tuple[object, ...]] = [
-        ("kind", "number", "mAP50 gain", "meaning"),
-    ]
+    rows: list[tuple[object, ...]] = [("kind", "number", "meaning")]
     for kind, count in count_errors(record, errors, confidence).items():
-        gain = f"{map50[kind] - map50['hit']:+.3f}"
-        rows.append((kind, count, gain, DESCRIPTIONS[kind]))
+        rows.append((kind, count, DESCRIPTIONS[kind]))
     return Section("Errors", [text], rows)
 
 

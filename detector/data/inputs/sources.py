@@ -6,7 +6,7 @@ OpenCV and its FFmpeg read videos and streams.
 import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
@@ -119,6 +119,13 @@ class PredictionSamples:
             self._leave_out(str(e))
             return None
         return self.inputs.sample(unlabelled(pixels, index), (height, width))
+
+    def read(self) -> Iterable[Batch]:
+        """The batches one by one, without images that could not be read."""
+        for numbers in self.batches:
+            batch = collate_items([self[i] for i in numbers])
+            if batch.indices:
+                yield batch
 
     def _leave_out(self, reason: str) -> None:
         if not self.lenient:
@@ -238,9 +245,10 @@ class Sources:
         several = len(names) > 1
         samples = PredictionSamples(self.images, inputs, batch_size, lenient=several)
         if samples.batches:
-            if len(samples.batches) == 1:
-                workers = 0
-            for batch in make_loader(samples, samples.batches, collate_items, workers, seed=0):
+            batches = samples.read()
+            if len(samples.batches) > 1:
+                batches = make_loader(samples, samples.batches, collate_items, workers, seed=0)
+            for batch in batches:
                 if batch.indices:
                     images = [SourceImage(names[i], self.images[i]) for i in batch.indices]
                     yield batch._replace(sources=images)
