@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,59 +18,51 @@ import numpy as np
 import pytest
 import torch
 from made_predictions import NAMES, checkpoint_file, pictures_folder, predict  # noqa: F401
-from small_fit import small_fit
 
 import cli
 from boltbox.detector.commands.validate import load_ensemble
+from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput
 from boltbox.detector.data.inputs.sources import Sources, Video
 from boltbox.detector.data.sample import Batch
-from boltbox.detector.inference.detections import class_numbers
 from boltbox.detector.inference.predictor import Predictor, in_classes
+from boltbox.detector.report.prediction_files import number_images
 from boltbox.detector.report.video_file import VideoFile
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.training.module import Detector
-
-ROOT = Path(__file__).parents[2]
 
 
-def make_video(
-    path: Path,
-    frames: int = 8,
-    size: tuple[int, int] = (96, 64),
-    code: str = "MJPG",
-    fps: float = 12.5,
-) -> Path:
+def make_video(path: Path, frames: int = 8) -> Path:
     """Noise, whose frames are large enough that a cut file holds some of them."""
     rng = np.random.default_rng(0)
-    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*code), fps, size)
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), 12.5, (96, 64))
     for _ in range(frames):
-        writer.write(rng.integers(0, 256, (size[1], size[0], 3), np.uint8))
+        writer.write(rng.integers(0, 256, (64, 96, 3), np.uint8))
     writer.release()
     return path
 
 
-def labels(run: Path) -> list[str]:
-    return sorted(
-        str(p.relative_to(run / "labels").with_suffix("")) for p in (run / "labels").rglob("*.txt")
-    )
+def labels(run: Path) -> dict[str, list[list[str]]]:
+    """The words of each line of each label file."""
+    files = sorted((run / "labels").rglob("*.txt"))
+    return {file.stem: [line.split() for line in file.read_text().splitlines()] for file in files}
 
 
-def test_image_ids_of_two_folders(checkpoint: Path, pictures: Path, here: Path) -> None:
+def test_image_ids() -> None:
     """Images of one number keep their whole names, and so do all others."""
-    for folder in ("a", "b"):
-        (here / "photos" / folder).mkdir(parents=True)
-        shutil.copy(sorted(pictures.iterdir())[0], here / "photos" / folder / "000001.png")
-    run = predict(checkpoint, "photos", "--json", "true", "--images", "false")
-    ids = {found["image_id"] for found in json.loads((run / "predictions.json").read_text())}
-    assert ids == {"a/000001", "b/000001"}
+    for names, ids in (
+        (["a/01", "b/01", "x"], ["a/01", "b/01", "x"]),
+        (["a/01", "b/02", "x", "a/01"], [1, 2, "x", 1]),
+    ):
+        results: list[dict[str, Any]] = [{"image_id": name} for name in names]
+        number_images(results)
+        assert [result["image_id"] for result in results] == ids
 
 
 def test_labels_to_train_on(
     checkpoint: Path, pictures: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With the class numbers of a data set, in a folder beside the images; a training reads them.
-    Label files are not replaced, whosever they are."""
+    """With the class numbers of a dataset, in a folder beside the images; a training reads them. No
+    file of the user is replaced."""
     (here / "photos").mkdir()
     pictures.rename(here / "photos/images")
     (here / "data.yaml").write_text(
@@ -82,67 +73,59 @@ def test_labels_to_train_on(
     predict(checkpoint, "photos/images", *as_set)
     assert "\nresults:   photos/labels\nspeed:     " in capsys.readouterr().out
     assert not (here / "out").exists()
-    numbers = {NAMES.index("star"): "0", NAMES.index("disc"): "2"}
-    found = set()
-    everything = predict(checkpoint, "photos/images", "--max_det=1000", run="everything")
-    for file in (everything / "labels").iterdir():
-        wanted = [line.split() for line in file.read_text().splitlines()]
-        wanted = [[numbers[int(c)], *box] for c, *box, _ in wanted if int(c) in numbers]
-        lines = [
-            line.split() for line in (here / "photos/labels" / file.name).read_text().splitlines()
-        ]
-        assert lines == wanted[:20]
-        found |= {c for c, *_ in lines}
-    assert found == {"0", "2"}
+    numbers = {str(NAMES.index("star")): "0", str(NAMES.index("disc")): "2"}
+    written = labels(here / "photos")
+    for name, lines in labels(
+        predict(checkpoint, "photos/images", "--max_det=1000", run="everything")
+    ).items():
+        expected = [[numbers[c], *box] for c, *box, _ in lines if c in numbers]
+        assert written[name] == expected[:20]
+    assert {line[0] for lines in written.values() for line in lines} == {"0", "2"}
+    assert len(DatasetFile.read("data.yaml").open("train").labels.boxes) > 20
 
     before = {file: file.read_bytes() for file in (here / "photos").rglob("*.*")}
-    shutil.copytree(here / "photos/images", here / "new")  # names as in the data set
-    for source, options, run, wanted in (
-        ("photos/images", as_set, "out", "--labels: photos/labels/0000.txt exists"),
-        ("new", as_set, "out", "--labels: photos/labels/0000.txt exists"),
-        ("new", as_set[:3], "photos", "give --labels photos/labels"),
-        ("new", [], "everything", "--run: everything/labels/0000.txt exists"),
-        ("everything/images", ["--labels=false"], "everything", "would replace the source"),
+    (here / "none.yaml").write_text("train: photos\nval: photos\nnames: [hat]\n")
+    shutil.copytree(here / "photos/images", here / "new")  # names as in the dataset
+    for source, options, run, named in (
+        ("photos/images", as_set, "out", "--labels: photos/labels/0000.txt"),
+        ("new", as_set[:3], "photos", "photos"),
+        ("new", [], "everything", "--run: everything/labels/0000.txt"),
+        ("everything/images", ["--labels=false"], "everything", "--run everything"),
+        ("new", ["--names=none.yaml"], "out", "hat"),
     ):
         with pytest.raises(SystemExit):
             predict(checkpoint, source, *options, run=run)
-        assert wanted in capsys.readouterr().err
+        assert named in capsys.readouterr().err
         assert not (here / "out").exists()
     assert before == {file: file.read_bytes() for file in (here / "photos").rglob("*.*")}
-
-    cli.main(small_fit(here / "data.yaml", here / "run", "--trainer.max_epochs", "0"))
-    assert re.search(r"train:     8 images, \d+ boxes$", capsys.readouterr().out, re.M)
-    (here / "data.yaml").write_text(f"path: {here}\ntrain: photos\nval: photos\nnames: [hat]\n")
-    with pytest.raises(SystemExit):
-        predict(checkpoint, "photos/images", "--names=data.yaml", run="none")
-    assert "none of the classes hat is one of the detector's: disc, ring" in capsys.readouterr().err
 
 
 def test_a_folder_of_images_and_a_video(
     checkpoint: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One that looks like a picture to its header alone is named and left out; so is a video that
-    is none."""
+    is none. All files of the run say the same."""
     make_video(pictures / "film.avi")
     (pictures / "no.mp4").write_bytes(b"no film")
-    damaged = cv2.imencode(
-        ".png", np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
-    )[1].tobytes()
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
+    damaged = cv2.imencode(".png", noise)[1].tobytes()
     (pictures / "damaged.png").write_bytes(damaged[:60] + bytes(len(damaged) // 2))
-    run = predict(checkpoint, "pictures", *(f"--{what}=true" for what in ("json", "csv", "crops")))
-    told = capsys.readouterr()
-    assert "left out: pictures/damaged.png: this image cannot be decoded" in told.out
-    assert "left out: source pictures/no.mp4: not a video" in told.out
-    for file in (run / "images").iterdir():
-        height, width = cv2.imread(str(file)).shape[:2]
-        shown = rf"^pictures/{file.name}: {width}x{height}, (.*), \d+ ms$"
-        (counts,) = re.findall(shown, told.out, re.M)
-        lines = (run / f"labels/{file.stem}.txt").read_text().splitlines()
-        assert sum(int(each.split()[0]) for each in counts.split(", ")) == len(lines)
-    films = [f"film_{i:06d}" for i in range(8)]
-    assert labels(run) == [f"{i:04d}" for i in range(8)] + films
-    assert sorted(p.stem for p in (run / "images").iterdir()) == [f"{i:04d}" for i in range(8)]
-
+    options = [f"--{what}=true" for what in ("json", "csv", "crops")]
+    run = predict(checkpoint, "pictures", "--batch_size=3", *options)
+    told = capsys.readouterr().out
+    assert "left out: pictures/damaged.png" in told
+    assert "left out: source pictures/no.mp4" in told
+    of_file = labels(run)
+    images = [f"{i:04d}" for i in range(8)]
+    assert [*of_file] == images + [f"film_{i:06d}" for i in range(8)]
+    assert sorted(p.stem for p in (run / "images").iterdir()) == images
+    for name in images:
+        height, width = cv2.imread(str(run / f"images/{name}.jpg")).shape[:2]
+        (counts,) = re.findall(
+            rf"^pictures/{name}.jpg: {width}x{height}, (.*), \d+ ms$", told, re.M
+        )
+        found = sum(int(each.split()[0]) for each in counts.split(", "))
+        assert found == len(of_file[name])
     video = Video(str(run / "videos/film.mp4"))
     assert video.fps == 12.5
     assert [pixels.shape for _, pixels in video] == [(64, 96, 3)] * 8
@@ -150,67 +133,27 @@ def test_a_folder_of_images_and_a_video(
     with open(run / "predictions.csv", newline="") as file:
         table = list(csv.DictReader(file))
     results = json.loads((run / "predictions.json").read_text())
-    lines = [
-        (p.stem, *line.split())
-        for p in sorted((run / "labels").iterdir())
-        for line in p.read_text().splitlines()
-    ]
-    crops = {p.relative_to(run / "crops") for p in (run / "crops").rglob("*.jpg")}
-    assert len(table) == len(results) == len(lines) == len(crops) > 16
-    assert {r["image_id"] for r in results} == {*range(8), *films}
-    counts = Counter(row["name"] for row in table)
-    by_class = ", ".join(f"{counts[name]} {name}" for name in NAMES if name in counts)
-    empty = sum(not p.read_text() for p in (run / "labels").iterdir())
-    said = f"{by_class} ({len(lines)} detections in 16 images, {empty} without any)"
-    assert f"found:     {said}\nresults:   {run}\nspeed:     " in told.out
-    by_image: dict[str, int] = {}
-    for row in table:
-        name = Path(row["image"]).stem if not row["frame"] else f"film_{int(row['frame']):06d}"
-        number = by_image[name] = by_image.get(name, -1) + 1
+    crops = {str(p.relative_to(run / "crops")) for p in (run / "crops").rglob("*.jpg")}
+    total = sum(map(len, of_file.values()))
+    empty = sum(not lines for lines in of_file.values())
+    assert len(table) == len(results) == len(crops) == total > 16
+    assert f" ({total} detections in 16 images, {empty} without any)\nresults:   {run}\n" in told
+    numbers: dict[str, int] = {}
+    for row, result in zip(table, results, strict=True):
+        name = Path(row["image"]).stem
+        name = f"{name}_{int(row['frame']):06d}" if row["frame"] else name
+        number = numbers[name] = numbers.get(name, -1) + 1
         assert NAMES[int(row["class"])] == row["name"]
-        assert Path(row["name"], f"{name}_{number:03d}.jpg") in crops
-        same = [
-            r for r in results if str(r["image_id"]) == (name if row["frame"] else str(int(name)))
-        ][number]
+        assert f"{row['name']}/{name}_{number:03d}.jpg" in crops
+        assert result["image_id"] == (name if row["frame"] else int(name))
         x1, y1, x2, y2 = (float(row[k]) for k in ("x1", "y1", "x2", "y2"))
-        np.testing.assert_allclose(same["bbox"], (x1, y1, x2 - x1, y2 - y1), atol=0.02)
-        line = [line for line in lines if line[0] == name][number]
+        np.testing.assert_allclose(result["bbox"], (x1, y1, x2 - x1, y2 - y1), atol=0.02)
+        assert result["score"] == float(row["confidence"])
+        kind, *line = of_file[name][number]
         height, width = (64, 96) if row["frame"] else cv2.imread(row["image"]).shape[:2]
-        centre = (x1 + x2) / 2 / width, (y1 + y2) / 2 / height
-        np.testing.assert_allclose([float(v) for v in line[2:4]], centre, atol=2e-4)
-        assert float(line[6]) == pytest.approx(float(row["confidence"]), abs=1e-5)
-
-
-def test_classes_are_typed_as_for_yolov5(checkpoint: Path, pictures: Path) -> None:
-    """One is a list of one, several words are a list."""
-    text = {}
-    for run, typed in enumerate(("[star,0]", "star 0", "star,0", "[0]", "0", "disc")):
-        options = ["--images=false", "--classes", *typed.split()]
-        folder = predict(checkpoint, "pictures", *options, run=str(run))
-        text[typed] = [file.read_text() for file in sorted((folder / "labels").iterdir())]
-    assert text["[star,0]"] == text["star 0"] == text["star,0"] != text["[0]"]
-    assert text["[0]"] == text["0"] == text["disc"]
-
-
-def test_lines_come_in_the_order_of_the_files(
-    checkpoint: Path, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Though a batch has images of one shape; one that cannot be read holds nobody up."""
-    (here / "photos").mkdir()
-    for k in range(9):
-        size = ((64, 64, 3), (32, 96, 3), (96, 32, 3))[k % 3]
-        cv2.imwrite(f"photos/{k}.png", np.full(size, 9 * k, np.uint8))
-    half = Path("photos/4.png").read_bytes()[:60]
-    Path("photos/4.png").write_bytes(half + bytes(40))
-    run = predict(checkpoint, "photos", "--batch_size=2", "--images=false")
-    told = capsys.readouterr().out
-    order = [k for k in range(9) if k != 4]
-    assert re.findall(r"^photos/(\d).png: ", told, re.M) == [str(k) for k in order]
-    assert len(labels(run)) == len(order)
-    predict(checkpoint, "photos/1.png", "--images=false", run="one")
-    assert re.search(
-        r"\(\d+ detections? in 1 image, .*\)\nresults:   one$", capsys.readouterr().out, re.M
-    )
+        box = (x1 + x2) / 2 / width, (y1 + y2) / 2 / height, (x2 - x1) / width, (y2 - y1) / height
+        np.testing.assert_allclose([float(v) for v in line], [*box, result["score"]], atol=2e-4)
+        assert kind == row["class"]
 
 
 def test_a_film_on_a_terminal_says_what_is_left(
@@ -239,36 +182,28 @@ def test_lists_and_what_is_not_saved(checkpoint: Path, pictures: Path, here: Pat
         assert stream.names() == ["10_0_0_1_live_x_1"]
     shutil.copytree(pictures, here / "2024/day1")
     assert {*Sources.find("2024").names()} == {f"day1/{i:04d}" for i in range(8)}
-    run = predict(checkpoint, "pictures/0003.jpg", "--images", "false", "--confidences", "false")
-    assert labels(run) == ["0003"]
+    options = ["--images", "false", "--confidences", "false", "--classes", "star", "0"]
+    run = predict(checkpoint, "pictures/0003.jpg", *options)
+    (lines,) = labels(run).values()
+    assert {line[0] for line in lines} == {"0", "2"}
+    assert {len(line) for line in lines} == {5}
     assert not (run / "images").exists()
-    assert all(
-        len(line.split()) == 5
-        for p in (run / "labels").iterdir()
-        for line in p.read_text().splitlines()
-    )
 
 
-def test_a_video_file_is_there_whole_or_not_at_all(here: Path) -> None:
+@pytest.mark.parametrize("fps", [5.0, 29.97, 119.8765])
+def test_a_video_file_is_there_whole_or_not_at_all(here: Path, fps: float) -> None:
     """Its sides become even, as the encoder wants; a frame of another size is scaled."""
-    file = VideoFile(here / "deep/film.mp4", 5.0, (65, 97))
+    file = VideoFile(here / "deep/film.mp4", fps, (65, 97))
     for size in ((65, 97), (65, 97), (130, 194)):
         file.write(np.full((*size, 3), (200, 100, 50), np.uint8))
     assert not (here / "deep/film.mp4").exists()
     file.close()
     file.close()
-    frames = [pixels for _, pixels in Video("deep/film.mp4")]
+    video = Video("deep/film.mp4")
+    assert video.fps == pytest.approx(fps, rel=1e-3)
+    frames = [pixels for _, pixels in video]
     assert [f.shape for f in frames] == [(66, 98, 3)] * 3
     assert all(np.abs(f.astype(int) - (200, 100, 50)).max() < 12 for f in frames), "RGB stays RGB"
-
-
-@pytest.mark.parametrize("fps", [29.97, 119.8765, 200 / 3, 239.6831])
-def test_a_video_of_any_rate(here: Path, fps: float) -> None:
-    file = VideoFile(here / "film.mp4", fps, (64, 64))
-    for _ in range(4):
-        file.write(np.zeros((64, 64, 3), np.uint8))
-    file.close()
-    assert Video("film.mp4").fps == pytest.approx(fps, rel=1e-3)
 
 
 @pytest.fixture
@@ -281,8 +216,8 @@ def no_nohup() -> Iterator[None]:
 @pytest.mark.usefixtures("no_nohup")
 @pytest.mark.parametrize(
     ("number", "code"),
-    [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)],
-    ids=["SIGTERM", "SIGHUP", "Ctrl-C"],
+    [(signal.SIGHUP, 129), (signal.SIGINT, 130)],
+    ids=["SIGHUP", "Ctrl-C"],
 )
 def test_what_was_found_before_a_signal_is_kept(
     number: int, code: int, checkpoint: Path, here: Path, capsys, monkeypatch
@@ -304,20 +239,18 @@ def test_what_was_found_before_a_signal_is_kept(
         predict(checkpoint, "film.avi", "--batch_size", "4", "--json", "true")
     assert leaving.value.code == code
     assert signal.getsignal(signal.SIGTERM) == before
-    assert labels(Path("out")) == [f"film_{k:06d}" for k in range(8)]
+    assert [*labels(Path("out"))] == [f"film_{k:06d}" for k in range(8)]
     assert Video("out/videos/film.mp4").frames == 8
-    assert {r["image_id"] for r in json.loads(Path("out/predictions.json").read_text())} <= set(
-        labels(Path("out"))
-    )
-    assert "detections so far are" in capsys.readouterr().out
+    results = json.loads(Path("out/predictions.json").read_text())
+    assert {result["image_id"] for result in results} <= {*labels(Path("out"))}
+    assert "stopped: " in capsys.readouterr().out
 
 
 def test_every_third_frame_of_a_video_that_is_cut_short(checkpoint: Path, here: Path) -> None:
     whole = make_video(here / "film.avi", frames=12).read_bytes()
     (here / "cut.avi").write_bytes(whole[: len(whole) * 6 // 10])
     run = predict(checkpoint, "cut.avi", "--frame_step", "3")
-    kept = labels(run)
-    assert kept[0] == "cut_000000"
+    kept = [*labels(run)]
     assert kept == [f"cut_{i:06d}" for i in range(0, 3 * len(kept), 3)]
     video = Video("out/videos/cut.mp4")
     assert video.fps == pytest.approx(12.5 / 3, rel=1e-3)
@@ -370,113 +303,53 @@ def test_a_stream_gives_its_newest_frame(here: Path, monkeypatch: pytest.MonkeyP
 
 
 ERRORS = {
-    "nowhere": "source nowhere: no image or video file there",
-    "nothing": "source nothing: no image or video file there",
-    "note.mp4": "source note.mp4: not a video",
-    "empty.avi": "source empty.avi: not a video",
+    "nowhere": "source nowhere: ",
+    "nothing": "source nothing: ",
+    "note.mp4": "source note.mp4: ",
+    "empty.avi": "source empty.avi: ",
     "list.txt": "source: no such file: nowhere.jpg (list.txt, line 2",
-    "rtsp://127.0.0.1:9/none": "source rtsp://127.0.0.1:9/none: not a video",
-    "97": "source 97: not a video, stream or camera",
+    "rtsp://127.0.0.1:9/none": "source rtsp://127.0.0.1:9/none: ",
+    "97": "source 97: ",
 }
 
 
-def spoil(folder: Path) -> None:
-    (folder / "nothing").mkdir()
-    for name in ("note.jpg", "note.mp4"):
-        (folder / name).write_text("no picture")
-    (folder / "empty.avi").touch()
-    (folder / "list.txt").write_text("note.jpg\nnowhere.jpg\n")
-
-
-@pytest.mark.parametrize("source", ERRORS)
 def test_sources_that_cannot_be_used(
-    source: str, here: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    spoil(here)
-    with pytest.raises(InputError) as e:
-        list(Sources.find(source).batches(EvaluationInput(64, 32), 4, workers=0))
-    assert str(e.value).startswith(ERRORS[source])
-    assert capfd.readouterr().err == "", "FFmpeg says nothing of its own"
-
-
-def test_an_error_is_one_sentence(
     checkpoint: Path, here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    spoil(here)
-    with pytest.raises(SystemExit) as leaving:
-        predict(checkpoint, "note.mp4")
-    told = capfd.readouterr().err.strip()
-    assert leaving.value.code == 2
-    assert told.startswith("error: source note.mp4: not a video"), told
-    assert len(told.splitlines()) == 1, told
+    (here / "nothing").mkdir()
+    for name in ("note.jpg", "note.mp4"):
+        (here / name).write_text("no picture")
+    (here / "empty.avi").touch()
+    (here / "list.txt").write_text("note.jpg\nnowhere.jpg\n")
+    for source, words in ERRORS.items():
+        with pytest.raises(InputError, match=f"^{re.escape(words)}"):
+            list(Sources.find(source).batches(EvaluationInput(64, 32), 4, workers=0))
+    assert capfd.readouterr().err == "", "FFmpeg says nothing of its own"
+    for options, named in (([], "source note.mp4: "), (["--conf", "1.5"], "conf")):
+        with pytest.raises(SystemExit) as leaving:
+            predict(checkpoint, "note.mp4", *options)
+        told = capfd.readouterr().err.strip()
+        assert leaving.value.code == 2
+        assert told.startswith("error: ")
+        assert named in told
+        assert len(told.splitlines()) == 1, told
     assert not Path("out").exists()
 
 
-def test_options_that_cannot_be(
-    checkpoint: Path, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for options, wanted in {
-        ("--save-crop", "true"): "--crops true",
-    }.items():
-        with pytest.raises(SystemExit):
-            predict(checkpoint, "0", *options)
-        assert wanted in capsys.readouterr().err
-    for wrong, wanted in (
-        ("disk", "no class 'disk'; did you mean 'disc'"),
-        (7, "no class 7; the numbers are 0 to 4"),
-    ):
-        with pytest.raises(InputError, match=wanted):
-            class_numbers([wrong], NAMES)
-    with pytest.raises(InputError, match="no such weights file"):
-        Predictor.load("nowhere.pt")
-    for option, value in {
-        "line_width": "0",
-        "conf": "1.5",
-        "device": "nowhere",
-    }.items():
-        with pytest.raises(SystemExit):
-            predict(checkpoint, "0", f"--{option}", value)
-        assert option in capsys.readouterr().err
-
-
-def test_half_precision_and_hidden_labels(checkpoint: Path, pictures: Path) -> None:
-    run = predict(
-        checkpoint,
-        "pictures/0000.jpg",
-        "--precision",
-        "16-true",
-        "--hide_labels",
-        "true",
-    )
-    found = Detector.load(checkpoint, "cpu").predict("pictures/0000.jpg", conf=0.0005)
+def test_half_precision(checkpoint: Path, pictures: Path) -> None:
+    run = predict(checkpoint, "pictures/0000.jpg", "--precision", "16-true")
+    found = Predictor.load(checkpoint, device="cpu", conf=0.0005).predict("pictures/0000.jpg")
     confidences = np.loadtxt(run / "labels/0000.txt", ndmin=2)[:5, 5]
     np.testing.assert_allclose(confidences, found.confidence[:5], atol=0.03)
     image = cv2.imread("pictures/0000.jpg")
     drawn = cv2.imread(str(run / "images/0000.jpg"))
-    assert drawn.shape == image.shape
     assert np.abs(drawn.astype(int) - image).max() > 50
 
 
-def test_an_ensemble_with_itself(checkpoint: Path, pictures: Path) -> None:
-    """Rows of a network's twin overlap its own wholly; another member's rows join."""
-    alone = Predictor.load(checkpoint, device="cpu", conf=0.0005)
-    theirs = alone.predict("pictures/0000.jpg")
-    together = Predictor.load(checkpoint, [checkpoint] * 2, "cpu", conf=0.0005)
-    np.testing.assert_array_equal(together.predict("pictures/0000.jpg").xyxy, theirs.xyxy)
-    other = torch.load(checkpoint, weights_only=True)
-    for name, tensor in other["state_dict"].items():
-        if "head.convs" in name:
-            tensor.mul_(1.5)
-    torch.save(other, "other.ckpt")
-    joined = Predictor.load("other.ckpt", [checkpoint], "cpu", conf=0.0005)
-    found = joined.predict("pictures/0000.jpg")
-    own = Predictor.load("other.ckpt", device="cpu", conf=0.0005).predict("pictures/0000.jpg")
-    assert {tuple(b) for b in found.xyxy.tolist()} - {tuple(b) for b in own.xyxy.tolist()}
-
-
 def test_an_ensemble_knows_the_classes_of_all_members(checkpoint: Path, pictures: Path) -> None:
-    """Of each class the detections are those of the members that know it, to the bit; classes of one
-    name are one. A validation has the classes of its data."""
+    """Rows of a network's twin overlap its own wholly. Of each class the detections are those of
+    the members that know it, to the bit; classes of one name are one. A validation has the classes
+    of its data."""
     other = torch.load(checkpoint, weights_only=True)
     names = ["hoop", "Disc", "bar", "moon", "box"]
     other["hyper_parameters"]["names"] = names
@@ -486,6 +359,9 @@ def test_an_ensemble_knows_the_classes_of_all_members(checkpoint: Path, pictures
     torch.save(other, "other.ckpt")
     options: dict[str, Any] = {"device": "cpu", "conf": 0.001, "max_det": 100000}
     options["multi_label"] = True
+    twins = Predictor.load(checkpoint, [checkpoint], **options)
+    same = Predictor.load(checkpoint, **options).predict("pictures/0000.jpg")
+    np.testing.assert_array_equal(twins.predict("pictures/0000.jpg").xyxy, same.xyxy)
     both = Predictor.load(checkpoint, ["other.ckpt"], **options)
     assert both.names == [*NAMES, "hoop", "bar", "moon", "box"]
 
@@ -508,7 +384,7 @@ def test_an_ensemble_knows_the_classes_of_all_members(checkpoint: Path, pictures
                 seen += len(rows)
         assert seen > 5
     assert found(both, "disc")[0] in discs
-    with pytest.raises(InputError, match="class 0 is 'disc' here and 'hoop' there"):
+    with pytest.raises(InputError, match=r"'disc'.*'hoop'"):
         load_ensemble(["other.ckpt"], NAMES)
 
 
@@ -523,44 +399,32 @@ def test_a_single_class_in_an_ensemble() -> None:
 def test_without_lightning(checkpoint: Path, pictures: Path) -> None:
     """`predict` and `export` import neither it nor what only a training needs."""
     line = ["predict", "--ckpt_path", str(checkpoint), "--source", "pictures/0000.jpg"]
-    main = "from boltbox.detector.commands.main import main"
-    program = f"import sys; {main}; main({line!r}); print('torchvision.utils' in sys.modules)"
-    also = "import boltbox.detector.commands.export.command; print('lightning' in sys.modules)"
-    told = subprocess.run(
-        [sys.executable, "-c", f"{program}; {also}; print('torchmetrics' in sys.modules)"],
-        capture_output=True,
-        text=True,
+    program = (
+        f"import sys; from boltbox.detector.commands.main import main; main({line!r}); "
+        "print('torchvision' in sys.modules); import boltbox.detector.commands.export.command; "
+        "print({'lightning', 'torchmetrics'} & {*sys.modules})"
     )
-    assert told.stdout.splitlines()[-3:] == ["False"] * 3, told.stderr
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert told.stdout.splitlines()[-2:] == ["False", "set()"], told.stderr
 
 
 def test_validation_with_augmentation_and_in_tiles(
     checkpoint: Path, small_data: Path, here: Path
 ) -> None:
     """Figures of every image; no losses, for no single look has them."""
-    options = [
-        "--data.dataset",
-        str(small_data),
-        "--data.workers",
-        "0",
-        "--trainer.accelerator",
-        "cpu",
-    ]
-    options += ["--tta", "true", "--data.tile_size", "128", "--data.image_size", "128"]
-    options += ["--report.enabled", "false"]
-    cli.main(["validate", "--ckpt_path", str(checkpoint), *options, "--run", "validated"])
+    line = f"validate --ckpt_path {checkpoint} --data.dataset {small_data} --data.workers 0"
+    line += " --trainer.accelerator cpu --tta true --data.tile_size 128 --data.image_size 128"
+    line += " --report.enabled false --run validated"
+    cli.main(line.split())
     figures = json.loads(Path("validated/metrics.json").read_text())
     assert figures["images"] == 8
     assert figures["objects"] > 8
     assert not any("loss" in name for name in figures)
 
 
-def test_an_image_no_larger_than_a_tile_is_looked_at_as_ever(
-    checkpoint: Path, pictures: Path
-) -> None:
-    detector = Detector.load(checkpoint, "cpu")
-    whole = detector.predict("pictures/0000.jpg", conf=0.0005)
-    same = detector.predict("pictures/0000.jpg", conf=0.0005, tile_size=300)
+def test_an_image_no_larger_than_a_tile_is_predicted_once(checkpoint: Path, pictures: Path) -> None:
+    predictor = Predictor.load(checkpoint, device="cpu", conf=0.0005)
+    whole = predictor("pictures/0000.jpg")
+    same = predictor("pictures/0000.jpg", tile_size=300)
     np.testing.assert_array_equal(same.xyxy, whole.xyxy)
-    tiled = detector.predict("pictures/0000.jpg", conf=0.0005, tile_size=64)
-    assert len(tiled) != len(whole)
+    assert len(predictor("pictures/0000.jpg", tile_size=64)) != len(whole)

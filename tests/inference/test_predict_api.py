@@ -4,6 +4,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -19,109 +20,115 @@ from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 
+LEAST: dict[str, Any] = {"device": "cpu", "conf": 0.0005}
+
 
 @pytest.mark.parametrize(
-    "options", [{}, {"tta": True}, {"tile_size": 64, "classes": ["star", 0]}], ids=str
+    "options", [{"tta": True}, {"tile_size": 64, "classes": ["star", 0]}], ids=str
 )
 def test_the_numbers_of_the_command(options: dict, checkpoint: Path, pictures: Path) -> None:
-    typed = []
-    for name in options:
-        text = {"classes": "[star,0]", "tile_size": "64", "tta": "true"}[name]
-        typed += [f"--{name}", text]
-    run = predict(checkpoint, "pictures", "--images", "false", *typed)
+    typed = [f"--{name}={value}".replace("'", "").lower() for name, value in options.items()]
+    run = predict(checkpoint, "pictures", "--images=false", *typed)
     files = sorted(pictures.iterdir())
     found = Detector.load(checkpoint, "cpu").predict(files, conf=0.0005, max_det=20, **options)
-    assert isinstance(found, list)
     count = 0
     for file, detections in zip(files, found, strict=True):
         height, width = cv2.imread(str(file)).shape[:2]
         lines = np.loadtxt(run / f"labels/{file.stem}.txt", ndmin=2).reshape(-1, 6)
-        x1, y1, x2, y2 = detections.xyxy.T
-        ours = (
-            (x1 + x2) / 2 / width,
-            (y1 + y2) / 2 / height,
-            (x2 - x1) / width,
-            (y2 - y1) / height,
-            detections.confidence,
-        )
+        low, high = np.split(detections.xyxy / ([width, height] * 2), 2, 1)
+        ours = np.column_stack(((low + high) / 2, high - low, detections.confidence))
         np.testing.assert_array_equal(detections.class_id, lines[:, 0])
-        np.testing.assert_allclose(np.stack(ours, 1), lines[:, 1:], rtol=2e-5, atol=1e-6)
+        np.testing.assert_allclose(ours, lines[:, 1:], rtol=2e-5, atol=1e-6)
         count += len(detections)
     assert count > 20
 
 
-def test_precision(checkpoint: Path, pictures: Path) -> None:
-    """On a GPU as the command's: 16-mixed unless 32-true is asked for. A CPU computes in float32
-    either way."""
-    detector = Detector.load(checkpoint, "cpu")
-    file = pictures / "0000.jpg"
-    mixed, full = (
-        detector.predict(file, conf=0.0005, precision=p) for p in ("16-mixed", "32-true")
-    )
-    assert isinstance(mixed, Detections)
-    assert isinstance(full, Detections)
-    np.testing.assert_array_equal(mixed.confidence, full.confidence)
-    with pytest.raises(InputError, match="precision is '16'; choose 16-mixed"):
-        detector.predict(file, precision="16")
-
-
-def test_a_literal_run_is_suppressed_as_it_was_validated(checkpoint: Path, tmp_path: Path) -> None:
-    """With YOLOv5's rounding."""
+def test_options(checkpoint: Path, pictures: Path) -> None:
+    """A literal run is suppressed with YOLOv5's rounding, as it was validated. On a CPU 16-mixed is
+    float32."""
     content = torch.load(checkpoint, weights_only=True)
     content["hyper_parameters"]["literal"] = True
-    torch.save(content, tmp_path / "literal.ckpt")
-    assert Predictor.load(tmp_path / "literal.ckpt", device="cpu").thresholds["rounded"]
-    assert not Predictor.load(checkpoint, device="cpu").thresholds["rounded"]
+    torch.save(content, "literal.ckpt")
+    literal = Predictor.load("literal.ckpt", **LEAST)
+    assert literal.thresholds["rounded"]
+    full = Predictor.load(checkpoint, precision="32-true", **LEAST)
+    assert not full.thresholds["rounded"]
+    mixed = Predictor.load(checkpoint, **LEAST)
+    file = pictures / "0000.jpg"
+    np.testing.assert_array_equal(mixed(file).confidence, full(file).confidence)
+    assert len(mixed(file, image_size=96)) != len(mixed(file)) > 5
+    for options, words in (
+        ({"precision": "16"}, "precision is '16'"),
+        ({"conf": [0.1, 0.2]}, "conf has 2 numbers"),
+        ({"classes": ["disk"]}, "'disk'.*'disc'"),
+        ({"classes": [7]}, "no class 7"),
+        ({"device": "nowhere"}, "device nowhere"),
+    ):
+        with pytest.raises(InputError, match=words):
+            Predictor.load(checkpoint, **(LEAST | options))
+    with pytest.raises(InputError, match=r"nowhere.pt"):
+        Predictor.load("nowhere.pt")
 
 
-def test_paths_arrays_and_pil_images(checkpoint: Path, pictures: Path) -> None:
+def test_kinds_of_images(checkpoint: Path, pictures: Path) -> None:
     detector = Detector.load(checkpoint, "cpu")
     file = pictures / "0000.jpg"
     turned = Image.open(file)
     turned.getexif()[0x0112] = 6
-    turned.save(pictures / "turned.png", exif=turned.getexif())
+    turned.save("turned.png", exif=turned.getexif())
     by_path = detector.predict(str(file), conf=0.0005)
     pixels = cv2.imread(str(file), cv2.IMREAD_COLOR_RGB)
     planes = torch.from_numpy(pixels).permute(2, 0, 1)
     of_bgr = cv2.imread(str(file))[..., ::-1]
-    as_given = pixels, of_bgr, Image.fromarray(pixels), planes, planes / 255, file.read_bytes()
-    for same in as_given:
+    for same in (pixels, of_bgr, Image.fromarray(pixels), planes, planes / 255, file.read_bytes()):
         other = detector.predict(same, conf=0.0005)
         np.testing.assert_array_equal(other.xyxy, by_path.xyxy)
         assert other.path is None
-    as_file, as_image = (
-        detector.predict(x, conf=0.0005)
-        for x in (pictures / "turned.png", Image.open(pictures / "turned.png"))
-    )
+    as_file, as_image = detector.predict(["turned.png", Image.open("turned.png")], conf=0.0005)
     np.testing.assert_array_equal(as_file.xyxy, as_image.xyxy)
     assert by_path.names == NAMES
     assert by_path.xyxy.dtype == by_path.confidence.dtype == np.float32
     assert by_path.class_id.dtype == np.int64
     assert detector.predict([]) == []
-    kinds = {
-        "not ndarray .* float64": pixels.astype(float),
-        "not ndarray .*, 2] uint8": pixels[..., :2],
-        r"not Tensor .* torch.float32": planes.float(),
-        "not int": 3,
-        "bytes of an image cannot be decoded": file.read_bytes()[:300],
-        "nowhere.jpg: no such image file": pictures / "nowhere.jpg",
-    }
-    for words, wrong in kinds.items():
-        with pytest.raises(InputError, match=words):
+    for wrong in (
+        pixels.astype(float),
+        pixels[..., :2],
+        planes.float(),
+        3,
+        file.read_bytes()[:300],
+        pictures / "nowhere.jpg",
+    ):
+        with pytest.raises(InputError, match=r"^predict|nowhere.jpg"):
             detector.predict([wrong])
 
 
-def test_a_folder_and_a_pattern(checkpoint: Path, pictures: Path) -> None:
-    """Sorted; each says of which file it is, and how many of each class it holds."""
-    predictor = Predictor.load(checkpoint, device="cpu", conf=0.0005)
+def test_folders_and_broken_photos(
+    checkpoint: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Sorted; each says of which file it is, and how many of each class it holds. Of a folder a
+    broken photo is left out and named; alone, or in a list whose results have to stay in order, it
+    is an error."""
+    predictor = Predictor.load(checkpoint, **LEAST)
+    files = sorted(map(str, pictures.iterdir()))
+    (pictures / "0001_broken.jpg").write_bytes(b"no image")
+    cut = pictures / "0002_cut.png"  # its header is good
+    Image.open(pictures / "0002.jpg").save(cut)
+    cut.write_bytes(cut.read_bytes()[:2000])
     found = predictor.predict(pictures)
-    assert [each.path for each in found] == sorted(map(str, pictures.iterdir()))
+    assert [each.path for each in found] == files
+    said = capsys.readouterr().out
+    assert "0001_broken.jpg" in said
+    assert "0002_cut.png" in said
     first = predictor.predict(str(pictures / "000[0].jpg"))
     assert [str(each) for each in first] == [str(found[0])] != ["nothing"]
     counts = [f"{n} {name}" for k, name in enumerate(NAMES) if (n := sum(found[0].class_id == k))]
     assert str(found[0]) == ", ".join(counts)
-    with pytest.raises(InputError, match="nowhere: no image file there"):
-        predictor.predict("nowhere")
+    for wrong in (pictures / "0001_broken.jpg", sorted(pictures.iterdir())):
+        with pytest.raises(InputError, match="0001_broken"):
+            predictor.predict(wrong)
+    for pattern in (str(pictures / "000[12]_*"), "nowhere"):
+        with pytest.raises(InputError, match=re.escape(pattern)):
+            predictor.predict(pattern)
 
 
 def test_thresholds_of_its_own(
@@ -130,12 +137,12 @@ def test_thresholds_of_its_own(
     """Per class, as if the others were not there; the command finds the same."""
     with pytest.raises(SystemExit):
         predict(checkpoint, "pictures", "--thresholds", "own")
-    assert f"thresholds own: {checkpoint} holds none" in capsys.readouterr().err
+    assert f"thresholds own: {checkpoint}" in capsys.readouterr().err
     content = torch.load(checkpoint, weights_only=True)
     content["thresholds"] = own = [0.002, 0.004, 0.001, 0.9, 0.003]
     torch.save(content, "own.ckpt")
     found = Predictor.load("own.ckpt", device="cpu", thresholds="own").predict(pictures)
-    every = Predictor.load("own.ckpt", device="cpu", conf=0.0005).predict(pictures)
+    every = Predictor.load("own.ckpt", **LEAST).predict(pictures)
     for some, all_of_it in zip(found, every, strict=True):
         kept = all_of_it[all_of_it.confidence > np.array(own)[all_of_it.class_id]]
         np.testing.assert_array_equal(some.xyxy, kept.xyxy)
@@ -144,142 +151,72 @@ def test_thresholds_of_its_own(
     lines = sum(len(p.read_text().splitlines()) for p in (run / "labels").iterdir())
     assert lines == sum(map(len, found)) > 0
     assert Detector.load("own.ckpt", "cpu").evaluation.thresholds == own
-    twins = {
-        "hyper_parameters": {**content["hyper_parameters"], "names": ["a", "a", "b", "c", "d"]}
-    }
-    torch.save(content | twins, "twins.ckpt")
+    content["hyper_parameters"]["names"] = ["a", "a", "b", "c", "d"]
+    torch.save(content, "twins.ckpt")
     assert Predictor.load("twins.ckpt", device="cpu", thresholds="own").thresholds["conf"] == own
-    content["thresholds"] = own[:2]
-    torch.save(content, "own.ckpt")
-    with pytest.raises(InputError, match="conf has 2 numbers, but there are 5 classes"):
-        Predictor.load("own.ckpt", device="cpu", thresholds="own")
 
 
-def same(ours: Detections, theirs: Detections) -> None:
-    np.testing.assert_array_equal(ours.xyxy, theirs.xyxy)
-    np.testing.assert_array_equal(ours.confidence, theirs.confidence)
-    np.testing.assert_array_equal(ours.class_id, theirs.class_id)
+ROWS = np.array(
+    [[2, 4, 20, 30, 0.9, 1], [10, 10, 40, 38, 0.6, 0], [0, 0, 8, 8, 0.3, 1]], np.float32
+)
 
 
-def test_options_of_one_call(checkpoint: Path, pictures: Path) -> None:
-    """A Predictor is called like a function; the next call has its own options again."""
-    file = pictures / "0000.jpg"
-    predictor = Predictor.load(checkpoint, device="cpu", conf=0.0005)
-    before = predictor(file)
-    same(before, predictor.predict(file))
-    changed = {"conf": 0.002, "iou": 0.1, "image_size": 96}
-    other = Predictor.load(checkpoint, device="cpu", **changed)(file)
-    same(predictor(file, **changed), other)
-    same(Detector.load(checkpoint, "cpu").predict(file, **changed), other)
-    same(predictor(file), before)
-    assert len(other) < len(before)
-
-
-def test_thresholds_by_name(checkpoint: Path, pictures: Path) -> None:
-    """The other classes keep the confidence that they have."""
-    file = pictures / "0000.jpg"
-    some = {"star": 0.5, "disc": 0.002}
-    predictor = Predictor.load(checkpoint, device="cpu", conf=0.0005)
-    same(predictor(file, conf=some), predictor(file, conf=[0.002, 0.0005, 0.5, 0.0005, 0.0005]))
-    of_call = predictor(file, conf={"star": 0.9})
-    assert (of_call.class_id != NAMES.index("star")).all()
-    assert len(of_call) > 0
-    loaded = Predictor.load(checkpoint, device="cpu", conf=some)
-    listed = [0.002, 0.25, 0.5, 0.25, 0.25]
-    same(loaded(file), predictor(file, conf=listed))
-    same(loaded(file, conf={"star": 0.1}), predictor(file, conf=[0.002, 0.25, 0.1, 0.25, 0.25]))
-    same(Detector.load(checkpoint, "cpu").predict(file, conf=some), loaded(file))
-    with pytest.raises(InputError, match=r"conf: .*'stra'.*'star'"):
-        predictor(file, conf={"stra": 0.5})
-    with pytest.raises(InputError, match="'stra'"):
-        Detector.load(checkpoint, "cpu").predict(file, conf={"stra": 0.5})
-    with pytest.raises(InputError, match="conf has 2 numbers"):
-        predictor(file, conf=[0.1, 0.2])
-
-
-def test_detections_as_files_and_tables(
-    checkpoint: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    predictor = Predictor.load(checkpoint, device="cpu", conf=0.0005, max_det=5)
-    found = predictor(pictures / "0000.jpg")
-    pixels = cv2.imread(str(pictures / "0000.jpg"), cv2.IMREAD_COLOR_RGB)
-    np.testing.assert_array_equal(found.plot(), found.plot(pixels))
-    found.save("drawn.png")
-    np.testing.assert_array_equal(cv2.imread("drawn.png", cv2.IMREAD_COLOR_RGB), found.plot())
-    of_array = predictor(pixels)
-    of_array[:0].save("plain.png", pixels[..., 0])
-    plain = cv2.imread("plain.png", cv2.IMREAD_COLOR_RGB)
-    np.testing.assert_array_equal(plain, np.repeat(pixels[..., :1], 3, 2))
-    with pytest.raises(InputError, match="image"):
-        of_array.plot()
+def test_detections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some of them, one by one, drawn, as a table."""
+    found = Detections.of(ROWS, ["cat", "dog"])
+    assert found[-1].xyxy.tolist() == [[0, 0, 8, 8]]
+    assert found[:2].confidence.tolist() == pytest.approx([0.9, 0.6])
+    assert found[found.confidence > 0.5].class_id.tolist() == [1, 0]
+    assert found[np.array([2, 0])].class_id.tolist() == [1, 1]
+    assert found[found.class_id == 7].xyxy.shape == (0, 4)
+    with pytest.raises(IndexError):
+        found[3]
+    assert [(len(each), each.class_names()) for each in found] == [
+        (1, ["dog"]),
+        (1, ["cat"]),
+        (1, ["dog"]),
+    ]
+    image = np.full((40, 48, 3), 90, np.uint8)
+    drawn = found[1].plot(image)
+    assert (image == 90).all()
+    changed = (drawn != 90).any(2)
+    assert changed[38, 15:40].all()  # the lower edge
+    assert not changed[30:36, 20:38].any()
+    assert (found[1].plot(image[..., 0]) == drawn).all(), "grey"
+    found[1].save(tmp_path / "drawn.png", image)
+    saved = cv2.imread(str(tmp_path / "drawn.png"), cv2.IMREAD_COLOR_RGB)
+    np.testing.assert_array_equal(saved, drawn)
+    found.path = str(tmp_path / "drawn.png")
+    assert (found[:0].plot() == drawn).all()
     for nowhere in ("drawn.nothing", "nowhere/drawn.jpg"):
         with pytest.raises(InputError, match=nowhere):
-            found.save(nowhere)
-
-    objects = json.loads(found.to_json())
-    np.testing.assert_allclose([each["xyxy"] for each in objects], found.xyxy, atol=1e-3)
-    np.testing.assert_allclose([e["confidence"] for e in objects], found.confidence, atol=1e-5)
-    assert [each["name"] for each in objects] == [NAMES[k] for k in found.class_id]
-    assert [each["class_id"] for each in objects] == found.class_id.tolist()
+            found.save(tmp_path / nowhere)
+    found.path = None
+    with pytest.raises(InputError, match="image"):
+        found.plot()
+    first = json.loads(found.to_json())[0]
+    assert first == {"name": "dog", "class_id": 1, "confidence": 0.9, "xyxy": [2, 4, 20, 30]}
     table = found.to_pandas()
-    np.testing.assert_array_equal(table[["x1", "y1", "x2", "y2"]], found.xyxy)
-    np.testing.assert_array_equal(table["confidence"], found.confidence)
-    assert table["name"].tolist() == [NAMES[k] for k in found.class_id]
+    assert [*table] == ["x1", "y1", "x2", "y2", "confidence", "class_id", "name"]
+    np.testing.assert_array_equal(table[[*table][:6]], ROWS)
+    assert table["name"].tolist() == ["dog", "cat", "dog"]
     assert len(found[:0].to_pandas()) == len(json.loads(found[:0].to_json())) == 0
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(InputError, match="pip install --upgrade pandas"):
+    with pytest.raises(InputError, match="pandas"):
         found.to_pandas()
 
 
-def test_a_broken_photo(
-    checkpoint: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Of a folder it is left out and named, as by the command; alone, or in a list whose results
-    have to stay in order, it is an error."""
-    predictor = Predictor.load(checkpoint, device="cpu")
-    whole = predictor.predict(pictures)
-    (pictures / "0001_broken.jpg").write_bytes(b"no image")
-    cut = pictures / "0002_cut.png"  # its header is good
-    Image.open(pictures / "0002.jpg").save(cut)
-    cut.write_bytes(cut.read_bytes()[:2000])
-    capsys.readouterr()
-    found = predictor.predict(pictures)
-    assert [each.path for each in found] == [each.path for each in whole]
-    said = capsys.readouterr().out
-    assert "0001_broken.jpg" in said
-    assert "0002_cut.png" in said
-    for wrong in (pictures / "0001_broken.jpg", sorted(pictures.iterdir())):
-        with pytest.raises(InputError, match="0001_broken"):
-            predictor.predict(wrong)
-    with pytest.raises(InputError, match="none of its images"):
-        predictor.predict(str(pictures / "000[12]_*"))
-
-
-def test_the_page(checkpoint: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page(checkpoint: Path, pictures: Path) -> None:
     """The code of docs/predict.md."""
     page = (Path(cli.__file__).parent / "docs/predict.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    replaced = {"runs/fit-1/checkpoints/best.ckpt": str(checkpoint), '"cat"': '"star"'}
-    for old, new in replaced.items():
-        assert code.count(old) == 1
-        code = code.replace(old, new)
+    assert code.count("runs/fit-1/checkpoints/best.ckpt") == 1
+    code = code.replace("runs/fit-1/checkpoints/best.ckpt", str(checkpoint))
     pictures.rename("photos")
     file = Path("photos/0000.jpg").rename("a.jpg")
     array = cv2.imread(str(file), cv2.IMREAD_COLOR_RGB)
     exec(code, {"array": array, "pil_image": Image.open(file)})
     assert Path("drawn.jpg").is_file()
-
-
-def test_supervision_takes_them(checkpoint: Path, pictures: Path) -> None:
-    supervision = pytest.importorskip("supervision")
-    found = Detector.load(checkpoint, "cpu").predict(pictures / "0000.jpg", conf=0.0005)
-    by_hand = supervision.Detections(
-        xyxy=found.xyxy, confidence=found.confidence, class_id=found.class_id
-    )
-    ours = found.to_supervision()
-    np.testing.assert_array_equal(ours.xyxy, by_hand.xyxy)
-    assert ours.data["class_name"].tolist() == [NAMES[i] for i in found.class_id]
-    assert len(ours.with_nms(0.1)) <= len(found)
 
 
 def test_weights_that_change_are_seen(checkpoint: Path, pictures: Path) -> None:
@@ -294,10 +231,8 @@ def test_weights_that_change_are_seen(checkpoint: Path, pictures: Path) -> None:
 
 
 def test_published_weights_say_which_size_they_are() -> None:
-    path = shared("weights/yolov5n.pt")
-    detector = Detector.load(path, "cpu")
+    detector = Detector.load(shared("weights/yolov5n.pt"), "cpu")
     assert (detector.hparams["network"]["size"], len(detector.names)) == ("n", 80)
     # COCO 000000000139: a living room
     image = shared("data/coco128_val128/images/val/000000000139.jpg")
-    found = detector.predict(image)
-    assert {found.names[i] for i in found.class_id} >= {"person", "tv", "chair"}
+    assert {*detector.predict(image).class_names()} >= {"person", "tv", "chair"}
