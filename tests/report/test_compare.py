@@ -13,20 +13,6 @@ import cli
 from boltbox.detector.checkpoint.runs import claim
 
 
-@pytest.fixture
-def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """Those that are saved."""
-    saved: list[Figure] = []
-    real = Figure.savefig
-
-    def savefig(self: Figure, *args: Any, **more: Any) -> None:
-        saved.append(self)
-        real(self, *args, **more)
-
-    monkeypatch.setattr(Figure, "savefig", savefig)
-    return saved
-
-
 def make_run(
     folder: Path, lr0: float, fitness: float, epochs: int, images: int = 8, **config: Any
 ) -> Path:
@@ -39,22 +25,10 @@ def make_run(
         **config,
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(options))
-    figures = {
-        "fitness": fitness,
-        "mAP50-95": fitness,
-        "mAP50": 0.9 - fitness,
-        "P": 0.5,
-        "R": None,
-        "coco/AP": 0.1,
-    }
-    figures |= {
-        "command": "fit",
-        "split": "val",
-        "epoch": epochs - 1,
-        "images": images,
-        "objects": 20,
-    }
-    (folder / "metrics.json").write_text(json.dumps(figures))
+    metrics = {"fitness": fitness, "mAP50-95": fitness, "mAP50": 0.9 - fitness, "P": 0.5, "R": None}
+    metrics |= {"coco/AP": 0.1, "command": "fit", "split": "val", "epoch": epochs - 1}
+    metrics |= {"images": images, "objects": 20}
+    (folder / "metrics.json").write_text(json.dumps(metrics))
     if epochs:
         rows = [f"{k},{fitness * k / epochs},0.{k},1.5,{'' if k else 'nan'}" for k in range(epochs)]
         text = "\n".join(["epoch,val/mAP50-95,train/box_loss,seconds,val/P", *rows])
@@ -74,8 +48,18 @@ def test_two_runs(here: Path, capsys: pytest.CaptureFixture) -> None:
         ["trainer.max_epochs", "5", "3"],
     ]
     best = lines.index("Metrics") + 3
-    line = "fit-2 5 8 0.400 0.500 0.500 - 0.100 8 s"
-    assert lines[best].split() == line.split()
+    assert lines[best].split() == [
+        "fit-2",
+        "5",
+        "8",
+        "0.400",
+        "0.500",
+        "0.500",
+        "-",
+        "0.100",
+        "8",
+        "s",
+    ]
     assert lines[best + 1].split()[:5] == ["fit-1", "3", "8", "0.200", "0.700"]
     assert max(map(len, lines)) <= 80
     assert lines[-1] == "page:      runs/compare-1/compare.html"
@@ -84,62 +68,57 @@ def test_two_runs(here: Path, capsys: pytest.CaptureFixture) -> None:
     assert page.index("Options that differ") < page.index("Metrics") < page.index("Curves")
     assert "&lt;b&gt;" in page
     assert "<b>" not in page
-    image = cv2.imread(str(here / "runs/compare-1/compare.png"))
-    assert image.std() > 10
+    assert cv2.imread(str(here / "runs/compare-1/compare.png")).std() > 10
+    for run in ("fit-1", "fit-2"):
+        (here / f"runs/{run}/changed.yaml").write_text("model.optim.lr0: 0.01\n")
     cli.main(["compare", "runs/fit-1", "runs/fit-2"])
-    assert (here / "runs/compare-2/compare.html").is_file(), "the next number"
-
-
-def test_options_that_somebody_gave(here: Path, capsys: pytest.CaptureFixture) -> None:
-    fit = make_run(here / "fit", 0.01, 0.2, 3)
-    other = make_run(here / "other", 0.02, 0.3, 4)
-    for run in (fit, other):
-        (run / "changed.yaml").write_text("model.optim.lr0: 0.01\n")
-    cli.main(["compare", "fit", "other"])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split() for line in lines[2:4]] == [["model.optim.lr0", "0.02", "0.01"], []]
+    assert (here / "runs/compare-2/compare.html").is_file(), "the next number"
 
 
 def test_the_last_runs(here: Path, capsys: pytest.CaptureFixture) -> None:
     """Where none are named."""
+    for command in ("report", "compare"):
+        with pytest.raises(SystemExit) as left:
+            cli.main([command])
+        assert left.value.code == 2
+        assert capsys.readouterr().err.startswith(f"error: {command}")
     for number in (2, 9, 10):
         make_run(here / f"runs/fit-{number}", 0.01 * number, 0.2, 2)
     cli.main(["compare"])
     assert capsys.readouterr().out.splitlines()[1].split() == ["option", "fit-9", "fit-10"]
-    for run in ("runs/fit-10", "runs/fit-9", "runs/compare-1"):
-        (here / f"{run}/metrics.json").unlink(missing_ok=True)
+    for run in ("runs/fit-10", "runs/fit-9"):
+        (here / f"{run}/metrics.json").unlink()
     cli.main(["report"])
     assert "report:    runs/fit-10/report.html (" in capsys.readouterr().out
     cli.main(["report", "runs/fit-9", "runs/fit-10"])
     assert capsys.readouterr().out.count("report: ") == 2
 
 
-def test_nothing_to_report(here: Path, capsys: pytest.CaptureFixture) -> None:
-    for command in ("report", "compare"):
-        with pytest.raises(SystemExit) as left:
-            cli.main([command])
-        assert left.value.code == 2
-        assert capsys.readouterr().err.startswith(f"error: {command} needs the folder")
-
-
-def test_one_legend(here: Path, figures: list[Figure]) -> None:
-    """It names the runs that have curves, each in one colour; also where a panel lacks one."""
-    make_run(here / "a", 0.01, 0.3, 2)
-    make_run(here / "b", 0.01, 0.2, 3)
+def test_a_run_has_one_colour(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a panel lacks one; the legends name the runs that have points."""
+    (make_run(here / "a_$x$", 0.01, 0.3, 2) / "metrics.csv").write_text(
+        "epoch,val/mAP50-95\n0,0.1\n1,0.2\n"
+    )
+    (make_run(here / "b", 0.01, 0.2, 3) / "metrics.csv").write_text(
+        "epoch,val/mAP50,val/mAP50-95\n0,0.2,0.1\n1,0.3,0.2\n"
+    )
     make_run(here / "c", 0.01, 0.1, 0)
-    (here / "a/metrics.csv").write_text("epoch,val/mAP50\n0,0.1\n1,0.2\n")
-    (here / "b/metrics.csv").write_text("epoch,val/mAP50,val/mAP50-95\n0,0.2,0.1\n1,0.3,0.2\n")
-    cli.main(["compare", "a", "b", "c"])
-    (figure,) = figures
-    (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["a", "b"]
-    assert not any(axis.get_legend() for axis in figure.axes)
-    colours = [[line.get_color() for line in axis.lines] for axis in figure.axes]
-    assert len(colours) == 2
+    saved: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, *_, **more: saved.append(self))
+    cli.main(["compare", "a_$x$", "b", "c"])
+    named = []
+    colours = []
+    for axis in saved[0].axes:
+        named.append([text.get_text() for text in axis.get_legend().get_texts()])
+        colours.append([line.get_color() for line in axis.lines])
+    assert sorted(named) == [["a_$x$", "b"], ["b"]]
     assert colours[0] == colours[1]
+    assert len({*colours[0]}) == 3
 
 
-def test_what_cannot_be_compared_is_said(here: Path, capsys: pytest.CaptureFixture) -> None:
+def test_what_cannot_be_compared(here: Path, capsys: pytest.CaptureFixture) -> None:
     """Different images; runs without curves, as of validate, have no picture."""
     make_run(here / "a/run", 0.01, 0.2, 0)
     make_run(here / "b/run", 0.01, 0.1, 0, images=9)
@@ -149,31 +128,24 @@ def test_what_cannot_be_compared_is_said(here: Path, capsys: pytest.CaptureFixtu
     assert "warning: not evaluated on the same images" in told
     assert "\na/run " in told
     assert not (here / "out/compare.png").exists()
-    (here / "a/run/config.yaml").write_text("seed_everything: 0\n")
-    (here / "b/run/config.yaml").unlink()
-    cli.main(["compare", "a/run", "b/run", "--run", "out"])  # data of one's own, in Python
-    assert "\na/run " in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["a"], "compare needs the folders of two runs at least"),
-        (["a", "./a"], "compare needs the folders of two runs at least"),
-        (["a", "nothing"], "nothing: no metrics of a run"),
-        (["a", "bare"], "bare: no metrics of a run"),
-    ],
-)
-def test_bad_input_is_one_sentence(
-    words: list[str], told: str, here: Path, capsys: pytest.CaptureFixture
-) -> None:
-    make_run(here / "a", 0.01, 0.2, 2)
     (here / "bare").mkdir()
     (here / "bare/config.yaml").write_text("data: {}\n")
-    with pytest.raises(SystemExit) as left:
-        cli.main(["compare", *words])
-    assert left.value.code == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"error: {told}")
-    assert error.count("\n") == 1
+    claim(here / "half", "fit")
+    (here / "half/metrics.json").write_text('{"command": "fi')
+    for words, named in (
+        (["compare", "a/run"], "compare"),
+        (["compare", "a/run", "./a/run"], "compare"),
+        (["compare", "a/run", "nothing"], "nothing: "),
+        (["compare", "a/run", "bare"], "bare: "),
+        (["report", "nothing"], "nothing"),
+        (["report", "bare"], "bare"),
+        (["report", "half"], "half"),
+    ):
+        with pytest.raises(SystemExit) as left:
+            cli.main(words)
+        assert left.value.code == 2
+        error = capsys.readouterr().err
+        assert error.startswith("error: ")
+        assert named in error
+        assert error.count("\n") == 1
     assert not (here / "runs").exists()
