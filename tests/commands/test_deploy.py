@@ -3,7 +3,6 @@
 import importlib
 import inspect
 import io
-import math
 import re
 import struct
 from pathlib import Path
@@ -16,6 +15,7 @@ from fastapi.testclient import TestClient
 from shared import published_file, shared  # noqa: F401 - a fixture
 
 import cli
+from boltbox.detector.commands.export.write import letterboxed
 from boltbox.detector.inference.predictor import Predictor
 
 PAGE = (Path(cli.__file__).parent / "docs/deploy.md").read_text()
@@ -44,27 +44,21 @@ def test_the_page(page: Path, photo: Path) -> None:
     module = importlib.import_module("onnx_detector")
     detector = module.OnnxDetector("detector.onnx")
     image = cv2.imread(str(photo))
+    predictor = Predictor.load("plain.onnx", conf=0.25, iou=0.45)
     rows = detector(image)
-    found = Predictor.load("plain.onnx", conf=0.25, iou=0.45).predict(photo)
+    found = predictor.predict(photo)
     assert len(found) > 0
     assert rows[:, 5].astype(int).tolist() == found.class_id.tolist()
     np.testing.assert_allclose(rows[:, 4], found.confidence, atol=0.02)
     np.testing.assert_allclose(rows[:, :4], found.xyxy, atol=2)
     odd = cv2.resize(image, (481, 640))
-    boxes = Predictor.load("plain.onnx", conf=0.25, iou=0.45).predict(odd[..., ::-1].copy()).xyxy
+    boxes = predictor.predict(odd[..., ::-1].copy()).xyxy
     np.testing.assert_allclose(detector(odd)[:, :4], boxes, atol=1.01)
 
     # a file without suppression, and the page's own
     plain = module.OnnxDetector("plain.onnx")
-    (height, width), shape = (plain.height, plain.width), image.shape[:2]
-    assert (height, width) == (320, 320)
-    images = np.full((1, 3, height, width), 114 / 255, np.float32)
-    gain = min(height / shape[0], width / shape[1])
-    h, w = (math.ceil(side * gain - 1e-6) for side in shape)
-    top = (height - h) // 2
-    left = (width - w) // 2
-    small = cv2.resize(image, (w, h), interpolation=cv2.INTER_AREA)[..., ::-1] / np.float32(255)
-    images[0, :, top : top + h, left : left + w] = small.transpose(2, 0, 1)
+    assert (plain.height, plain.width) == (320, 320)
+    images = letterboxed([image[..., ::-1]], (320, 320))
     ours = module.suppress(plain.session.run(None, {"images": images})[0][0])
     inside = detector.session.run(None, {"images": images})[0][:, 1:]
     np.testing.assert_allclose(ours, inside, atol=1e-3)
@@ -77,7 +71,6 @@ def test_the_page(page: Path, photo: Path) -> None:
     np.testing.assert_allclose([entry["box"] for entry in answer], rows[:, :4], atol=1e-3)
     large = io.BytesIO()
     PIL.Image.new("1", (20_000, 20_000)).save(large, "PNG")
-    assert len(large.getvalue()) < 100_000
     bodies = {
         b"": 400,
         b"no image": 400,
@@ -86,7 +79,6 @@ def test_the_page(page: Path, photo: Path) -> None:
         large.getvalue(): 413,
         photo.read_bytes()[:1000]: 400,
         bytes(server.MAX_BYTES + 1): 413,
-        photo.read_bytes(): 200,
     }
     for body, status in bodies.items():
         assert client.post("/detect", content=body).status_code == status, body[:60]
