@@ -132,7 +132,6 @@ def write_subset(source: str, images: int, folder: Path) -> Path:
         "path": str(dataset.root.resolve()),
         "format": dataset.format,
         "names": dataset.names,
-        "keep_difficult": dataset.keep_difficult,
     }
     for name, entries in dataset.splits.items():
         content[name] = [str(path.resolve()) for path in entries]
