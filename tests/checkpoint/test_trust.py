@@ -78,23 +78,20 @@ def mark(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def payloads(mark: Path) -> dict[str, Any]:
     """What a file may give in place of a class."""
-    shell = {"command": f"touch {mark}"}
-    called: dict[str, Any] = {
+    shell = {"class_path": "os.system", "init_args": {"command": f"touch {mark}"}}
+    pickle = {"f": str(mark.parent / "pickle.pt"), "weights_only": False}
+    lambdas = "lightning.pytorch.callbacks.LambdaCallback"
+    (mark.parent / "options.yaml").write_text(yaml.safe_dump(shell))
+    return {
         "module": {"class_path": "trap.Trap"},
-        "shell": {"class_path": "os.system", "init_args": shell},
-        "of_torch": {"class_path": "torch.os.system", "init_args": shell},
-        "process": {"class_path": "torch.distributed.elastic.multiprocessing.subprocess_handler.SubprocessHandler",
-                    "init_args": {"entrypoint": "touch", "args": [str(mark)], "env": {}, "stdout": None, "stderr": None,
-                                  "local_rank_id": 0, "numa_options": None}},
-        "function": {"class_path": "torch.load", "init_args": {"f": str(mark.parent / "pickle.pt"), "weights_only": False}},
-    }  # fmt: skip
-    words = {"name": "trap.Trap", "hub": "torch.hub.load", "text": str(called["shell"])}
-    (mark.parent / "options.yaml").write_text(yaml.safe_dump(called["shell"]))
-    inner = {
-        "class_path": "lightning.pytorch.callbacks.LambdaCallback",
-        "init_args": {"on_fit_start": "trap.Trap"},
+        "shell": shell,
+        "of torch": shell | {"class_path": "torch.os.system"},
+        "function": {"class_path": "torch.load", "init_args": pickle},
+        "within": {"class_path": lambdas, "init_args": {"on_fit_start": "trap.Trap"}},
+        "name": "trap.Trap",
+        "text": str(shell),
+        "file": str(mark.parent / "options.yaml"),
     }
-    return {**called, **words, "file": str(mark.parent / "options.yaml"), "within": inner}
 
 
 def put(folder: Path, option: str, value: Any) -> None:
@@ -139,61 +136,43 @@ def test_all_options_that_take_a_class_are_here(here: Path) -> None:
 def test_a_resume_runs_nothing(
     option: str, foreign: Path, mark: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """fit: every option with one payload or two, one of each kind of place with all. What is no
-    class there may be taken as the text that it is."""
+    """Every option with one payload, callbacks with all. What is no class there may be taken as the
+    text that it is."""
     original = (foreign / "config.yaml").read_text()
     line = ["fit", "--ckpt_path", "last", "--run", str(foreign), "--trainer.max_epochs", "1"]
-    every = payloads(mark)
-    turn = OPTIONS.index(option) % 2
-    names: Iterable[str] = [
-        ("file", "text")[turn] if option in OTHER else ("module", "shell")[turn]
-    ]
+    kinds = ("file", "text") if option in OTHER else ("module", "shell")
+    names: Iterable[str] = [kinds[OPTIONS.index(option) % 2]]
     if option == "trainer.callbacks":
-        names = every
-    elif option in ("model.network.head", "data.augment.after"):
-        names = ("module", "shell")
+        names = payloads(mark)
     for name in names:
-        payload = every[name]
+        payload = payloads(mark)[name]
         (foreign / "config.yaml").write_text(original)
         put(foreign, option, payload)
         said = told(line, capsys)
         assert not mark.exists(), name
         assert "trap" not in sys.modules, name
         if isinstance(payload, dict) and option in MODEL | TRAINER | {"data.augment.after"}:
-            assert "error" in said, name
-            assert f"{foreign}/config.yaml: {option}" in said or name in ("text", "file"), said
+            assert f"{foreign}/config.yaml: {option}" in said, name
 
 
-@pytest.mark.parametrize("command", ["validate", "anchors", "predict", "export", "report"])
+@pytest.mark.parametrize("command", ["validate", "predict", "export", "report"])
 def test_other_commands_run_nothing(
     command: str, foreign: Path, mark: Path, small_data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    checkpoint = foreign / "checkpoints/last.ckpt"
-    original = (foreign / "config.yaml").read_text()
-    line = [command, "--ckpt_path", str(checkpoint)]
-    if command == "predict":
-        line += ["--source", str(next(small_data.parent.rglob("*.jpg")))]
+    """validate takes over the classes; the others do their work without."""
+    more = {
+        "predict": ["--source", str(next(small_data.parent.rglob("*.jpg")))],
+        "export": ["--out", "made.onnx"],
+    }
+    line = [command, "--ckpt_path", str(foreign / "checkpoints/last.ckpt"), *more.get(command, [])]
     if command == "report":
-        line = ["report", str(foreign)]
-    if command == "export":
-        line += ["--out", "made.onnx"]
-    taken = command in ("validate", "anchors")  # the others take over no class
-    for option, name in (
-        ("data.format", "trap.Form"),
-        *([("model.network.head", "shell"), ("data.augment.after", "module")] if taken else []),
-    ):
-        payload = payloads(mark).get(name, name)
-        (foreign / "config.yaml").write_text(original)
-        put(foreign, option, payload)
-        said = told(line, capsys)
-        assert not mark.exists(), (option, name)
-        assert "trap" not in sys.modules
-        if not taken:
-            assert "error" not in said, "it read the files, and did its work"
-        else:
-            named = payload if option == "data.format" else payload["class_path"]
-            assert f"error: {foreign}/config.yaml: {option}" in said
-            assert f"names {named}, which is not part of boltbox" in said.replace("posix.", "os.")
+        line = [command, str(foreign)]
+    put(foreign, "data.format", "trap.Form")
+    said = told(line, capsys)
+    assert not mark.exists()
+    assert "trap" not in sys.modules
+    refusal = f"error: {foreign}/config.yaml: data.format names trap.Form"
+    assert (refusal in said) == ("error" in said) == (command == "validate")
 
 
 def change_checkpoint(foreign: Path, head: str) -> Path:
@@ -209,7 +188,7 @@ def change_checkpoint(foreign: Path, head: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("command", ["fit", "validate", "anchors", "predict", "export", "ensemble"])
+@pytest.mark.parametrize("command", ["fit", "predict", "export", "ensemble"])
 def test_a_checkpoint_alone(
     command: str, foreign: Path, mark: Path, small_data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -218,22 +197,11 @@ def test_a_checkpoint_alone(
     if command == "predict":
         line += ["--source", str(small_data.parent)]
     if command == "ensemble":
-        line = [
-            "validate",
-            "--ckpt_path",
-            str(foreign / "checkpoints/last.ckpt"),
-            "--data.dataset",
-            str(small_data),
-            "--ensemble",
-            f"[{checkpoint}]",
-            *SMALL,
-        ]
+        line = ["validate", "--ckpt_path", str(foreign / "checkpoints/last.ckpt"), *SMALL]
+        line += ["--data.dataset", str(small_data), "--ensemble", f"[{checkpoint}]"]
     said = told(line, capsys)
-    assert (
-        "model.network.head names trap.Trap, which is not part of boltbox and is not used because a file names it"
-        in said
-    )
-    assert "name it on the command line too or add --trust_parts true" in said
+    assert "model.network.head names trap.Trap" in said
+    assert "--trust_parts true" in said
     assert not mark.exists()
 
 
