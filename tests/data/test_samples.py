@@ -1,7 +1,13 @@
 """Samples are a function of seed, epoch and index, in whatever order or process; the order of the
-steps."""
+steps; transforms of the user's own, as docs/augmentation.md shows them."""
 
-from collections.abc import Callable
+import dataclasses
+import importlib
+import pickle
+import re
+import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,22 +15,33 @@ import cv2
 import numpy as np
 import pytest
 import torch
+import yaml
+from forked import forks
 from made_datasets import read_yolo
-from made_samples import SIZE, assert_same, noise_set
+from made_labels import labels_of
+from made_samples import SIZE, assert_same, noise, noise_set, random_sample
 from torch.utils.data import DataLoader
 
+import cli
+from benchmarks.resume_fuzz import command, difference, start
 from boltbox.detector.data.cache.images import ResizedImages
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, EvaluationSamples
-from boltbox.detector.data.sample import Sample, collate
+from boltbox.detector.data.sample import Batch, LetterboxInfo, Sample, collate
 from boltbox.detector.data.sampler import Key, TrainBatches
-from boltbox.detector.data.transforms.augment import Augment, TrainSamples
-from boltbox.detector.data.transforms.letterbox import GREY
+from boltbox.detector.data.transforms.augment import PLACES, Augment, TrainSamples
+from boltbox.detector.data.transforms.colour import Albumentations, RandomFlip, RandomHSV
+from boltbox.detector.data.transforms.letterbox import GREY, Letterbox
+from boltbox.detector.data.transforms.mixing import CopyPaste, MixUp, Mosaic
+from boltbox.detector.data.transforms.perspective import RandomPerspective
+from boltbox.detector.system.errors import InputError
 
+PAGE = Path(cli.__file__).parent / "docs/augmentation.md"
 EVERYTHING = Augment(
     degrees=10, shear=3, perspective=0.0005, flipud=0.3, mosaic=0.6, mixup=0.4, copy_paste=0.5,
     albumentations=[{"RandomBrightnessContrast": {"p": 0.5}}, {"HorizontalFlip": {"p": 0.3}}],
 )  # fmt: skip
+KEYS = [Key(k % 2, k // 2 % 8, k // 16) for k in range(32)]
 
 
 @pytest.fixture(scope="module")
@@ -33,119 +50,76 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> DetectionDataset:
 
 
 def train_samples(
-    dataset: DetectionDataset, seed: int = 5, shapes: np.ndarray | None = None
+    dataset: DetectionDataset, augment: Augment = EVERYTHING, seed: int = 5, rect: bool = False
 ) -> TrainSamples:
-    return TrainSamples(ResizedImages(dataset, SIZE), EVERYTHING.steps(SIZE, shapes), seed)
+    shapes = np.full((8, 2), SIZE) if rect else None
+    return TrainSamples(ResizedImages(dataset, SIZE), augment.steps(SIZE, shapes), seed)
 
 
-KEYS: list[Key] = [
-    Key(epoch, index, repeat) for epoch in (0, 1) for index in range(8) for repeat in (0, 1)
-]
-
-
-@pytest.fixture(scope="module")
-def first_time(dataset: DetectionDataset) -> dict[Key, Sample]:
+def test_samples_depend_on_key_and_seed_alone(dataset: DetectionDataset) -> None:
     samples = train_samples(dataset)
-    return {key: samples[key] for key in KEYS}
-
-
-def test_samples_are_as_promised(first_time: dict[Key, Sample]) -> None:
-    for key, s in first_time.items():
+    first = {key: samples[key] for key in KEYS}
+    for key, s in first.items():
         assert (s.image.shape, s.image.dtype, s.index) == ((SIZE, SIZE, 3), np.uint8, key.index)
         assert (s.boxes.dtype, s.classes.dtype) == (np.float32, np.int64)
         assert len(s.boxes) == len(s.classes) == len(s.parts())
         assert s.boxes.min(initial=0) >= -1e-4
         assert s.boxes.max(initial=0) <= SIZE + 1e-4
         assert (s.boxes[:, 2:] > s.boxes[:, :2]).all()
-    assert sum(len(s.boxes) for s in first_time.values()) > 60
+    assert sum(len(s.boxes) for s in first.values()) > 60
 
-
-def test_sample_does_not_depend_on_what_was_asked_before(
-    dataset: DetectionDataset, first_time: dict[Key, Sample]
-) -> None:
     fresh = train_samples(dataset)
-    for key in [*KEYS[::-3], *KEYS[:4], KEYS[3]]:
-        assert_same(fresh[key], first_time[key])
-
-
-def test_sample_differs_with_each_part_of_the_key_and_the_seed(
-    dataset: DetectionDataset, first_time: dict[Key, Sample]
-) -> None:
-    other_seed = train_samples(dataset, seed=6)
-    images = [
-        s.image.tobytes() for s in (*first_time.values(), *(other_seed[key] for key in KEYS[:8]))
-    ]
+    for key in (*KEYS[::-3], *KEYS[:4], KEYS[3]):
+        assert_same(fresh[key], first[key])
+    other = train_samples(dataset, seed=6)
+    images = [s.image.tobytes() for s in (*first.values(), *map(other.__getitem__, KEYS[:8]))]
     assert len(set(images)) == len(images)
-
-
-def test_labels_of_the_data_set_are_not_touched(
-    dataset: DetectionDataset, first_time: dict[Key, Sample]
-) -> None:
     again = read_yolo(Path(dataset.files[0]).parent, dataset.names, Path())
-    for ours, theirs in zip(dataset.labels, again.labels, strict=True):
-        assert np.array_equal(ours.boxes, theirs.boxes)
-        assert [[p.tolist() for p in parts] for parts in ours.polygons] == [
-            [p.tolist() for p in parts] for parts in theirs.polygons
-        ]
+    assert np.array_equal(dataset.labels.boxes, again.labels.boxes), "labels are not touched"
+    assert np.array_equal(dataset.labels.points, again.labels.points)
 
 
 @pytest.mark.parametrize("rect", [False, True])
 def test_other_processes_make_the_same_samples(dataset: DetectionDataset, rect: bool) -> None:
-    shapes = np.full((8, 2), SIZE) if rect else None
     # the second batch of the second epoch of three
     batches = TrainBatches(8, 3, 5, position=lambda: (1, 1))
 
-    def through(workers: int) -> list[Any]:
-        samples = train_samples(dataset, shapes=shapes)
-        return list(
-            DataLoader(samples, batch_sampler=batches, num_workers=workers, collate_fn=collate)
-        )
+    def through(workers: int) -> list[Batch]:
+        samples = train_samples(dataset, rect=rect)
+        return list(DataLoader(samples, 1, False, None, batches, workers, collate))
 
-    alone = through(0)
-    shared = through(2)
-    assert [b.indices for b in alone] == [[key.index for key in keys] for keys in batches]
-    assert len(alone) == len(shared) == 2
-    for a, b in zip(alone, shared, strict=True):
-        assert a.indices == b.indices
+    for keys, a, b in zip(batches, through(0), through(2), strict=True):
+        assert a.indices == b.indices == [key.index for key in keys]
         assert torch.equal(a.images, b.images)
         assert torch.equal(a.targets, b.targets)
 
 
 def test_validation_samples_have_no_randomness(dataset: DetectionDataset) -> None:
-    shapes = np.full((8, 2), SIZE)
     images = ResizedImages(dataset, SIZE, smooth=True)
-    inputs = EvaluationInput(SIZE, 32)
-    a, b = (EvaluationSamples(images, inputs, shapes) for _ in range(2))
-    for k in (3, 0, 3):
-        assert_same(a[k], b[k])
-        truth = a[k].truth
-        assert truth is not None
-        assert np.array_equal(truth.boxes, dataset.labels[k].boxes)
-        assert np.array_equal(truth.classes, dataset.labels[k].classes)
-        letterbox = a[k].letterbox
-        assert letterbox is not None
-        np.testing.assert_allclose(
-            letterbox.to_file(a[k].boxes), dataset.labels[k].boxes, rtol=0, atol=1e-3
-        )
+    samples = EvaluationSamples(images, EvaluationInput(SIZE, 32), np.full((8, 2), SIZE))
+    labels = dataset.labels[3]
+    sample = samples[3]
+    assert isinstance(sample, Sample)
+    assert_same(samples[3], sample)  # type: ignore[arg-type]
+    assert sample.truth is not None
+    assert np.array_equal(sample.truth.boxes, labels.boxes)
+    assert sample.letterbox is not None
+    np.testing.assert_allclose(sample.letterbox.to_file(sample.boxes), labels.boxes, atol=1e-3)
 
 
 def test_labels_follow_the_pixels_through_all_steps(tmp_path: Path) -> None:
     """One rectangle an image, coloured by class; where a box says there is one, its colour must
     fill just that box."""
-    (tmp_path / "images").mkdir()
-    (tmp_path / "labels").mkdir()
+    for folder in ("images", "labels"):
+        (tmp_path / folder).mkdir()
     for k in range(3):
         image = np.full((120, 160, 3), GREY, np.uint8)
-        image[30:90, 40:120, 2 - k] = 255  # 40..120 of 160, 30..90 of 120; OpenCV writes BGR
-        image[30:90, 40:120, [2 - c for c in range(3) if c != k]] = 0
+        image[30:90, 40:120] = np.eye(3)[2 - k] * 255  # OpenCV writes BGR
         cv2.imwrite(str(tmp_path / f"images/{k}.png"), image)
         (tmp_path / f"labels/{k}.txt").write_text(f"{k} 0.5 0.5 0.5 0.5")
     augment = Augment(hsv_h=0, hsv_s=0, hsv_v=0, flipud=0.5, mosaic=0.7, translate=0.1, scale=0.3)
-    samples = TrainSamples(
-        ResizedImages(read_yolo(tmp_path / "images", ["r", "g", "b"], tmp_path), 160),
-        augment.steps(160),
-        0,
-    )
+    images = ResizedImages(read_yolo(tmp_path / "images", ["r", "g", "b"], tmp_path), 160)
+    samples = TrainSamples(images, augment.steps(160), 0)
     checked = 0
     for epoch in range(20):
         s = samples[Key(epoch, epoch % 3, 0)]
@@ -153,49 +127,189 @@ def test_labels_follow_the_pixels_through_all_steps(tmp_path: Path) -> None:
             x1, y1, x2, y2 = (box + np.array((-4, -4, 4, 4))).round().astype(int).clip(0)
             around = s.image[y1:y2, x1:x2].astype(int)
             pure = around[..., c] - np.delete(around, c, -1).max(-1) > 128
-            assert pure.any()
             x, y, w, h = cv2.boundingRect(pure.astype(np.uint8))
-            np.testing.assert_allclose(
-                (x1 + x, y1 + y, x1 + x + w, y1 + y + h), box, rtol=0, atol=2
-            )
+            np.testing.assert_allclose((x1 + x, y1 + y, x1 + x + w, y1 + y + h), box, atol=2)
             checked += 1
     assert checked > 30
 
 
-def test_steps_in_order() -> None:
-    names: Callable[[list[Any]], list[str]] = lambda steps: [type(s).__name__ for s in steps]  # noqa: E731
-    tail = ["RandomHSV", "RandomFlip", "RandomFlip"]
-    assert names(Augment().steps(64)) == [
-        "Mosaic",
-        "RandomPerspective",
-        "MixUp",
-        *tail,
-    ]
-    for twice in (
-        Augment().steps(64, lazy=False),
-        Augment(degrees=1).steps(64),
-        Augment(copy_paste=0.1).steps(64),
-    ):
-        assert names(twice) == [
-            "function",
-            "Mosaic",
-            "CopyPaste",
-            "RandomPerspective",
-            "MixUp",
-            *tail,
-        ]
-    assert names(Augment().steps(64, np.array([[64, 64]]))) == [
-        "function",
-        "Letterbox",
-        "CopyPaste",
-        "RandomPerspective",
-        *tail,
-    ]
-    with_library = names(Augment(albumentations=[{"Blur": {}}]).steps(64))
-    assert with_library == [
-        "Mosaic",
-        "RandomPerspective",
-        "MixUp",
-        "Albumentations",
-        *tail,
-    ]
+TAIL = ["RandomHSV", "RandomFlip", "RandomFlip"]
+LAZY = ["Mosaic", "RandomPerspective", "MixUp"]
+PIXELS = ["function", "Mosaic", "CopyPaste", "RandomPerspective", "MixUp"]
+RECTANGLES = ["function", "Letterbox", "CopyPaste", "RandomPerspective"]
+
+
+@pytest.mark.parametrize(
+    ("augment", "options", "steps"),
+    [
+        (Augment(), {}, LAZY),
+        (Augment(albumentations=[{"Blur": {}}]), {}, [*LAZY, "Albumentations"]),
+        (Augment(), {"lazy": False}, PIXELS),
+        (Augment(degrees=1), {}, PIXELS),
+        (Augment(shear=1), {}, PIXELS),
+        (Augment(perspective=0.001), {}, PIXELS),
+        (Augment(copy_paste=0.1), {}, PIXELS),
+        (Augment(), {"shapes": np.array([[64, 64]])}, RECTANGLES),
+    ],
+)
+def test_steps_in_order(augment: Augment, options: dict[str, Any], steps: list[str]) -> None:
+    assert [type(step).__name__ for step in augment.steps(64, **options)] == steps + TAIL
+
+
+@dataclasses.dataclass
+class Weighed(Sample):
+    """A sample with a field of its own."""
+
+    weight: float = 1.0
+
+
+@pytest.mark.parametrize(
+    ("step", "ended"),
+    [
+        (Letterbox(np.full((8, 2), 64)), []),
+        (CopyPaste(1.0), []),
+        (RandomHSV(), []),
+        (RandomFlip(1, 1.0), ["letterbox"]),
+        (Albumentations([{"Blur": {"p": 1.0}}]), ["letterbox", "polygons"]),
+        (RandomPerspective(64), ["letterbox", "polygons"]),
+        (Mosaic(64, 1.0), ["letterbox", "truth"]),
+        (MixUp(1.0), ["letterbox", "truth"]),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_steps_keep_every_field(step: Any, ended: list[str]) -> None:
+    """Also one that they do not know; all but those that the step empties."""
+    truth = labels_of([], [], 9, 9)
+    sample = Weighed(**vars(random_sample(3, 64, 64)) | {"truth": truth, "weight": 0.25})
+    made = step(sample, np.random.default_rng(0), lambda: random_sample(4, 64, 64))
+    assert (made.index, made.weight, type(made)) == (3, 0.25, Weighed)
+    fields = {"letterbox": made.letterbox, "polygons": made.polygons, "truth": made.truth}
+    assert [name for name, value in fields.items() if not value] == ended
+    assert sample.letterbox == LetterboxInfo(64, 64)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with the page's code as my_transforms.py, which can be imported, and its options as
+    own.yaml."""
+    folder = tmp_path_factory.mktemp("own")
+    for language, name in (("python", "my_transforms.py"), ("yaml", "own.yaml")):
+        (block,) = re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
+        (folder / name).write_text(block)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        yield folder
+        sys.modules.pop("my_transforms", None)
+
+
+@pytest.fixture
+def mine(page: Path) -> Any:
+    return importlib.import_module("my_transforms")
+
+
+def test_own_transforms_train_and_resume(page: Path, small_data: Path, tmp_path: Path) -> None:
+    """Killed with SIGKILL and resumed by other workers, it ends with the weights of a run that was
+    never interrupted; config.yaml of the run brings the transforms."""
+    more = "--trainer.max_epochs 2 --trainer.limit_train_batches 3 --trainer.limit_val_batches 0"
+    short = [*more.split(), "--autoanchor.enabled", "false"]
+    own = ["--config", str(page / "own.yaml"), *short]
+    run = tmp_path / "run"
+    whole = command(small_data, tmp_path / "whole", 0, 1, within_epochs=False)
+    cut = command(small_data, run, workers=2, ranks=1)
+    with forks():
+        assert start(whole + own) == 0
+        assert start(cut + own, "batch:4") == -signal.SIGKILL
+        assert start([*cut, *short, "--ckpt_path", "last", "--trust_parts", "true"]) == 0
+    assert not difference(run, tmp_path / "whole")
+    written = yaml.safe_load((run / "config.yaml").read_text())["data"]["augment"]["after"]
+    turn = {"class_path": "my_transforms.QuarterTurn", "init_args": {"p": 0.5}}
+    assert written["mosaic"] == [turn]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_own_transform_after_every_step(place: str, dataset: DetectionDataset, mine: Any) -> None:
+    """It sees pixels, changes nothing but what it returns, and travels to spawned workers."""
+    seen: list[tuple[int, ...]] = []
+
+    def look(sample: Sample, rng: np.random.Generator, partner: Any) -> Sample:
+        seen.append(sample.image.shape)
+        return sample
+
+    key = Key(1, 3, 0)
+    images = ResizedImages(dataset, 64)
+    plain = Augment().steps(64, lazy=place not in PLACES[:3])
+    looking = train_samples(dataset, Augment(after={place: [look]}))
+    assert_same(TrainSamples(images, plain, 5)[key], looking[key])
+    assert {shape[2:] for shape in seen} == {(3,)}
+    own = [mine.Invert(0.5)]
+    if place != "resize":  # after it images have one size
+        own.append(mine.Halves(1))
+    samples = train_samples(dataset, Augment(after={place: own}))
+    assert_same(pickle.loads(pickle.dumps(samples))[key], samples[key])
+    assert not np.array_equal(samples[key].image, looking[key].image)
+
+
+def test_the_examples_move_boxes_with_pixels(mine: Any) -> None:
+    rng = np.random.default_rng(0)
+    image = np.zeros((40, 60, 3), np.uint8)
+    image[5:15, 10:40] = 255
+    box = np.array([[10, 5, 40, 15]], np.float32)
+    sample = Sample(image, box, np.array([2]), [[box.reshape(2, 2)]])
+    turned = mine.QuarterTurn(1)(sample, rng, lambda: pytest.fail("no partner"))
+    x, y, w, h = cv2.boundingRect(turned.image[..., 0])
+    assert turned.boxes.tolist() == [[x, y, x + w, y + h]]
+    assert turned.polygons[0][0].tolist() == [[5, 50], [15, 20]]
+    boxes = np.array([[20, 0, 50, 40], [0, 0, 20, 20], [25, 0, 31, 40]], np.float32)
+    other = Sample(noise(40, 60), boxes, np.array([3, 4, 5]))
+    mixed = mine.Halves(1)(sample, rng, lambda: other)
+    # cut at the middle; 1 of 6 pixels is too little
+    assert mixed.boxes.tolist() == [[10, 5, 30, 15], [30, 0, 50, 40]]
+    assert mixed.classes.tolist() == [2, 3]
+    assert np.array_equal(mixed.image[:, 30:], other.image[:, 30:])
+    assert np.array_equal(mixed.image[:, :30], sample.image[:, :30])
+
+
+BAD: dict[str, Any] = {
+    "no call": 5,
+    "two arguments": lambda sample, rng: sample,
+    "nothing": lambda sample, rng, partner: None,
+    "no array": lambda sample, rng, partner: sample.replace(classes=[1, 2]),
+    "floats": lambda sample, rng, partner: sample.replace(image=sample.image / 255),
+    "grey": lambda sample, rng, partner: sample.replace(image=sample.image[..., :1]),
+    "another size": lambda sample, rng, partner: sample.replace(image=sample.image[:32]),
+    "boxes without classes": lambda s, rng, partner: s.replace(classes=s.classes[:0]),
+    "three numbers": lambda s, rng, partner: s.replace(boxes=s.boxes[:, :3]),
+    "not a number": lambda sample, rng, partner: sample.replace(boxes=sample.boxes * np.nan),
+    "one polygon": lambda sample, rng, partner: sample.replace(polygons=[[]]),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_mistakes_are_named(name: str, dataset: DetectionDataset) -> None:
+    with pytest.raises(InputError, match=r"^data\.augment\.after\.hsv: "):
+        train_samples(dataset, Augment(mosaic=0, scale=0, after={"hsv": [BAD[name]]}))[KEYS[2]]
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ("{mosiac: [my_transforms.Invert]}", "'mosaic'"),
+        ("{mosaic: [my_transforms.Invrt]}", "'Invrt'"),
+        ("{mosaic: [boltbox.detector.data.sample.Sample]}", "sample.Sample"),
+        ("{mosaic: [{class_path: my_transforms.Invert, init_args: {q: 1}}]}", "'q'"),
+    ],
+)
+def test_options_that_name_no_transform(
+    given: str, named: str, page: Path, small_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["fit", "--data.dataset", str(small_data), "--data.augment.after", given])
+    assert named in capsys.readouterr().err
+
+
+def test_a_script_writes_them_down(mine: Any) -> None:
+    """config.yaml of a training that a script has started."""
+    options = Augment(after={"hsv": [mine.Invert(0.3)]}).to_dict()
+    invert = {"class_path": "my_transforms.Invert", "init_args": {"p": 0.3}}
+    assert options["after"] == {"hsv": [invert]}
+    assert options["mosaic"] == 1.0

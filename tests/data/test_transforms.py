@@ -1,0 +1,372 @@
+"""The steps of the augmentation, one by one: pixels, boxes that follow them, chances, errors."""
+
+from dataclasses import replace
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from made_samples import (
+    assert_same,
+    few,
+    noise,
+    painted,
+    random_sample,
+    seeds,
+    white_box,
+)
+
+from boltbox.detector.data.sample import Sample
+from boltbox.detector.data.transforms import mixing
+from boltbox.detector.data.transforms.colour import (
+    Albumentations,
+    RandomFlip,
+    RandomHSV,
+    _multiply,
+    adjust_hsv,
+    flip,
+)
+from boltbox.detector.data.transforms.letterbox import (
+    GREY,
+    Letterbox,
+    letterbox,
+    longest_shape,
+    resize_longest,
+)
+from boltbox.detector.data.transforms.mixing import (
+    CopyPaste,
+    MixUp,
+    Mosaic,
+    copy_paste,
+    mixup,
+    mosaic,
+)
+from boltbox.detector.data.transforms.perspective import (
+    RandomPerspective,
+    is_candidate,
+    warp_sample,
+)
+from boltbox.detector.system.errors import InputError
+
+sides = st.integers(10, 600)
+targets = st.sampled_from([64, 96, 128, 320])
+tile = st.tuples(st.integers(1, 8), st.integers(1, 8))
+
+
+def generator(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def bare(height: int, width: int) -> Sample:
+    """An image without objects."""
+    return Sample(noise(height, width), np.zeros((0, 4), np.float32), np.zeros(0, np.int64))
+
+
+def hulls(sample: Sample) -> np.ndarray:
+    """The boxes around the polygons; every other object of a `random_sample` has one."""
+    parts = [parts[0] for parts in sample.polygons[::2]]
+    return np.array([np.concatenate((part.min(0), part.max(0))) for part in parts])
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_flip(axis: int) -> None:
+    sample = random_sample(3, 20, 31)
+    before = replace(sample, boxes=sample.boxes.copy())
+    once = flip(sample, axis)
+    assert_same(sample, before)
+    assert np.array_equal(once.image, np.flip(sample.image, axis))
+    low = 1 - axis  # y1 or x1
+    side = sample.size[axis]
+    expected = sample.boxes.copy()
+    expected[:, low] = side - sample.boxes[:, low + 2]
+    expected[:, low + 2] = side - sample.boxes[:, low]
+    np.testing.assert_allclose(once.boxes, expected, atol=1e-5)
+    np.testing.assert_allclose(hulls(once), once.boxes[::2], atol=1e-5)
+    assert once.letterbox is None
+
+
+@pytest.mark.parametrize(("p", "low", "high"), [(0.0, 0, 0), (1.0, 400, 400), (0.25, 65, 135)])
+def test_flip_probability(p: float, low: int, high: int) -> None:
+    sample = random_sample(0, 10, 12)
+    rng = generator()
+    flipped = [RandomFlip(1, p)(sample, rng) is not sample for _ in range(400)]
+    assert low <= sum(flipped) <= high  # four standard deviations of 8.7
+
+
+@pytest.mark.parametrize("gains", [(1, 1, 1), (1.013, 1.4, 0.61), (0.9, 0.3, 1.7), (1.5, 1, 1)])
+def test_channels_are_multiplied_and_rounded_down(gains: tuple[float, ...]) -> None:
+    """The fast way and the table give the same. Hues are circular, the others have a limit."""
+    levels = np.arange(256, dtype=np.uint8)[None, :, None].repeat(3, -1)
+    ours = _multiply(levels, gains)[0].astype(int)
+    expected = np.floor(np.arange(256)[:, None] * gains)
+    assert np.array_equal(ours[:180, 0] % 180, expected[:180, 0] % 180)
+    assert np.array_equal(ours[:, 1:], expected[:, 1:].clip(0, 255))
+
+
+def test_hsv() -> None:
+    colour = np.array([[[200, 100, 50]]], np.uint8)
+    assert adjust_hsv(colour, (1, 1, 2)).tolist() == [[[255, 128, 64]]]
+    assert adjust_hsv(colour, (1, 0, 1)).tolist() == [[[200, 200, 200]]]
+    sample = painted(4, 4, 0, 0, 4, 4)
+    sample.image[:] = 100
+    assert RandomHSV(0, 0, 0)(sample, generator()) is sample
+    rng = generator()
+    values = [RandomHSV(0, 0, 0.4)(sample, rng).image[0, 0, 0] for _ in range(100)]
+    assert min(values) in range(60, 65)
+    assert max(values) in range(135, 141)
+
+
+def with_transform(name: str, sample: Sample, **options: Any) -> Sample:
+    return Albumentations([{name: options}])(sample, generator())
+
+
+def test_albumentations_moves_clips_and_drops_boxes() -> None:
+    sample = random_sample(3, 30, 50, polygons=False)
+    mirrored = with_transform("HorizontalFlip", sample, p=1)
+    assert np.array_equal(mirrored.image, sample.image[:, ::-1])
+    np.testing.assert_allclose(mirrored.boxes, flip(sample, 1).boxes, atol=1e-3)
+    assert mirrored.classes.tolist() == sample.classes.tolist()
+    assert (mirrored.boxes.dtype, mirrored.classes.dtype) == (np.float32, np.int64)
+    assert with_transform("Transpose", sample, p=1).size == (50, 30)
+    assert with_transform("HorizontalFlip", bare(20, 20), p=1).boxes.shape == (0, 4)
+
+    boxes = [[-5, -5, 10, 10], [20, 5, 20, 9], [60, 5, 70, 9], [5, 5, 45, 35], [30, 2, 39, 9]]
+    sample = Sample(noise(40, 50), np.array(boxes, np.float32), np.arange(5))
+    assert with_transform("Blur", sample, p=0).classes.tolist() == [0, 3, 4], "no size; outside"
+    shift = {"translate_px": {"x": 25, "y": 20}, "scale": 1, "rotate": 0, "shear": 0, "p": 1}
+    moved = with_transform("Affine", sample, **shift)
+    assert moved.boxes.round(3).tolist() == [[25, 20, 35, 30], [30, 25, 50, 40]]
+    assert moved.classes.tolist() == [0, 3]
+    for name, options in (("CenterCrop", {"height": 20, "width": 25}), ("Normalize", {})):
+        with pytest.raises(InputError, match="albumentations"):
+            with_transform(name, sample, p=1, **options)
+
+
+def test_albumentations_decide_each_by_the_generator() -> None:
+    flips = [{"HorizontalFlip": {"p": 0.5}}, {"VerticalFlip": {"p": 0.5}}]
+    sample = random_sample(0, 30, 30)
+    step = Albumentations(flips)
+    first = [step(sample, generator(k)) for k in range(20)]
+    assert len({made.image.tobytes() for made in first}) == 4
+    for k in (4, 0, 15):
+        assert_same(step(sample, generator(k)), first[k])
+    group = Albumentations([{"OneOf": {"transforms": flips, "p": 1}}])
+    images = {group(sample, generator(k)).image.tobytes() for k in range(20)}
+    assert images == {np.flip(sample.image, axis).tobytes() for axis in (0, 1)}
+
+
+@pytest.mark.parametrize(
+    ("transforms", "named"),
+    [
+        ([{"Blur": {}}, {"HorizontalFlop": {"p": 1}}], "HorizontalFlip"),
+        ([{"np": {}}], "'np'"),
+        ([{"Blur": {"p": 2}}], "p "),
+        ([{"RandomCrop": {}}], "height"),
+        ([{"Blur": {"blur_limt": 3}}], "blur_limt"),
+        (["Blur"], "Blur"),
+        ([{"OneOf": {"transforms": [{"Blurr": {}}]}}], "'Blur'"),
+        ([{"OneOf": {"transforms": "Blur"}}], "Blur"),
+    ],
+)
+def test_albumentations_errors(transforms: list[Any], named: str) -> None:
+    with pytest.raises(InputError, match=f"albumentations.*{named}"):
+        Albumentations(transforms)
+
+
+@given(sides, sides, targets)
+@few
+def test_longer_side_is_exact_and_the_shorter_rounded_up(
+    height: int, width: int, size: int
+) -> None:
+    shorter = -(-min(height, width) * size // max(height, width))  # in integers
+    expected = (size, shorter) if height >= width else (shorter, size)
+    assert longest_shape(height, width, size) == expected
+
+
+@given(sides, sides, targets, targets, st.booleans())
+@few
+def test_letterbox_keeps_the_aspect(
+    height: int, width: int, out_height: int, out_width: int, scaleup: bool
+) -> None:
+    assume(max(height, width) <= 12 * min(height, width))
+    white = np.full((height, width, 3), 255, np.uint8)
+    image, gain, (pad_x, pad_y) = letterbox(white, (out_height, out_width), scaleup)
+    assert image.shape == (out_height, out_width, 3)
+    assert set(np.unique(image)) <= {GREY, 255}
+    r = min(out_height / height, out_width / width)
+    if not scaleup:
+        r = min(r, 1)
+    assert gain == (r, r)
+    x, y, w, h = cv2.boundingRect((image[..., 0] == 255).astype(np.uint8))
+    assert abs(w - width * r) <= 0.5
+    assert abs(h - height * r) <= 0.5
+    assert (x, y) == (int(pad_x), int(pad_y)), "half pixels are rounded down"
+    assert (out_width - w, out_height - h) == (2 * pad_x, 2 * pad_y)
+
+
+@given(st.integers(80, 300), st.integers(80, 300), targets, targets, targets)
+@few
+def test_labels_follow_the_pixels_and_lead_back_to_the_file(
+    height: int, width: int, size: int, out_height: int, out_width: int
+) -> None:
+    sample = painted(height, width, width // 5, height // 4, width * 4 // 5, height // 2)
+    resized = replace(resize_longest(sample, size), index=0)
+    boxed = Letterbox(np.array([[out_height, out_width]]))(resized)
+    # A pixel for the edges' blur, one for the padding's half pixel and the rounded size; both of
+    # the smaller image, if it was made larger again.
+    blur = 2 * max(max(out_height, out_width) / size, 1)
+    np.testing.assert_allclose(white_box(boxed.image), boxed.boxes[0], atol=blur)
+    assert boxed.letterbox is not None
+    np.testing.assert_allclose(boxed.letterbox.to_file(boxed.boxes), sample.boxes, atol=1e-3)
+
+
+@given(st.lists(tile, min_size=4, max_size=4), st.integers(4, 11), st.integers(4, 11), seeds)
+@few
+def test_mosaic_pixel_by_pixel(shapes: list[tuple[int, int]], xc: int, yc: int, seed: int) -> None:
+    samples = [random_sample(seed + k, h, w, n=2) for k, (h, w) in enumerate(shapes)]
+    mixed = mosaic(samples, 8, xc, yc)
+    assert mixed.image.shape == (16, 16, 3)
+    boxes = []
+    for k, (h, w) in enumerate(shapes):  # top left, top right, bottom left, bottom right
+        left = xc if k % 2 else xc - w
+        top = yc if k > 1 else yc - h
+        boxes.append(samples[k].boxes + np.tile((left, top), 2))
+        for y in range(yc, 16) if k > 1 else range(yc):
+            for x in range(xc, 16) if k % 2 else range(xc):
+                inside = 0 <= x - left < w and 0 <= y - top < h
+                pixel = samples[k].image[y - top, x - left] if inside else GREY
+                assert (mixed.image[y, x] == pixel).all()
+    np.testing.assert_allclose(mixed.boxes, np.concatenate(boxes).clip(0, 16), atol=1e-5)
+    assert mixed.classes.tolist() == [c for s in samples for c in s.classes.tolist()]
+    np.testing.assert_allclose(hulls(mixed), mixed.boxes[::2], atol=1e-5)
+    assert not any(mixed.polygons[1::2])
+
+
+def test_mosaic_draws_its_partners_and_its_centre(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[int, ...]] = []
+
+    def placed(samples: list[Sample], size: int, xc: int, yc: int, main: int) -> None:
+        assert samples[main].index == 0
+        assert len({sample.index for sample in samples}) == 4
+        calls.append((size, xc, yc, main))
+
+    monkeypatch.setattr(mixing, "mosaic", placed)
+    rng = generator()
+    for _ in range(200):
+        partners = iter([replace(bare(32, 32), index=i) for i in (1, 2, 3)])
+        Mosaic(32)(replace(bare(32, 32), index=0), rng, partners.__next__)
+    size, xc, yc, main = np.array(calls).T
+    assert set(size) == {32}
+    assert set(main) == {0, 1, 2, 3}
+    for centre in (xc, yc):
+        assert 16 <= centre.min() < 18
+        assert 46 <= centre.max() < 48
+
+
+def test_without_mosaic_the_image_is_letterboxed() -> None:
+    sample = painted(16, 32, 8, 4, 24, 12)
+    boxed = Mosaic(32, 0.0)(sample, generator(), lambda: pytest.fail("no partner"))
+    assert boxed.boxes.tolist() == [[8, 12, 24, 20]]  # (32 - 16) / 2 = 8 lower
+    assert boxed.letterbox == (16, 32, 1, 1, 0, 8)
+
+
+def test_mixup() -> None:
+    """The ratio of Beta(32, 32) has mean 1/2 and standard deviation sqrt(1 / (4 * 65)) = 0.062."""
+    a = random_sample(1, 12, 15)
+    b = random_sample(2, 12, 15, n=2)
+    blend = mixup(a, b, 0.25)
+    assert np.array_equal(blend.image, (a.image * 0.25 + b.image * 0.75).astype(np.uint8))
+    assert np.array_equal(blend.boxes, np.concatenate((a.boxes, b.boxes)))
+    assert len(blend.polygons) == len(blend.classes) == 5
+    assert blend.index == a.index
+    white = painted(4, 4, 0, 0, 4, 4)
+    black = replace(white, image=white.image * 0)
+    rng = generator()
+    ratios = [MixUp(1.0)(white, rng, lambda: black).image[0, 0, 0] / 255 for _ in range(300)]
+    assert np.mean(ratios) == pytest.approx(0.5, abs=0.02)
+    assert np.std(ratios) == pytest.approx(0.062, abs=0.01)
+    assert MixUp(0.0)(white, rng, lambda: pytest.fail("nothing is drawn")) is white
+
+
+@given(seeds)
+@few
+def test_copy_paste(seed: int) -> None:
+    """Pasted: candidates with a polygon, in order, that cover less than 0.3 of each box so far,
+    pasted ones included."""
+    sample = random_sample(seed, 40, 60, n=5)
+    candidates = generator(seed).permutation(5)[:4].tolist()
+    pasted = copy_paste(sample, candidates)
+    boxes = list(sample.boxes)
+    order = list(range(5))
+    may_change = np.zeros((40, 60), bool)
+    for i in candidates:
+        x1, y1, x2, y2 = sample.boxes[i].tolist()
+        mirrored = np.array((60 - x2, y1, 60 - x1, y2))
+        covered = []
+        for box in boxes:
+            common = np.minimum(mirrored[2:], box[2:]) - np.maximum(mirrored[:2], box[:2])
+            covered.append(common.clip(0).prod() / (box[2:] - box[:2]).prod())
+        if sample.polygons[i] and max(covered) < 0.3:
+            boxes.append(mirrored)
+            order.append(i)
+            may_change[int(y1) : int(y2) + 1, int(60 - x2) : int(60 - x1) + 2] = True
+    np.testing.assert_allclose(pasted.boxes, boxes, atol=1e-4)
+    assert pasted.classes.tolist() == sample.classes[order].tolist()
+    np.testing.assert_allclose(hulls(pasted)[:3], sample.boxes[::2], atol=1e-4)
+    assert len(pasted.polygons) == len(order)
+    changed = (pasted.image != sample.image).any(-1)
+    assert np.array_equal(pasted.image[changed], sample.image[:, ::-1][changed])
+    assert not (changed & ~may_change).any()
+    assert changed.any() == (len(order) > 5)
+
+
+@pytest.mark.parametrize(("p", "pasted"), [(0.0, 0), (0.5, 2), (1.0, 4)])
+def test_copy_paste_share(p: float, pasted: int) -> None:
+    """Four small objects whose mirror images meet nobody."""
+    boxes = np.array([[2, y, 6, y + 4] for y in (2, 12, 22, 32)], np.float32)
+    outlines = [[box[[0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 2)] for box in boxes]
+    sample = Sample(noise(40, 40), boxes, np.arange(4), outlines)
+    assert len(CopyPaste(p)(sample, generator()).boxes) == 4 + pasted
+    without = replace(sample, polygons=[[]] * 4)
+    assert CopyPaste(p)(without, generator()) is without
+
+
+@given(seeds)
+@few
+def test_labels_follow_the_pixels_through_a_warp(seed: int) -> None:
+    sample = painted(120, 160, 60, 40, 110, 75)
+    ranges = {"degrees": 20, "translate": 0.1, "scale": 0.3, "shear": 10, "perspective": 0.001}
+    warped = RandomPerspective(128, **ranges)(sample, generator(seed))
+    assert warped.size == (128, 128)
+    # Half a pixel, scaled, as OpenCV's pixels have their origin at their centre; the rest is the
+    # blur of the corners' tips.
+    np.testing.assert_allclose(white_box(warped.image), warped.boxes[0], atol=2)
+
+
+@pytest.mark.parametrize(
+    ("after", "kept"),
+    [
+        ([0, 0, 2.0, 50], False),  # not wider than 2 px
+        ([0, 0, 2.1, 50], True),
+        ([0, 0, 50, 2.0], False),
+        ([0, 0, 10, 9.9], False),  # 99 of 1000 square pixels
+        ([0, 0, 10, 10.1], True),
+        ([0, 0, 300, 2.9], False),  # 103 times as wide as high
+        ([0, 0, 280, 2.9], True),
+    ],
+)
+def test_what_is_left_of_a_box(after: list[float], kept: bool) -> None:
+    assert is_candidate(np.array([[0, 0, 20, 50.0]]), np.array([after])).tolist() == [kept]
+
+
+def test_warp_drops_the_classes_with_the_boxes() -> None:
+    boxes = np.array([[0, 0, 9, 9], [20, 20, 30, 30], [31, 2, 39, 9]], np.float32)
+    sample = Sample(noise(40, 40), boxes, np.array([4, 5, 6]))
+    matrix = np.array([[1, 0, -15], [0, 1, 0], [0, 0, 1.0]])
+    moved = warp_sample(sample, matrix, 1.0, (40, 40))
+    assert moved.boxes.tolist() == [[5, 20, 15, 30], [16, 2, 24, 9]]
+    assert moved.classes.tolist() == [5, 6]
+    assert np.array_equal(moved.image[:, :25], sample.image[:, 15:])
+    assert (moved.image[:, 25:] == GREY).all()
