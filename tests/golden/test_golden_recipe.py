@@ -2,6 +2,7 @@
 
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cv2
@@ -17,7 +18,7 @@ from torch.utils.data import DataLoader
 
 from boltbox.callbacks import EMA, EarlyStop, Warmup
 from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.data.sample import Batch, Sample, collate
+from boltbox.detector.data.sample import collate
 from boltbox.detector.model.network import NetworkOptions
 from boltbox.detector.training.gradient_window import ends_in_step
 from boltbox.detector.training.module import Detector
@@ -36,26 +37,17 @@ class Recorder(L.Callback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         groups = trainer.optimizers[0].param_groups
-        self.rows.append(
-            {
-                "lr": [g["lr"] for g in groups],
-                "momentum": groups[0]["momentum"]
-                if "momentum" in groups[0]
-                else groups[0]["betas"][0],
-                "stepped": ends_in_step(trainer, batch_idx),
-                "epoch": trainer.current_epoch,
-                "batch": batch,
-            }
-        )
+        betas = groups[0].get("betas", [None])
+        row = {
+            "lr": [group["lr"] for group in groups],
+            "momentum": groups[0].get("momentum", betas[0]),
+            "stepped": ends_in_step(trainer, batch_idx),
+            "epoch": trainer.current_epoch,
+            "batch": batch,
+        }
+        self.rows.append(row)
 
-    def on_train_batch_end(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-    ) -> None:
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *_: Any) -> None:
         self.rows[-1]["loss"] = outputs["loss"].item()
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -68,11 +60,12 @@ class Recorder(L.Callback):
 def options(case: Case) -> dict[str, Any]:
     """A Detector's and Warmup's options from the hyper-parameters of a case."""
     meta = case.meta
-    hyp = case.meta["hyp_full"]
+    hyp = meta["hyp_full"]
     freeze = meta.get("freeze", 0)
     # one number: so many first layers; several: these layers
     if isinstance(freeze, list) and len(freeze) == 1:
         (freeze,) = freeze
+    names = "lr0 lrf momentum weight_decay box obj cls cls_pw obj_pw anchor_t fl_gamma"
     return MODEL | {
         "batch_size": meta["batch_size"],
         "optimizer": meta.get("optimizer", "SGD"),
@@ -80,21 +73,7 @@ def options(case: Case) -> dict[str, Any]:
         "nominal_batch_size": meta.get("nbs", 64),
         "freeze": freeze,
         "literal": True,
-        **{
-            k: hyp[k]
-            for k in (
-                "lr0",
-                "lrf",
-                "momentum",
-                "weight_decay",
-                "box",
-                "obj",
-                "cls",
-                "cls_pw",
-                "obj_pw",
-            )
-        },
-        **{k: hyp[k] for k in ("anchor_t", "fl_gamma")},
+        **{name: hyp[name] for name in names.split()},
     }
 
 
@@ -113,6 +92,7 @@ def trainer(epochs: int, callbacks: list[L.Callback]) -> L.Trainer:
         enable_model_summary=False,
         gradient_clip_val=10.0,
         num_sanity_val_steps=0,
+        reload_dataloaders_every_n_epochs=1,
         precision="32-true",
         callbacks=callbacks,
     )
@@ -121,6 +101,9 @@ def trainer(epochs: int, callbacks: list[L.Callback]) -> L.Trainer:
 class Featherweight(Detector):
     """A Detector whose training step costs nothing: schedules of thousands of iterations run in
     seconds."""
+
+    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        return batch
 
     def training_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
         parameters = self.network.head.convs[0].parameters()
@@ -152,67 +135,66 @@ def test_schedule(case: Case) -> None:
     close([g["weight_decay"] for g in groups], case["out_group_weight_decay"], 0, 1e-12)
 
 
+AVERAGED = {
+    "0.weight": "weight",
+    "0.bias": "bias",
+    "1.running_mean": "running_mean",
+    "1.num_batches_tracked": "num_batches",
+}
+
+
 @each("ema")
 def test_ema(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    start, decay, tau = (
-        case.meta.get(k, v) for k, v in (("start_updates", 0), ("decay", 0.9999), ("tau", 2000))
-    )
+    start = case.meta.get("start_updates", 0)
+    decay = case.meta.get("decay", 0.9999)
+    tau = case.meta.get("tau", 2000)
     decays = [ema_decay(n, decay, tau) for n in case.meta["updates_list"]]
     close(decays, case["out_decay_at"], 1e-12)
 
     module = Detector(["a"], network=NetworkOptions(width_multiple=0.0625))
-    module.network = nn.Sequential(nn.Conv2d(3, 2, 1), nn.BatchNorm2d(2))  # type: ignore[assignment]
-    weight = nn.Parameter(case.tensor("in_weight_seq")[0].clone())
-    module.network[0].weight, module.network[0].bias = (
-        weight,
-        nn.Parameter(case.tensor("in_bias_seq")[0].clone()),
-    )  # type: ignore[index]
-    module.network[1].running_mean.copy_(case.tensor("in_running_mean_seq")[0])  # type: ignore[index]
+    network = nn.Sequential(nn.Conv2d(3, 2, 1), nn.BatchNorm2d(2))
+    network[0].weight = nn.Parameter(case.tensor("in_weight_seq")[0])
+    module.network = network  # type: ignore[assignment]
+
+    def become(step: int) -> None:
+        for name, key in AVERAGED.items():
+            network.state_dict()[name].copy_(case.tensor(f"in_{key}_seq")[step])
+
+    become(0)
     monkeypatch.setattr("boltbox.callbacks.ema.ema_decay", partial(ema_decay, tau=tau))
     ema = EMA(decay)
-    optimizer = torch.optim.SGD([weight], lr=0.0)
-    module.network[1].num_batches_tracked.fill_(int(case["in_num_batches_seq"][0]))  # type: ignore[index]
-    stub: Any = type("Trainer", (), {"optimizers": [optimizer]})()
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.0)
+    stub: Any = SimpleNamespace(optimizers=[optimizer])
     ema.setup(stub, module, "fit")
     ema.on_train_start(stub, module)
     ema.updates = start
-    with torch.no_grad():
-        for k in range(len(case["out_updates"])):
-            module.network[0].weight.copy_(case.tensor("in_weight_seq")[k + 1])  # type: ignore[index]
-            module.network[0].bias.copy_(case.tensor("in_bias_seq")[k + 1])  # type: ignore[index]
-            module.network[1].running_mean.copy_(case.tensor("in_running_mean_seq")[k + 1])  # type: ignore[index]
-            module.network[1].num_batches_tracked.fill_(int(case["in_num_batches_seq"][k + 1]))  # type: ignore[index]
-            optimizer.step()
-            average: Any = module.ema
-            close(average[0].weight, case["out_ema_weight"][k], 1e-5)
-            close(average[0].bias, case["out_ema_bias"][k], 1e-5)
-            close(average[1].running_mean, case["out_ema_running_mean"][k], 1e-5)
-            assert int(average[1].num_batches_tracked) == int(case["out_ema_num_batches"][k])
-            assert ema.updates == int(case["out_updates"][k])
+    for k in range(len(case["out_updates"])):
+        become(k + 1)
+        optimizer.step()
+        average = module.ema.state_dict()  # type: ignore[union-attr]
+        for name, key in AVERAGED.items():
+            close(average[name], case[f"out_ema_{key}"][k], 1e-5)
+        assert ema.updates == int(case["out_updates"][k])
 
 
 @each("earlystop")
 def test_early_stopping(case: Case) -> None:
-    stopper = EarlyStop(patience=case.meta["patience"])
+    patience = case.meta["patience"]
+    stopper = EarlyStop(patience=patience)
     best = -1
-    stub: Any = type(
-        "Trainer", (), {"callback_metrics": {}, "fast_dev_run": False, "should_stop": False}
-    )()
-    stub.strategy = type(
-        "Strategy", (), {"reduce_boolean_decision": staticmethod(lambda x, all: x)}
-    )
-    stub.world_size = 1
-    stub.current_epoch = 0
+    strategy = SimpleNamespace(reduce_boolean_decision=lambda decision, all: decision)
+    stub: Any = SimpleNamespace(fast_dev_run=False, strategy=strategy, world_size=1)
     for epoch, fitness in enumerate(case["in_fitness"]):
         stub.callback_metrics = {"val/fitness": torch.tensor(fitness)}
-        stub.current_epoch, stub.should_stop, before = epoch, False, stopper.best_score.clone()
+        stub.current_epoch = epoch
+        stub.should_stop = False
+        before = stopper.best_score.clone()
         stopper._run_early_stopping_check(stub)
-        best = epoch if stopper.best_score > before else best
-        patience = case.meta["patience"]
+        if stopper.best_score > before:
+            best = epoch
         assert stub.should_stop == bool(case["out_stop"][epoch]), epoch
-        assert (patience > 0 and stopper.wait_count >= patience - 1) == bool(
-            case["out_possible_stop"][epoch]
-        )
+        is_near = patience > 0 and stopper.wait_count >= patience - 1
+        assert is_near == bool(case["out_possible_stop"][epoch])
         assert best == int(case["out_best_epoch"][epoch])
 
 
@@ -233,58 +215,34 @@ class RecordedOrder(DetectionData):
     recorded: np.ndarray
 
     def train_dataloader(self) -> DataLoader:
-        dataset = self.datasets["train"]
-        batches = [[int(i) for i in row if i >= 0] for row in self.recorded]
-        per_epoch = len(batches) // self.trainer.max_epochs  # type: ignore[union-attr, operator]
-        trainer = self.trainer
-
-        class Batches(list):
-            def __iter__(self) -> Any:
-                epoch = trainer.current_epoch  # type: ignore[union-attr]
-                return iter(batches[epoch * per_epoch : (epoch + 1) * per_epoch])
-
-            def __len__(self) -> int:
-                return per_epoch
-
-        def load(samples: list[Sample]) -> Batch:
-            return collate(samples)
-
-        return DataLoader(dataset, batch_sampler=Batches(), collate_fn=load)
+        trainer: Any = self.trainer
+        epoch = trainer.current_epoch
+        rows = np.split(self.recorded, trainer.max_epochs)[epoch]
+        batches = [row[row >= 0].tolist() for row in rows]
+        return DataLoader(self.datasets["train"], batch_sampler=batches, collate_fn=collate)
 
 
-def trained(case: Case, folder: Path, **given: Any) -> tuple[Detector, Recorder, EMA]:
-    """The training of a case, from its weights, on its batches; `given` replaces options that its
-    metadata ask for."""
-    torch.set_num_threads(1)
+@each("e2e")
+def test_training_trace(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some epochs from the same weights on the same batches give the same losses, weights, averages
+    and figures."""
     meta = case.meta
     for split in ("train", "val"):
-        write_images(case, split, folder)
-    names = "\n".join(f"  {i}: {name}" for i, name in enumerate(case.names()))
-    (folder / "data.yaml").write_text(f"train: images/train\nval: images/val\nnames:\n{names}\n")
-    data = RecordedOrder(str(folder / "data.yaml"), meta["imgsz"], meta["batch_size"], workers=0)
+        write_images(case, split, tmp_path)
+    file = tmp_path / "data.yaml"
+    file.write_text(f"train: images/train\nval: images/val\nnames: {case.names()}\n")
+    data = RecordedOrder(str(file), meta["imgsz"], meta["batch_size"], workers=0)
     data.recorded = case["out_order"]
-
-    asked = {
-        "image_size": meta["imgsz"],
-        "label_smoothing": meta["label_smoothing"],
-        **options(case),
-        **given,
-    }
-    module = detector(case, **asked)
+    given = options(case) | {"label_smoothing": meta["label_smoothing"]}
+    module = detector(case, image_size=meta["imgsz"], **given)
     # in channels-last memory torch's batch norm is off by up to 4e-4 on a CPU
     module.network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     weights = Weights(case.tensors("in_w::"), case.names())
     module.network.load_state_dict(by_our_names(module.network, weights))
     recorder = Recorder()
     ema = yolov5_average()
-    trainer(meta["epochs"], [literal_warmup(case), ema, recorder]).fit(module, data)
-    return module, recorder, ema
-
-
-@each("e2e")
-def test_training_trace(case: Case, tmp_path: Path) -> None:
-    """Some epochs from the same weights give the same losses, weights, averages and figures."""
-    module, recorder, ema = trained(case, tmp_path)
+    training = trainer(meta["epochs"], [literal_warmup(case), ema, recorder])
+    training.fit(module, data)
     for i, row in enumerate(recorder.rows):
         theirs = case["out_batch_targets_iter_img_cls_xywh"]
         close(row["batch"].targets, theirs[theirs[:, 0] == i][:, 1:], 1e-5)
@@ -298,22 +256,12 @@ def test_training_trace(case: Case, tmp_path: Path) -> None:
         for name, theirs in case.tensors(prefix).items():
             if "num_batches_tracked" not in name:
                 close(state[ours[name]], theirs, 5e-4)
-    figures = np.array(
-        [[e[f"val/{k}"] for k in ("P", "R", "mAP50", "mAP50-95")] for e in recorder.epochs]
-    )
-    losses = np.array(
-        [[e[f"val/{k}_loss"] for k in ("box", "obj", "cls")] for e in recorder.epochs]
-    )
     theirs = case["out_epoch_results_P_R_m50_map_box_obj_cls"]
-    close(figures, theirs[:, :4], 0.02)
-    close(losses, theirs[:, 4:], 1e-3)
-    close([e["val/fitness"] for e in recorder.epochs], case["out_epoch_fitness"].ravel(), 0.02)
-    means = [[e[f"train/{k}_loss"] for k in ("box", "obj", "cls")] for e in recorder.epochs]
-    close(means, case["out_epoch_mean_losses"], 1e-7, 1e-4)
-
-
-@pytest.fixture(autouse=True)
-def _restore_threads() -> Any:
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
+    parts = ("box_loss", "obj_loss", "cls_loss")
+    for epoch, metrics in enumerate(recorder.epochs):
+        figures = [metrics[f"val/{name}"] for name in ("P", "R", "mAP50", "mAP50-95")]
+        close(figures, theirs[epoch, :4], 0.02)
+        close([metrics[f"val/{part}"] for part in parts], theirs[epoch, 4:], 1e-3)
+        close(metrics["val/fitness"], case["out_epoch_fitness"].ravel()[epoch], 0.02)
+        means = [metrics[f"train/{part}"] for part in parts]
+        close(means, case["out_epoch_mean_losses"][epoch], 1e-7, 1e-4)
