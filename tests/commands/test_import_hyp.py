@@ -8,42 +8,30 @@ import yaml
 
 import cli
 from boltbox.detector.commands.evolve.space import YOLOV5_GENES
+from boltbox.detector.system.configuration import flatten
 
 ROOT = Path(cli.__file__).parent
 
 
-def flat(nested: dict[str, Any]) -> dict[str, Any]:
-    return {
-        k: v
-        for key, value in nested.items()
-        for k, v in (flat(value) if isinstance(value, dict) else {key: value}).items()
-    }
-
-
-def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+def run(capsys: pytest.CaptureFixture[str], *args: Any) -> tuple[int, str, str]:
     """Exit code, output and error of a command."""
     try:
-        cli.main(list(args))
+        cli.main([str(arg) for arg in args])
         code = 0
     except SystemExit as leaving:
         code = int(leaving.code or 0)
     return code, *capsys.readouterr()
 
 
-@pytest.mark.parametrize("name", ["low", "voc", "high"])
-def test_flat_values_become_our_file(
-    name: str, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ours = yaml.safe_load((ROOT / f"configs/hyp/{name}.yaml").read_text())
-    # it has no key of its own
-    given = {key: value for key, value in flat(ours).items() if key != "optimizer"}
-    Path("hyp.scratch.yaml").write_text(yaml.safe_dump(given, sort_keys=False))
-    code, told, _ = run(capsys, "import-hyp", "hyp.scratch.yaml")
+def test_flat_values_become_our_file(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """anchors: 0 leaves the anchors alone."""
+    ours = yaml.safe_load((ROOT / "configs/hyp/voc.yaml").read_text())
+    flat = {option.split(".")[-1]: value for option, value in flatten(ours).items()}
+    del flat["optimizer"]  # SGD: no key of its own
+    Path("hyp.scratch.yaml").write_text(yaml.safe_dump({"anchors": 0} | flat, sort_keys=False))
+    assert run(capsys, "import-hyp", "hyp.scratch.yaml")[0] == 0
     made = yaml.safe_load(Path("hyp.scratch_boltbox.yaml").read_text())
-    assert code == 0
-    assert made == ours
-    assert list(flat(made)) == list(flat(ours))  # in the same order
-    assert "next:      python cli.py fit" in told
+    assert list(flatten(made).items()) == list(flatten(ours).items())  # in the same order
 
 
 def test_every_key_reaches_its_option(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,105 +40,61 @@ def test_every_key_reaches_its_option(here: Path, capsys: pytest.CaptureFixture[
         gene.name: round(gene.low + (gene.high - gene.low) * 0.37, 6)
         for gene in YOLOV5_GENES.values()
     }
+    expected = {gene.option: values[name] for name, gene in YOLOV5_GENES.items()}
     values |= {"anchors": 3.412, "label_smoothing": 0.11, "iou_t": 0.2}
-    lines = [f"{k}: {v}" for k, v in values.items()]
-    Path("my_hyp.yaml").write_text(
-        "# evolved\n" + "\n".join(lines).replace("weight_decay: 0.00037", "weight_decay: 37e-5")
-    )
-    code, _, _ = run(capsys, "import-hyp", "my_hyp.yaml", "--out", "to/some place/overlay.yaml")
-    assert code == 0
-    code, printed, _ = run(
-        capsys,
-        "fit",
-        "--config",
-        str(ROOT / "configs/yolov5.yaml"),
-        "--config",
-        "to/some place/overlay.yaml",
-        "--print_config",
-    )
-    options = yaml.safe_load(printed)
-    assert code == 0
-    assert options["model"]["network"].pop("anchors") == 3
-    assert options["model"]["loss"]["label_smoothing"] == 0.11
-    for gene in YOLOV5_GENES.values():
-        if gene.name != "anchors":
-            place = options
-            for part in gene.option.split("."):
-                place = place[part]
-            assert place == values[gene.name], gene.option
+    expected |= {"model.network.anchors": 3, "model.loss.label_smoothing": 0.11}
+    text = "".join(f"{k}: {v}\n" for k, v in values.items())
+    Path("my_hyp.yaml").write_text(text.replace("decay: 0.00037", "decay: 37e-5"))
+    out = Path("to/some place/overlay.yaml")
+    assert run(capsys, "import-hyp", "my_hyp.yaml", "--out", out)[0] == 0
+    config = ("--config", ROOT / "configs/yolov5.yaml", "--config", out)
+    options = flatten(yaml.safe_load(run(capsys, "fit", *config, "--print_config")[1]))
+    assert {option: options[option] for option in expected} == expected
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "named"),
     [
-        ("", "expected one line per number, like lr0: 0.01"),
-        ("lr0: [", "not valid YAML"),
-        (b"\xff\xfe\x00", "not a text file in UTF-8"),
-        ("- 0.1\n- 0.2\n", "expected one line per number"),
-        ("model:\n  optim:\n    lr0: 0.01\n", "'model' (see --help)"),
-        (
-            "lr0: 0.1\nmosaik: 1.0\nnames: [a]\n",
-            "'mosaik' (did you mean 'mosaic'?), 'names' (see --help): no hyper-parameter",
-        ),
-        ("lr0: .nan", "lr0 is 'nan'; expected a finite number"),
-        ("lr0: 1" + "0" * 400, "expected a finite number"),
-        ("lr0: true", "lr0 is 'True'; expected a finite number"),
-        ("lr0:", "lr0 is 'None'; expected a finite number"),
-        ("lr0: fast", "lr0 is 'fast'; expected a finite number"),
+        ("lr0: [", ""),
+        ("- 0.1\n", "lr0: 0.01"),
+        ("lr0: 0.1\nmosaik: 1.0\n", "'mosaic'"),
+        ("lr0: .nan", "lr0"),
+        ("lr0: fast", "lr0"),
     ],
 )
 def test_bad_files_get_a_sentence(
-    content: str | bytes, says: str, here: Path, capsys: pytest.CaptureFixture[str]
+    content: str, named: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Path("hyp.yaml").write_bytes(content if isinstance(content, bytes) else content.encode())
-    code, told, error = run(capsys, "import-hyp", "hyp.yaml")
-    assert (code, told) == (2, "")
+    Path("hyp.yaml").write_text(content)
+    code, printed, error = run(capsys, "import-hyp", "hyp.yaml")
+    assert (code, printed) == (2, "")
     assert error.startswith("error: hyp.yaml: ")
-    assert says in error
+    assert named in error
     assert error.count("\n") == 1
     assert [p.name for p in here.iterdir()] == ["hyp.yaml"]
 
 
-@pytest.mark.parametrize("out", ["hyp.yaml", "other.yaml", "hyp_boltbox.yaml", "folder"])
-def test_nothing_is_written_over(out: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("folder").mkdir()
-    for name in ("hyp.yaml", "other.yaml", "hyp_boltbox.yaml"):
-        Path(name).write_text("lr0: 0.5\n")
-    typed = [] if out == "hyp_boltbox.yaml" else ["--out", out]
-    code, _, error = run(capsys, "import-hyp", "hyp.yaml", *typed)
-    assert (code, error) == (
-        2,
-        f"error: {out}: already exists and is not overwritten; give another name with --out\n",
-    )
-    assert all(p.is_dir() or p.read_text() == "lr0: 0.5\n" for p in here.iterdir())
-
-
 @pytest.mark.parametrize(
-    ("args", "says"),
+    ("options", "named"),
     [
-        (["none.yaml"], "none.yaml: no such file"),
-        (["."], ".: is not a regular file"),
-        (
-            ["hyp.yaml", "--out", "hyp.yaml/beneath/a.yaml"],
-            "",
-        ),
+        (["hyp.yaml"], "hyp_boltbox.yaml"),
+        (["hyp.yaml", "--out", "hyp.yaml"], "hyp.yaml"),
+        (["hyp.yaml", "--out", "folder"], "folder"),
+        (["hyp.yaml", "--out", "hyp.yaml/beneath/a.yaml"], ""),
+        (["none.yaml"], "none.yaml"),
+        (["."], "."),
     ],
 )
-def test_places_that_cannot_be(
-    args: list[str], says: str, here: Path, capsys: pytest.CaptureFixture[str]
+def test_nothing_is_written_over(
+    options: list[str], named: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Path("hyp.yaml").write_text("lr0: 0.5\n")
-    code, _, error = run(capsys, "import-hyp", *args)
+    Path("folder").mkdir()
+    for name in ("hyp.yaml", "hyp_boltbox.yaml"):
+        Path(name).write_text("lr0: 0.5\n")
+    code, _, error = run(capsys, "import-hyp", *options)
     assert code == 2
-    assert error.startswith(f"error: {says}")
-
-
-def test_anchors_0_leaves_the_anchors_alone(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("hyp.yaml").write_text("anchors: 0\nlr0: 0.5\n")
-    run(capsys, "import-hyp", "hyp.yaml")
-    assert yaml.safe_load(Path("hyp_boltbox.yaml").read_text()) == {
-        "model": {"optim": {"optimizer": "SGD", "lr0": 0.5}}
-    }
+    assert error.startswith(f"error: {named}")
+    assert all(p.is_dir() or p.read_text() == "lr0: 0.5\n" for p in here.iterdir())
 
 
 def test_a_flat_file_given_to_fit_is_answered_with_the_command(

@@ -1,12 +1,14 @@
 """`python cli.py import-hyp`: YOLOv5's flat hyp*.yaml becomes an overlay."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import yaml
 from jsonargparse import Namespace
 
-from boltbox.detector.commands.evolve.space import YOLOV5_GENES, as_number, read_map
+from boltbox.detector.commands.evolve.space import YOLOV5_GENES, read_map
+from boltbox.detector.data.formats.format import number
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError, nearest
 from boltbox.detector.system.rank_zero import print_fact, program
@@ -31,15 +33,20 @@ def import_hyp(file: Path, out: Path | None = None) -> None:
             is no number, or the overlay is there already.
     """
     values = read_map(file, "lr0: 0.01, as in a hyp*.yaml of YOLOv5")
-    unknown = [f"'{key}' ({nearest(key, OPTIONS)})" for key in values if key not in OPTIONS]
-    if unknown:
-        raise InputError(f"{file}: {', '.join(unknown)}: no hyper-parameter of YOLOv5")
     target = Path(f"{file.stem}_boltbox.yaml") if out is None else out
     if target.exists():
         raise InputError(
             f"{target}: already exists and is not overwritten; give another name with --out"
         )
-    numbers = {key: as_number(value, f"{file}: {key}") for key, value in values.items()}
+    numbers = {}
+    for key, value in values.items():
+        if key not in OPTIONS:
+            raise InputError(
+                f"{file}: {key}: no hyper-parameter of YOLOv5; {nearest(key, OPTIONS)}"
+            )
+        numbers[key] = number(value)
+        if not math.isfinite(numbers[key]):
+            raise InputError(f"{file}: {key} is {value!r:.40}; expected a finite number")
     options: dict[str, float | str] = {}
     if "lr0" in numbers:
         options["model.optim.optimizer"] = "SGD"  # which YOLOv5's rates are made for

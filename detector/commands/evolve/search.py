@@ -16,14 +16,18 @@ import optuna
 import torch
 import yaml
 from lightning.pytorch.loggers import Logger
-from optuna.exceptions import StorageInternalError
 from optuna.trial import FrozenTrial
 
 from boltbox.detector.commands.evolve.import_hyp import overlay_text
-from boltbox.detector.commands.evolve.plan import Evolution, Plan, planned
 from boltbox.detector.commands.evolve.space import Gene
-from boltbox.detector.commands.evolve.study import FILE, Study
-from boltbox.detector.commands.evolve.training import Training, environments, train_all
+from boltbox.detector.commands.evolve.study import (
+    Evolution,
+    Plan,
+    Study,
+    environments,
+    planned,
+    train_all,
+)
 from boltbox.detector.commands.training_process import FitCommand, prepare
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.report.table import number as metric
@@ -74,48 +78,36 @@ def run_evolution(
     if len(workers) > 1 and datamodule.cache == "auto":
         fit += ["--data.cache", "none"]  # each would take its quarter of the same memory
     epochs = settings["trainer.max_epochs"]
-    expected: list[timedelta] = []
 
     def time_left(seconds: float) -> timedelta:
         left = evolve.size - len(study.ended())
         return timedelta(seconds=round(seconds * left / len(workers)))
 
-    def on_poll(training: Training) -> None:
-        seconds = None if expected else training.expected_seconds(epochs)
-        if seconds:
-            expected.append(time_left(seconds))
-            print_fact("expected", f"about {expected[0]} for all {evolve.size} runs")
-
-    def on_end(number: int) -> None:
-        report(study, trainer.loggers, number)
+    def on_end(trial: FrozenTrial) -> None:
+        report(study, trainer.loggers, trial)
         ended = study.ended()
         print_fact("left", f"{evolve.size - len(ended)}, ETA {time_left(mean_seconds(ended))}")
         write_outputs(study)
 
     ended = study.ended()
+    estimate = "unknown"
     if ended:
-        expected.append(time_left(mean_seconds(ended)))
-        estimate = f"about {expected[0]}"
+        estimate = f"about {time_left(mean_seconds(ended))}"
     else:
-        estimate = "known after an epoch"
         with contextlib.suppress(torch.OutOfMemoryError):  # the trainings say what to do about it
             seconds = epochs * epoch_seconds(trainer, model, datamodule)
             if not devices:
                 seconds *= len(workers)  # they share the processor
-            estimate = f"over {time_left(seconds)} by a step's time; better after an epoch"
-    limit = f"{evolve.hours:g} hours" if evolve.hours else "none"
+            estimate = f"over {time_left(seconds)} by a step's time; better after a training"
     size = f"{evolve.size}, in {evolve.generations} generations of {evolve.population}"
     print_fact("runs", f"{size}; {len(ended)} done")
-    print_fact("each", f"{epochs} epochs, {len(workers)} at a time")
-    print_fact("limit", f"{limit} (evolve.hours), for the start of the last training")
+    limit = f"no more after {evolve.hours:g} hours" if evolve.hours else "no limit of time"
+    print_fact("each", f"{epochs} epochs, {len(workers)} at a time, {limit}")
     print_fact("expected", estimate)
     print_fact("continue", f"--run {folder}")
-    try:
-        with exit_on_signals():
-            train_all(study, fit, workers, on_poll, on_end)
-        write_outputs(study)
-    except StorageInternalError as e:
-        raise InputError(f"{folder / FILE}: {e}; --run {folder} continues it") from None
+    with exit_on_signals():
+        train_all(study, fit, workers, on_end)
+    write_outputs(study)
     print_fact("study", folder)
 
 
@@ -132,13 +124,13 @@ def epoch_seconds(trainer: L.Trainer, model: Detector, data: DetectionData) -> f
     )
 
 
-def report(study: Study, loggers: Sequence[Logger], number: int) -> None:
+def report(study: Study, loggers: Sequence[Logger], trial: FrozenTrial) -> None:
     """Print and log the result of an individual; only the best one keeps its checkpoints.
 
     Args:
         study: with the result.
         loggers: get a row of values.
-        number: of the individual.
+        trial: the individual.
 
     Raises:
         InputError: all training runs of the first generation failed.
@@ -150,20 +142,19 @@ def report(study: Study, loggers: Sequence[Logger], number: int) -> None:
             f"none of {len(ended)} training runs succeeded; the first failed:"
             f" {ended[0].user_attrs['reason']}"
         )
-    for trial in ended:
-        if trial != best:
-            shutil.rmtree(study.run(trial.number) / "checkpoints", ignore_errors=True)
-    trial = study.trial(number)
-    highest = best.value if best else None
-    metrics = {}
-    for name, value in dict(trial.params, fitness=trial.value, best=highest).items():
-        if value is not None:
-            metrics[f"evolve/{name}"] = value
+    for other in ended:
+        if other != best:
+            shutil.rmtree(study.run(other.number) / "checkpoints", ignore_errors=True)
+    metrics = {f"evolve/{name}": value for name, value in trial.params.items()}
+    if best and trial.value is not None:
+        metrics |= {"evolve/fitness": trial.value, "evolve/best": best.value}
     for logger in loggers:
-        logger.log_metrics(metrics, step=number)
+        logger.log_metrics(metrics, step=trial.number)
         logger.save()
     result = f"fitness {metric(trial.value)} {trial.user_attrs['reason']}"
-    print_fact(f"trial {number}", f"{result.rstrip()}; best {metric(highest)}")
+    print_fact(
+        f"trial {trial.number}", f"{result.rstrip()}; best {metric(best.value if best else None)}"
+    )
 
 
 def write_outputs(study: Study) -> None:
@@ -171,8 +162,8 @@ def write_outputs(study: Study) -> None:
 
     evolve.csv: one row per individual that has ended. YOLOv5's columns come first: its seven
     metrics, then the genes by its names; what reads its file reads this one.
-    hyp_evolved.yaml: the best individual's values, an overlay for `fit`. evolve.png, fitness.png,
-    importances.png: see `_pictures`. These exist once an individual has a fitness.
+    hyp_evolved.yaml: the best individual's values, an overlay for `fit`. evolve.png: fitness over
+    the value of each gene, later trials darker. These exist once an individual has a fitness.
 
     Args:
         study: with the results.
@@ -182,8 +173,10 @@ def write_outputs(study: Study) -> None:
     best = study.best()
     if not best:
         return
-    files: dict[str, str | bytes] = {"hyp_evolved.yaml": _overlay(study.plan, len(rows), best)}
-    files |= _pictures(study.optuna)
+    files = {
+        "hyp_evolved.yaml": _overlay(study.plan, len(rows), best).encode(),
+        "evolve.png": _picture(study.optuna),
+    }
     for name, content in files.items():
         with not_fatal(study.folder / name):
             write_atomically(study.folder / name, content)
@@ -219,45 +212,23 @@ def mean_seconds(trials: Sequence[FrozenTrial]) -> float:
 
 def _overlay(plan: Plan, count: int, best: FrozenTrial) -> str:
     """The best of this number of individuals, for `fit --config`."""
-    comments = [
-        f"The best of {count} individuals: trial {best.number}, fitness {best.value:.5g}",
-        "fit --config config.yaml --config hyp_evolved.yaml --trainer.max_epochs N"
-        "  (both files are in this folder)",
-    ]
+    comment = f"The best of {count} individuals: trial {best.number}, fitness {best.value:.5g}"
     options: dict[str, float | str] = {}
     for gene in plan.genes:
         options[gene.option] = gene.cast(float(f"{best.params[gene.name]:.5g}"))
-    for option, value in plan.fixed.items():
-        if not option.startswith("trainer."):
-            options[option] = value
-    return overlay_text(options, comments)
+    return overlay_text(options, [comment])
 
 
-def _pictures(study: optuna.Study) -> dict[str, bytes]:
-    """The pictures as PNG.
-
-    evolve.png: fitness over the value of each gene, later trials darker. fitness.png: fitness by
-    trial, and the best so far. importances.png: how much each gene decides whether an individual is
-    in the better half (PED-ANOVA, Watanabe, Bansal and Hutter 2023, arXiv 2304.10255).
-    """
-    import numpy as np
+def _picture(study: optuna.Study) -> bytes:
+    """Fitness over the value of each gene, as PNG."""
     from matplotlib import pyplot
     from optuna.visualization import matplotlib as plots
 
-    evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=0.5)
-    files = {}
     pyplot.switch_backend("agg")
     # Optuna calls its pictures experimental, and sets pyplot's style for good
     with warnings.catch_warnings(action="ignore"), pyplot.rc_context():
-        axes = {
-            "evolve.png": plots.plot_slice(study, target_name="fitness"),
-            "fitness.png": plots.plot_optimization_history(study, target_name="fitness"),
-            "importances.png": plots.plot_param_importances(study, evaluator=evaluator),
-        }
-        for name, axis in axes.items():
-            figure = np.ravel(axis)[0].figure
-            file = io.BytesIO()
-            figure.savefig(file, dpi=110, format="png", bbox_inches="tight")
-            pyplot.close(figure)
-            files[name] = file.getvalue()
-    return files
+        plots.plot_slice(study, target_name="fitness")
+        file = io.BytesIO()
+        pyplot.savefig(file, dpi=110, format="png", bbox_inches="tight")
+        pyplot.close()
+    return file.getvalue()

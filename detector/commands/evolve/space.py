@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
+from optuna.distributions import FloatDistribution, IntDistribution
 
 from boltbox.detector.commands.command_line import CONFIGS
+from boltbox.detector.data.formats.format import number
 from boltbox.detector.system.configuration import flatten
 from boltbox.detector.system.errors import InputError, nearest
 from boltbox.detector.system.text_file import parse_yaml, read_text
@@ -31,6 +33,13 @@ class Gene(NamedTuple):
     high: float
     log: bool = False
     is_integer: bool = False
+
+    @property
+    def distribution(self) -> IntDistribution | FloatDistribution:
+        """What Optuna calls the values."""
+        if self.is_integer:
+            return IntDistribution(round(self.low), round(self.high), log=self.log)
+        return FloatDistribution(self.low, self.high, log=self.log)
 
     def cast(self, value: float) -> float:
         """The value as the option takes it.
@@ -86,44 +95,31 @@ EVOLVED = list(_BOUNDS["data.augment"])  # by default
 FOLDER = CONFIGS / "hyp"
 # low.yaml has all values, the others only what differs from it
 FILES = ("low", "med", "high", "none", "voc", "objects365")
-USUAL_ANCHORS = 3.0  # per level, where the configuration names none
 
 
-def read_space(path: Path, configuration: Mapping[str, Any]) -> tuple[list[Gene], dict[str, float]]:
+def read_space(path: Path, configuration: Mapping[str, Any]) -> list[Gene]:
     """Read the genes to search for from a YAML file.
 
     Each line names a number of the configuration, by YOLOv5's name or as option: `mosaic: ` takes
-    YOLOv5's bounds, `lr0: {low: 1e-4, high: 0.1, log: true}` sets bounds, `model.loss.obj: 0.7`
-    fixes a value.
+    YOLOv5's bounds, `lr0: {low: 1e-4, high: 0.1, log: true}` sets bounds.
 
     Args:
         path: the file.
         configuration: value by option (`flatten`); an integer there makes an integer gene.
 
-    Returns:
-        The genes, and the fixed values by option.
-
     Raises:
         InputError: the file cannot be read, a name is unknown or not a number, or bounds are wrong.
     """
     genes: dict[str, Gene] = {}
-    fixed: dict[str, float] = {}
-    for name, value in read_map(path, "mosaic: {low: 0, high: 1}").items():
+    for name, bounds in read_map(path, "mosaic: {low: 0, high: 1}").items():
         try:
             gene = _gene_named(name, configuration)
-            if gene.option in genes or gene.option in fixed:
+            if gene.option in genes:
                 raise InputError("named twice; remove one line")
-            if value is None:
-                value = {}
-            if isinstance(value, dict):
-                genes[gene.option] = _with_bounds(gene, value)
-            else:
-                fixed[gene.option] = gene.cast(as_number(value, "the value"))
+            genes[gene.option] = _with_bounds(gene, {} if bounds is None else bounds)
         except InputError as e:
             raise InputError(f"{path}: {name}: {e}") from None
-    if not genes:
-        raise InputError(f"{path}: all values are fixed; give bounds for at least one")
-    return list(genes.values()), fixed
+    return list(genes.values())
 
 
 def read_map(path: Path, example: str) -> dict[str, Any]:
@@ -142,25 +138,6 @@ def read_map(path: Path, example: str) -> dict[str, Any]:
     return {str(key): value for key, value in content.items()}
 
 
-def as_number(value: Any, what: str) -> float:
-    """A value of a YAML file as a number; YAML reads 1e-4, without a point, as a string.
-
-    Args:
-        value: from the file.
-        what: names the value in the error.
-
-    Raises:
-        InputError: it is not a finite number.
-    """
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise InputError(f"{what} is {str(value)[:40]!r}; expected a finite number")
-    return number
-
-
 def _gene_named(name: str, configuration: Mapping[str, Any]) -> Gene:
     """With YOLOv5's bounds, or with nan for bounds."""
     for gene in YOLOV5_GENES.values():
@@ -176,19 +153,17 @@ def _gene_named(name: str, configuration: Mapping[str, Any]) -> Gene:
     return Gene(name, name, math.nan, math.nan, is_integer=isinstance(value, int))
 
 
-def _with_bounds(gene: Gene, bounds: Mapping[str, Any]) -> Gene:
-    for key in bounds:
-        if key not in ("low", "high", "log"):
-            raise InputError(f"unknown key '{key}'; {nearest(str(key), ['low', 'high', 'log'])}")
-    low = as_number(bounds["low"], "low") if "low" in bounds else gene.low
-    high = as_number(bounds["high"], "high") if "high" in bounds else gene.high
+def _with_bounds(gene: Gene, bounds: Any) -> Gene:
+    if not isinstance(bounds, dict) or bounds.keys() - {"low", "high", "log"}:
+        raise InputError("expected bounds, like {low: 1e-4, high: 0.1, log: true}")
+    low = number(bounds.get("low", gene.low))
+    high = number(bounds.get("high", gene.high))
     log = bool(bounds.get("log"))
-    if math.isnan(low + high):
-        raise InputError("give low and high; only YOLOv5's names have default bounds")
-    if low >= high:
-        raise InputError(f"low is {low:g}, high is {high:g}; low must be below high")
-    if log and low <= 0:
-        raise InputError(f"low is {low:g}; with log it must be above 0")
+    if not (0 if log else -math.inf) < low < high < math.inf:
+        raise InputError(
+            f"low is {low:g}, high is {high:g}; give finite numbers, low below high, and above 0"
+            " with log"
+        )
     return gene._replace(low=low, high=high, log=log)
 
 
@@ -197,24 +172,27 @@ def start_values(genes: Sequence[Gene], configuration: Mapping[str, Any]) -> lis
 
     Args:
         genes: to take from each.
-        configuration: value by option, for what the files do not name.
+        configuration: value by option. What is null there comes from low.yaml, what is in no file,
+            like the number of anchors, is the gene's lowest value.
 
     Returns:
-        Value by gene name within the bounds; no set of values twice.
+        Value by gene name within the bounds.
     """
-    bases: list[Mapping[str, Any]] = [configuration]
-    low = dict(configuration)
-    for name in FILES:
-        file = flatten(yaml.safe_load((FOLDER / f"{name}.yaml").read_text()))
-        if name == "low":
-            low |= file
-        bases.append(low | file)
-    start: list[dict[str, float]] = []
-    for options in bases:
+    files = [_options_of(name) for name in FILES]
+    start = []
+    for own in (configuration, *files):
+        options = {**configuration, **files[0]}
+        for option, value in own.items():
+            if value is not None:
+                options[option] = value
         values = {}
         for gene in genes:
-            value = options.get(gene.option)
-            values[gene.name] = gene.clip(USUAL_ANCHORS if value is None else float(value))
-        if values not in start:
-            start.append(values)
+            value = options[gene.option]
+            values[gene.name] = gene.cast(gene.low) if value is None else gene.clip(value)
+        start.append(values)
     return start
+
+
+def _options_of(name: str) -> dict[str, Any]:
+    """Value by option of a file in configs/hyp."""
+    return flatten(yaml.safe_load((FOLDER / f"{name}.yaml").read_text()))
