@@ -44,8 +44,6 @@ def export(
     half: bool = False,
     int8: bool = False,
     data: str | None = None,
-    opset: int | None = None,
-    run: str | None = None,
     trust_parts: bool = False,
 ) -> Path:
     """Write a trained network as a file for other runtimes, and compare its detections with
@@ -56,8 +54,8 @@ def export(
     nothing else is.
 
     Args:
-        ckpt_path: last, best (both of the most recent fit, or of --run), a run folder (its best), a
-            checkpoint, or YOLOv5's published weights (.pt); default: best.
+        ckpt_path: last, best (both of the most recent fit), a run folder (its best), a checkpoint,
+            or YOLOv5's published weights (.pt); default: best.
         format: onnx or openvino; for TensorRT, LiteRT, NCNN, CoreML see docs/deploy.md.
         out: File to write (openvino: folder); default: beside the checkpoint.
         image_size: Pixels, or [HEIGHT,WIDTH]; default: that of the training. Of a dynamic file
@@ -73,8 +71,6 @@ def export(
         int8: Weights and maps in eight bits.
         data: Dataset (data.yaml, folder or demo) on whose training images the file is compared
             with PyTorch, and with int8 its ranges are measured; default: drawn images, no int8.
-        opset: Of ONNX; default: the exporter's.
-        run: Run folder of `last` and `best`; default: the most recent fit.
         trust_parts: Import a head that the checkpoint names, whoever wrote it; else only boltbox's.
 
     Returns:
@@ -91,9 +87,8 @@ def export(
         )
     if half and int8:
         raise InputError("half and int8 exclude each other: give one")
-    home = Path(run) if run else None
     if not ckpt_path:
-        ckpt_path = newest_checkpoint(home)
+        ckpt_path = newest_checkpoint(None)
     if format_of(ckpt_path):
         raise InputError(
             f"ckpt_path {ckpt_path}: an exported file; give the checkpoint that it was made from"
@@ -105,7 +100,7 @@ def export(
         )
     files = training_images(data) if data else []
     with trusting(everything=trust_parts):
-        trained = find_trained(ckpt_path, home)
+        trained = find_trained(ckpt_path, None)
         if trained is None:
             raise InputError("ckpt_path auto is for fit; give `last`, `best` or a file")
         network = trained.network
@@ -147,7 +142,7 @@ def export(
     with tempfile.TemporaryDirectory(prefix=".export-", dir=target.parent) as folder:
         made = Path(folder, f"made{writer.ending}")
         with quiet():
-            writer.write(graph, metadata, made, files if int8 else [], opset)
+            writer.write(graph, metadata, made, files if int8 else [])
         exported = replace(load_exported(made), path=target)
         print_fact("check", check(exported, decoded, images))
         _place(made, target)

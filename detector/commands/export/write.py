@@ -26,7 +26,7 @@ from boltbox.detector.inference.exported import (
     files_of,
     write_checksum,
 )
-from boltbox.detector.system.errors import InputError, need
+from boltbox.detector.system.errors import need
 
 
 class Format(Protocol):
@@ -46,7 +46,6 @@ class Format(Protocol):
         metadata: Metadata,
         path: Path,
         calibration: Sequence[str],
-        opset: int | None,
     ) -> None:
         """Write a file or folder with the metadata.
 
@@ -55,10 +54,9 @@ class Format(Protocol):
             metadata: of the file.
             path: in a folder where further files may be left.
             calibration: image files to measure the ranges of int8 on; none: no int8.
-            opset: of ONNX; None: the exporter's.
 
         Raises:
-            InputError: a package is not installed, or the exporter does not support the opset.
+            InputError: a package is not installed.
         """
 
 
@@ -74,10 +72,9 @@ class Onnx:
         metadata: Metadata,
         path: Path,
         calibration: Sequence[str],
-        opset: int | None,
     ) -> None:
         """See `Format`."""
-        model = onnx_model(graph, metadata, opset)
+        model = onnx_model(graph, metadata)
         if calibration:
             plain = path.with_name("plain.onnx")
             _save_onnx(model, plain)
@@ -99,11 +96,10 @@ class OpenVINO:
         metadata: Metadata,
         path: Path,
         calibration: Sequence[str],
-        opset: int | None,
     ) -> None:
         """See `Format`."""
         plain = path.with_name("plain.onnx")
-        _save_onnx(onnx_model(graph, metadata, opset), plain)
+        _save_onnx(onnx_model(graph, metadata), plain)
         openvino = need("openvino")
         model = openvino.Core().read_model(plain)
         if calibration:
@@ -137,25 +133,21 @@ def quiet() -> Iterator[None]:
             logging.disable(logging.NOTSET)
 
 
-def onnx_model(graph: nn.Module, metadata: Metadata, opset: int | None) -> Any:
+def onnx_model(graph: nn.Module, metadata: Metadata) -> Any:
     """Convert a graph to ONNX.
 
     Args:
         graph: the network.
         metadata: with the shape of its input.
-        opset: of ONNX; None: the exporter's.
 
     Returns:
         The onnx.ModelProto, weights inside.
 
     Raises:
-        InputError: a package is not installed, or the exporter does not support the opset.
+        InputError: a package is not installed.
     """
-    onnx = need("onnx")
+    need("onnx")
     need("onnxscript")
-    newest = onnx.defs.onnx_opset_version()
-    if opset is not None and not 18 <= opset <= newest:
-        raise InputError(f"opset {opset}: torch and the installed onnx know 18 to {newest}")
     shapes = None
     if metadata.dynamic:
         # a batch and sides that cannot be mistaken for constants
@@ -172,7 +164,6 @@ def onnx_model(graph: nn.Module, metadata: Metadata, opset: int | None) -> Any:
             program,
             (),
             dynamo=True,
-            opset_version=opset,
             input_names=[INPUT],
             output_names=[OUTPUT],
             verbose=False,
