@@ -3,7 +3,6 @@
 import functools
 import os
 import platform
-import subprocess
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,9 +23,8 @@ def host() -> dict[str, Any]:
     """What measured times depend on.
 
     Returns:
-        processor; cores: that may be used; memory: GiB; gpus: their names; OMP_NUM_THREADS;
-        versions; git: commit of the source tree, with a + if it was changed. None where something
-        is not known.
+        processor; cores: that may be used; memory: GiB, None if it is not known; gpus: their
+        names; OMP_NUM_THREADS; versions.
     """
     memory = total_memory()
     return {
@@ -36,7 +34,6 @@ def host() -> dict[str, Any]:
         "gpus": [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())],
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS"),
         "versions": versions(),
-        "git": _commit(),
     }
 
 
@@ -47,15 +44,6 @@ def _processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.machine()
-
-
-def _commit() -> str | None:
-    line = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+"]
-    try:
-        commit = subprocess.check_output(line, text=True, stderr=subprocess.DEVNULL, timeout=10)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return commit.strip()
 
 
 def described(host: dict[str, Any]) -> str:

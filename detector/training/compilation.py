@@ -28,15 +28,16 @@ def compiled(network: YOLOv5, varied: bool) -> bool:
     Returns:
         Whether it is compiled.
     """
-    obstacle: str | None
+    obstacle = ""
+    compiler = os.environ.get("CXX", "g++")
     # code for any size fails in torch 2.14: wrong strides are expected of an image in
     # channels-last memory
     if varied:
         obstacle = "the images' size changes from batch to batch (model.multi_scale, data.rect)"
     elif is_sharded(network):
         obstacle = "its parameters are sharded over processes"
-    else:
-        obstacle = compiler_missing()
+    elif BACKEND == "inductor" and not shutil.which(compiler):  # its code for processors is C++
+        obstacle = f"there is no C++ compiler {compiler}; install one, or name it in CXX"
     if obstacle:
         rank_zero_print(f"the network is not compiled: {obstacle}")
         return False
@@ -60,15 +61,6 @@ def eager_unless(shape: tuple[int, ...], images: Tensor) -> AbstractContextManag
     if shape and images.shape != shape:
         return torch.compiler.set_stance("force_eager")
     return nullcontext()
-
-
-def compiler_missing() -> str | None:
-    """A sentence if torch.compile has no C++ compiler here, through which its code for processors
-    goes."""
-    compiler = os.environ.get("CXX", "g++")
-    if BACKEND != "inductor" or shutil.which(compiler):
-        return None
-    return f"there is no C++ compiler {compiler}; install one, or name it in CXX"
 
 
 def blocks(network: nn.Module) -> Iterator[nn.Module]:
