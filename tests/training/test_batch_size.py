@@ -18,8 +18,8 @@ from boltbox.detector.model.network import YOLOv5
 def fit(data: Path, batch_size: str, *more: str) -> dict[str, torch.Tensor]:
     """The weights; the run folder is the batch size."""
     limits = "--trainer.max_epochs 1 --trainer.limit_train_batches 2 --trainer.limit_val_batches 0"
-    options = ["--data.batch_size", batch_size, *limits.split(), *more]
-    cli.main(small_fit(data, Path(batch_size), *options))
+    limits += f" --data.batch_size {batch_size}"
+    cli.main(small_fit(data, Path(batch_size), *limits.split(), *more))
     return load(Path(batch_size, "checkpoints/last.ckpt"))["state_dict"]
 
 

@@ -86,9 +86,10 @@ def test_a_killed_compiled_run_ends_the_same(
     """It is compiled again when it resumes."""
     reference = tmp_path / "reference"
     run = tmp_path / "run"
-    more = [*SHORT, "--model.compile", "true"]
+    more = SHORT + ["--model.compile", "true"]
     assert start(command(small_data, reference, 0, 1, within_epochs=False, more=more)) == 0
     assert start(command(small_data, run, 0, 1, more=more), "batch:2") == -signal.SIGKILL
-    assert start([*command(small_data, run, 0, 1, more=SHORT), "--ckpt_path", "last"]) == 0
+    resume = SHORT + ["--ckpt_path", "last"]
+    assert start(command(small_data, run, 0, 1, more=resume)) == 0
     assert not difference(run, reference)
     assert "compile: true" in (run / "config.yaml").read_text()

@@ -81,8 +81,8 @@ def test_ten_steps_equal_those_of_one_process(alike: Path, here: Path) -> None:
     line = ["fit", "--config", str(ROOT / "configs/hyp/none.yaml"), "--data.dataset", str(alike), *SMALL,
             "--data.batch_size", "8", "--model.optim.nominal_batch_size", "16", "--warmup.warmup_epochs", "1",
             "--trainer.max_epochs", "3", "--trainer.callbacks", "test_distributed.Diary", "--trainer.limit_val_batches", "0"]  # fmt: skip
-    cli.main([*line, "--run", "one"])
-    together(cli.main, [*line, "--run", "two", "--trainer.devices", "2"])
+    cli.main(line + ["--run", "one"])
+    together(cli.main, line + ["--run", "two", "--trainer.devices", "2"])
     files = ("one/rank0.pt", "two/rank0.pt", "two/rank1.pt")
     one, *two = (torch.load(here / file, weights_only=False) for file in files)
     assert one["batches"][-1]["step"] >= 10
@@ -155,10 +155,10 @@ def test_uneven_shares(seven: Path, here: Path) -> None:
     def evaluate(devices: int) -> None:
         for command, more in commands.items():
             words = f"{checkpoint} {devices} --run {command}{devices} {more}".split()
-            cli.main([command, *line, *words])
+            cli.main([command] + line + words)
 
     def of_two() -> None:
-        cli.main(["fit", *line, *fit.split()])
+        cli.main(["fit"] + line + fit.split())
         evaluate(2)
 
     def read(file: str) -> dict[str, Any]:

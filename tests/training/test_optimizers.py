@@ -39,8 +39,8 @@ def test_a_resume_takes_the_options_that_are_typed(small_data: Path, here: Path)
     cli.main(small_fit(small_data, here / "run", *SHORT, *one))
     resume = ["fit", "--ckpt_path", "last", "--run", "run", "--trainer.max_epochs", "2"]
     with pytest.raises(SystemExit):
-        cli.main([*resume, "--model.optim.backbone_lr", "0.0005"])
-    cli.main([*resume, "--model.optim.momentum", "0.8", "--model.optim.weight_decay", "0.2"])
+        cli.main(resume + ["--model.optim.backbone_lr", "0.0005"])
+    cli.main(resume + ["--model.optim.momentum", "0.8", "--model.optim.weight_decay", "0.2"])
     content = load(here / "run/checkpoints/last.ckpt")
     groups = {group["name"]: group for group in content["optimizer_states"][0]["param_groups"]}
     assert {group["betas"][0] for group in groups.values()} == {0.8}
@@ -53,9 +53,9 @@ def test_a_backbone_with_its_own_rate(small_data: Path, here: Path) -> None:
     torch.manual_seed(0)
     state = settled(timm.create_model(RESNET)).state_dict()
     save_file(state, here / "model.safetensors")
-    more = [*FINE_TUNED, "--model.start.backbone_weights", "model.safetensors"]
-    limits = "--trainer.max_epochs 1 --trainer.limit_val_batches 0"
-    cli.main(small_fit(small_data, here / "run", *limits.split(), *more))
+    more = "--trainer.max_epochs 1 --trainer.limit_val_batches 0"
+    more += " --model.start.backbone_weights model.safetensors"
+    cli.main(small_fit(small_data, here / "run", *FINE_TUNED, *more.split()))
     content = load(here / "run/checkpoints/last.ckpt")
     name = "conv1.0.weight"
     assert not torch.equal(content["state_dict"][f"network.backbone.body.{name}"], state[name])

@@ -69,25 +69,25 @@ class Counted(L.LightningDataModule):
 
 def test_the_command_line(here: Path, capsys: pytest.CaptureFixture) -> None:
     """Its arguments are options, a resume names it again, and mistakes are named."""
-    own = ["--data", "test_own_data.Counted"]
+    own = "--data test_own_data.Counted"
     limits = "--trainer.limit_val_batches 1 --trainer.max_epochs 1"
     tiny = SMALL[4:]  # without options of the data
-    cli.main(["fit", *own, "--data.count", "8", *tiny, *limits.split()])
-    cli.main(["fit", *own, "--ckpt_path", "last", "--trainer.max_epochs", "2"])
+    cli.main(f"fit {own} --data.count 8 {limits}".split() + tiny)
+    cli.main(f"fit {own} --ckpt_path last --trainer.max_epochs 2".split())
     assert [row["epoch"] for row in rows(Path("runs/fit-1"))] == ["0", "1"]
-    cli.main(["validate", *own, "--report.enabled", "false"])
+    cli.main(f"validate {own} --report.enabled false".split())
     assert json.loads(Path("runs/validate-1/metrics.json").read_text())["images"] == 12
     for line, named in (
-        (["fit", *own], "data.count"),
-        (["fit", *own, "--data.cuont", "8"], "did you mean 'data.count'"),
-        (["anchors", *own], "--data test_own_data.Counted"),
-        (["fit", "--data", "test_own_data.Countde"], "Countde"),
-        (["fit", "--data", "test_own_data.Item"], "data: "),
-        (["validate"], "config.yaml: data.count"),
+        (f"fit {own}", "data.count"),
+        (f"fit {own} --data.cuont 8", "did you mean 'data.count'"),
+        (f"anchors {own}", "--data test_own_data.Counted"),
+        ("fit --data test_own_data.Countde", "Countde"),
+        ("fit --data test_own_data.Item", "data: "),
+        ("validate", "config.yaml: data.count"),
     ):
         capsys.readouterr()
         with pytest.raises(SystemExit):
-            cli.main(line)
+            cli.main(line.split())
         assert named in capsys.readouterr().err
 
 
@@ -178,15 +178,15 @@ class Endless(IterableDataset):
 def test_what_is_wrong_with_own_data(here: Path) -> None:
     image, target = make_items()[0]
     for images, targets, named in (
-        ((image,), ({**target, "labels": torch.tensor([2])},), "label 2; labels are 0 to 1"),
+        ((image,), (target | {"labels": torch.tensor([2])},), "label 2; labels are 0 to 1"),
         ((image * 255,), (target,), "images must be .*give image / 255"),
         ((image.byte(),), (target,), "images must be .*give image / 255"),
         ((image[0],), (target,), "images must be 3 x H x W"),
         (image[None], torch.zeros(1), "a batch must be"),
         (image[None], None, "a batch must be"),
-        ((image,), ({**target, "labels": torch.tensor([0, 1])},), "boxes must be"),
-        ((image,), ({**target, "boxes": torch.zeros(1, 5)},), "boxes must be"),
-        ((image,), ({**target, "labels": ["cat"]},), "boxes must be"),
+        ((image,), (target | {"labels": torch.tensor([0, 1])},), "boxes must be"),
+        ((image,), (target | {"boxes": torch.zeros(1, 5)},), "boxes must be"),
+        ((image,), (target | {"labels": ["cat"]},), "boxes must be"),
     ):
         with pytest.raises(InputError, match=f"^data of your own: .*{named}"):
             detection_batch((images, targets), 2, 32)

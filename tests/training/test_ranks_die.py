@@ -88,12 +88,12 @@ def assert_over(run: Path, log: Path, seconds: float = SOON) -> None:
 
 
 def launched(line: list[str]) -> list[str]:
-    return [sys.executable, str(ROOT / "cli.py"), *line]
+    return [sys.executable, str(ROOT / "cli.py")] + line
 
 
 def torchrun(restarts: int, line: list[str]) -> list[str]:
-    own = ["--standalone", "--nproc-per-node", "2", "--max-restarts", str(restarts)]
-    return [sys.executable, "-m", "torch.distributed.run", *own, "--", str(ROOT / "cli.py"), *line]
+    own = f"-m torch.distributed.run --standalone --nproc-per-node 2 --max-restarts {restarts} --"
+    return [sys.executable] + own.split() + [str(ROOT / "cli.py")] + line
 
 
 def test_an_exception_ends_all(small_data: Path, here: Path, log: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_process_whose_parent_is_gone_ends_before_its_imports(
     variables = {name: processes.get(value, value) for name, value in environment.items()}
     with forks():
         line = launched(["--version"])
-        done = subprocess.run(line, env={**os.environ, **variables}, check=False)
+        done = subprocess.run(line, env=os.environ | variables, check=False)
     assert done.returncode == code
 
 
@@ -227,7 +227,7 @@ def test_a_group_and_torchrun_are_told_to_stop(
     the one that nobody stopped."""
     run = here / "run"
     line = fuzzed(small_data, run, 1)
-    resumed = [*line, "--ckpt_path", "last"]
+    resumed = line + ["--ckpt_path", "last"]
     code, output = start(line, log, BOLTBOX_KILL="batch:1:SIGINT:group")
     assert code == 128 + signal.SIGINT, output
     assert "error" not in output.lower()
