@@ -43,11 +43,9 @@ def part_config(choice: object, base: type, option: str) -> dict[str, Any] | Non
         kind = find_part(choice, base, option)
         init_args.update(choice.get("init_args") or {})
     elif isinstance(choice, partial):
-        kind = choice.func
-        # jsonargparse gives a partial of a function of its own, with the class among the arguments
-        classes = [each for each in choice.args if inspect.isclass(each)]
-        if classes and not inspect.isclass(kind):
-            kind = classes[0]
+        # jsonargparse gives a partial of a function of its own, with the class among its arguments
+        classes = filter(inspect.isclass, (choice.func, *choice.args))
+        kind = next(classes, choice.func)
         init_args.update(choice.keywords)
     checked: type = _check_subclass(kind, base, option)
     if "." in checked.__qualname__:
