@@ -39,9 +39,7 @@ from boltbox.detector.data.transforms.mixing import (
     CopyPaste,
     MixUp,
     Mosaic,
-    copy_paste,
     mixup,
-    mosaic,
 )
 from boltbox.detector.data.transforms.perspective import (
     RandomPerspective,
@@ -52,7 +50,6 @@ from boltbox.detector.system.errors import InputError
 
 sides = st.integers(10, 600)
 targets = st.sampled_from([64, 96, 128, 320])
-tile = st.tuples(st.integers(1, 8), st.integers(1, 8))
 
 
 def generator(seed: int = 0) -> np.random.Generator:
@@ -62,12 +59,6 @@ def generator(seed: int = 0) -> np.random.Generator:
 def bare(height: int, width: int) -> Sample:
     """An image without objects."""
     return Sample(noise(height, width), np.zeros((0, 4), np.float32), np.zeros(0, np.int64))
-
-
-def hulls(sample: Sample) -> np.ndarray:
-    """The boxes around the polygons; every other object of a `random_sample` has one."""
-    parts = [parts[0] for parts in sample.polygons[::2]]
-    return np.array([np.concatenate((part.min(0), part.max(0))) for part in parts])
 
 
 @pytest.mark.parametrize("axis", [0, 1])
@@ -83,7 +74,8 @@ def test_flip(axis: int) -> None:
     expected[:, low] = side - sample.boxes[:, low + 2]
     expected[:, low + 2] = side - sample.boxes[:, low]
     np.testing.assert_allclose(once.boxes, expected, atol=1e-5)
-    np.testing.assert_allclose(hulls(once), once.boxes[::2], atol=1e-5)
+    (part,) = once.polygons[0]  # its box is around it
+    np.testing.assert_allclose(np.concatenate((part.min(0), part.max(0))), once.boxes[0], atol=1e-5)
     assert once.letterbox is None
 
 
@@ -91,8 +83,8 @@ def test_flip(axis: int) -> None:
 def test_flip_probability(p: float, low: int, high: int) -> None:
     sample = random_sample(0, 10, 12)
     rng = generator()
-    flipped = [RandomFlip(1, p)(sample, rng) is not sample for _ in range(400)]
-    assert low <= sum(flipped) <= high  # four standard deviations of 8.7
+    kept = sum(RandomFlip(1, p)(sample, rng) is sample for _ in range(400))
+    assert low <= 400 - kept <= high  # four standard deviations of 8.7
 
 
 @pytest.mark.parametrize("gains", [(1, 1, 1), (1.013, 1.4, 0.61), (0.9, 0.3, 1.7), (1.5, 1, 1)])
@@ -222,28 +214,6 @@ def test_labels_follow_the_pixels_and_lead_back_to_the_file(
     np.testing.assert_allclose(boxed.letterbox.to_file(boxed.boxes), sample.boxes, atol=1e-3)
 
 
-@given(st.lists(tile, min_size=4, max_size=4), st.integers(4, 11), st.integers(4, 11), seeds)
-@few
-def test_mosaic_pixel_by_pixel(shapes: list[tuple[int, int]], xc: int, yc: int, seed: int) -> None:
-    samples = [random_sample(seed + k, h, w, n=2) for k, (h, w) in enumerate(shapes)]
-    mixed = mosaic(samples, 8, xc, yc)
-    assert mixed.image.shape == (16, 16, 3)
-    boxes = []
-    for k, (h, w) in enumerate(shapes):  # top left, top right, bottom left, bottom right
-        left = xc if k % 2 else xc - w
-        top = yc if k > 1 else yc - h
-        boxes.append(samples[k].boxes + np.tile((left, top), 2))
-        for y in range(yc, 16) if k > 1 else range(yc):
-            for x in range(xc, 16) if k % 2 else range(xc):
-                inside = 0 <= x - left < w and 0 <= y - top < h
-                pixel = samples[k].image[y - top, x - left] if inside else GREY
-                assert (mixed.image[y, x] == pixel).all()
-    np.testing.assert_allclose(mixed.boxes, np.concatenate(boxes).clip(0, 16), atol=1e-5)
-    assert mixed.classes.tolist() == [c for s in samples for c in s.classes.tolist()]
-    np.testing.assert_allclose(hulls(mixed), mixed.boxes[::2], atol=1e-5)
-    assert not any(mixed.polygons[1::2])
-
-
 def test_mosaic_draws_its_partners_and_its_centre(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[int, ...]] = []
 
@@ -290,42 +260,10 @@ def test_mixup() -> None:
     assert MixUp(0.0)(white, rng, lambda: pytest.fail("nothing is drawn")) is white
 
 
-@given(seeds)
-@few
-def test_copy_paste(seed: int) -> None:
-    """Pasted: candidates with a polygon, in order, that cover less than 0.3 of each box so far,
-    pasted ones included."""
-    sample = random_sample(seed, 40, 60, n=5)
-    candidates = generator(seed).permutation(5)[:4].tolist()
-    pasted = copy_paste(sample, candidates)
-    boxes = list(sample.boxes)
-    order = list(range(5))
-    may_change = np.zeros((40, 60), bool)
-    for i in candidates:
-        x1, y1, x2, y2 = sample.boxes[i].tolist()
-        mirrored = np.array((60 - x2, y1, 60 - x1, y2))
-        covered = []
-        for box in boxes:
-            common = np.minimum(mirrored[2:], box[2:]) - np.maximum(mirrored[:2], box[:2])
-            covered.append(common.clip(0).prod() / (box[2:] - box[:2]).prod())
-        if sample.polygons[i] and max(covered) < 0.3:
-            boxes.append(mirrored)
-            order.append(i)
-            may_change[int(y1) : int(y2) + 1, int(60 - x2) : int(60 - x1) + 2] = True
-    np.testing.assert_allclose(pasted.boxes, boxes, atol=1e-4)
-    assert pasted.classes.tolist() == sample.classes[order].tolist()
-    np.testing.assert_allclose(hulls(pasted)[:3], sample.boxes[::2], atol=1e-4)
-    assert len(pasted.polygons) == len(order)
-    changed = (pasted.image != sample.image).any(-1)
-    assert np.array_equal(pasted.image[changed], sample.image[:, ::-1][changed])
-    assert not (changed & ~may_change).any()
-    assert changed.any() == (len(order) > 5)
-
-
 @pytest.mark.parametrize(("p", "pasted"), [(0.0, 0), (0.5, 2), (1.0, 4)])
 def test_copy_paste_share(p: float, pasted: int) -> None:
     """Four small objects whose mirror images meet nobody."""
-    boxes = np.array([[2, y, 6, y + 4] for y in (2, 12, 22, 32)], np.float32)
+    boxes = np.array([2, 2, 6, 6], np.float32) + np.arange(0, 40, 10)[:, None] * (0, 1, 0, 1)
     outlines = [[box[[0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 2)] for box in boxes]
     sample = Sample(noise(40, 40), boxes, np.arange(4), outlines)
     assert len(CopyPaste(p)(sample, generator()).boxes) == 4 + pasted
