@@ -8,9 +8,11 @@ import json
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 import torch
@@ -72,11 +74,8 @@ class Case:
 
     def numbered(self, key: str) -> list[np.ndarray]:
         """key_0, key_1, ..."""
-        return [
-            self.arrays[f"{key}_{i}"]
-            for i in range(len(self.arrays))
-            if f"{key}_{i}" in self.arrays
-        ]
+        names = takewhile(self.arrays.__contains__, (f"{key}_{i}" for i in count()))
+        return [self.arrays[name] for name in names]
 
     def network(self) -> YOLOv5:
         """The network that `meta` describes; its weights are still random."""
@@ -147,12 +146,10 @@ def _read_meta(path: Path) -> dict[str, Any]:
 
 
 def _find() -> list[Case]:
-    files = {
-        p.name: p
-        for folder in (SLICE, SHARED / "golden")
-        for p in sorted(folder.glob("*.[nj][ps][zo]*"))
-    }
-    return [read_case(path) for _, path in sorted(files.items())]
+    files: dict[str, Path] = {}
+    for folder in (SLICE, SHARED / "golden"):
+        files |= {path.name: path for path in folder.glob("*.[nj][ps][zo]*")}
+    return [read_case(files[name]) for name in sorted(files)]
 
 
 ALL = _find()
@@ -175,7 +172,17 @@ def each(kind: str) -> pytest.MarkDecorator:
 
 
 def close(ours: Any, theirs: Any, atol: float, rtol: float = 0.0) -> None:
-    np.testing.assert_allclose(np.asarray(ours), np.asarray(theirs), rtol=rtol, atol=atol)
+    ours = np.asarray(ours, float)  # differences of uint8 would wrap around
+    np.testing.assert_allclose(ours, np.asarray(theirs, float), rtol=rtol, atol=atol)
+
+
+def write_images(root: Path, split: str, images: Any, labels: Any) -> None:
+    """Images (BGR) and their labels (n, 5) as a user has them on disk."""
+    for kind in ("images", "labels"):
+        (root / kind / split).mkdir(parents=True)
+    for i, (image, rows) in enumerate(zip(images, labels, strict=True)):
+        cv2.imwrite(str(root / f"images/{split}/{i:04d}.png"), image)
+        np.savetxt(root / f"labels/{split}/{i:04d}.txt", rows, "%d" + " %.9g" * 4)
 
 
 def detector(case: Case, **options: Any) -> Detector:

@@ -2,12 +2,13 @@
 checkpoints."""
 
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 import torch
-from golden.cases import ALL, Case, close, each
+from golden.cases import ALL, Case, close, each, write_images
 from made_datasets import parsed, read_yolo
 from made_labels import labels_of, table_of
 from weight_files import read_yolov5
@@ -30,57 +31,40 @@ from boltbox.detector.weights.yolov5 import by_our_names, key_map
 def test_dataset(case: Case, tmp_path: Path) -> None:
     """Resize, letterbox, label transform, flips, for square and rectangular batches."""
     m = case.meta
-    (tmp_path / "images").mkdir()
-    (tmp_path / "labels").mkdir()
-    for k, (image, labels) in enumerate(
-        zip(case.numbered("in_image"), case.numbered("in_labels"), strict=True)
-    ):
-        cv2.imwrite(str(tmp_path / f"images/{k:04d}.png"), image)
-        lines = [f"{int(r[0])} " + " ".join(f"{x:.9g}" for x in r[1:]) for r in labels]
-        (tmp_path / f"labels/{k:04d}.txt").write_text("\n".join(lines))
-    names = ["a", "b", "c", "d", "e"]
-    single = bool(m.get("single_cls"))
-    dataset = read_yolo(tmp_path / "images", names, tmp_path, single)
-    if single:
+    write_images(tmp_path, "train", case.numbered("in_image"), case.numbered("in_labels"))
+    is_single = bool(m.get("single_cls"))
+    dataset = read_yolo(tmp_path / "images/train", list("abcde"), tmp_path, is_single)
+    if is_single:
         assert dataset.names == ["item"]
 
-    order = np.arange(len(dataset))
+    sizes = dataset.labels.sizes
     shapes = np.full((len(dataset), 2), m["imgsz"])
+    theirs = case["out_order"]
     if m["rect"]:
         batches, shapes = rectangular_batches(
-            dataset.labels.sizes, m["imgsz"], m["batch_size"], m["stride"], m["pad"]
+            sizes, m["imgsz"], m["batch_size"], m["stride"], m["pad"]
         )
-        order = np.concatenate(batches)
         close([shapes[b[0]] for b in batches], case["out_batch_shapes_hw"], 0)
-    theirs = case["out_order"]
-    ratio = dataset.labels.sizes[:, 0] / dataset.labels.sizes[:, 1]
-    if m["rect"]:
         # images of equal ratio may change places; below, file is compared with file
-        close(ratio[order], ratio[theirs], 0)
+        ratio = sizes[:, 0] / sizes[:, 1]
+        close(ratio[np.concatenate(batches)], ratio[theirs], 0)
     else:
-        assert order.tolist() == theirs.tolist()
+        assert theirs.tolist() == list(range(len(dataset)))
+    images = ResizedImages(dataset, m["imgsz"], smooth=not m["augment"])
     if m["augment"]:
         hyp = Augment(**m["hyp"])
-        train = TrainSamples(
-            ResizedImages(dataset, m["imgsz"]),
-            hyp.steps(m["imgsz"], shapes if m["rect"] else None, lazy=False),
-            seed=0,
-        )
+        steps = hyp.steps(m["imgsz"], shapes if m["rect"] else None, lazy=False)
+        train = TrainSamples(images, steps, seed=0)
         samples = [train[Key(0, int(i), 0)] for i in theirs]
     else:
-        val = EvaluationSamples(
-            ResizedImages(dataset, m["imgsz"], smooth=True),
-            EvaluationInput(m["imgsz"], m["stride"]),
-            shapes,
-        )
+        val: Any = EvaluationSamples(images, EvaluationInput(m["imgsz"], m["stride"]), shapes)
         samples = [val[int(i)] for i in theirs]
     for k, s in enumerate(samples):
         batch = collate([s])
-        close(batch.images[0].int(), case[f"out_tensor_{k}"].astype(int), 1)
+        close(batch.images[0], case[f"out_tensor_{k}"], 1)
         close(batch.targets, case[f"out_targets_{k}"], 1e-5)
         if not m["augment"] and f"out_shapes_{k}" in case.arrays:
             h0, w0, gain_h, gain_w, pad_w, pad_h = case[f"out_shapes_{k}"]
-            assert s.letterbox is not None
             close(s.letterbox, (h0, w0, gain_w, gain_h, pad_w, pad_h), 1e-6)
 
 

@@ -5,12 +5,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import cv2
 import lightning as L
 import numpy as np
 import pytest
 import torch
-from golden.cases import Case, close, detector, each
+from golden.cases import Case, close, detector, each, write_images
 from made_options import made_detector
 from original_recipe import MODEL, yolov5_average
 from torch import Tensor, nn
@@ -198,17 +197,6 @@ def test_early_stopping(case: Case) -> None:
         assert best == int(case["out_best_epoch"][epoch])
 
 
-def write_images(case: Case, split: str, root: Path) -> None:
-    """The images of a case as a user has them on disk."""
-    (root / f"images/{split}").mkdir(parents=True)
-    (root / f"labels/{split}").mkdir(parents=True)
-    for i, image in enumerate(case[f"in_{split}_images"]):
-        cv2.imwrite(str(root / f"images/{split}/{i:04d}.png"), image)
-        rows = case[f"in_{split}_labels"][case[f"in_{split}_label_image"] == i]
-        lines = [f"{int(r[0])} " + " ".join(f"{x:.9g}" for x in r[1:]) for r in rows]
-        (root / f"labels/{split}/{i:04d}.txt").write_text("\n".join(lines))
-
-
 class RecordedOrder(DetectionData):
     """The data of a case, in the order in which the original saw it, unaugmented."""
 
@@ -228,7 +216,10 @@ def test_training_trace(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     and figures."""
     meta = case.meta
     for split in ("train", "val"):
-        write_images(case, split, tmp_path)
+        image_of = case[f"in_{split}_label_image"]
+        images = case[f"in_{split}_images"]
+        labels = [case[f"in_{split}_labels"][image_of == i] for i in range(len(images))]
+        write_images(tmp_path, split, images, labels)
     file = tmp_path / "data.yaml"
     file.write_text(f"train: images/train\nval: images/val\nnames: {case.names()}\n")
     data = RecordedOrder(str(file), meta["imgsz"], meta["batch_size"], workers=0)
