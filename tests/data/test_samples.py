@@ -26,12 +26,11 @@ import cli
 from benchmarks.resume_fuzz import command, difference, start
 from boltbox.detector.data.cache.images import ResizedImages
 from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, EvaluationSamples
 from boltbox.detector.data.sample import Batch, LetterboxInfo, Sample, collate
 from boltbox.detector.data.sampler import Key, TrainBatches
 from boltbox.detector.data.transforms.augment import PLACES, Augment, TrainSamples
 from boltbox.detector.data.transforms.colour import Albumentations, RandomFlip, RandomHSV
-from boltbox.detector.data.transforms.letterbox import GREY, Letterbox
+from boltbox.detector.data.transforms.letterbox import Letterbox
 from boltbox.detector.data.transforms.mixing import CopyPaste, MixUp, Mosaic
 from boltbox.detector.data.transforms.perspective import RandomPerspective
 from boltbox.detector.system.errors import InputError
@@ -94,56 +93,16 @@ def test_other_processes_make_the_same_samples(dataset: DetectionDataset, rect: 
         assert torch.equal(a.targets, b.targets)
 
 
-def test_validation_samples_have_no_randomness(dataset: DetectionDataset) -> None:
-    images = ResizedImages(dataset, SIZE, smooth=True)
-    samples = EvaluationSamples(images, EvaluationInput(SIZE, 32), np.full((8, 2), SIZE))
-    labels = dataset.labels[3]
-    sample = samples[3]
-    assert isinstance(sample, Sample)
-    assert_same(samples[3], sample)  # type: ignore[arg-type]
-    assert sample.truth is not None
-    assert np.array_equal(sample.truth.boxes, labels.boxes)
-    assert sample.letterbox is not None
-    np.testing.assert_allclose(sample.letterbox.to_file(sample.boxes), labels.boxes, atol=1e-3)
-
-
-def test_labels_follow_the_pixels_through_all_steps(tmp_path: Path) -> None:
-    """One rectangle an image, coloured by class; where a box says there is one, its colour must
-    fill just that box."""
-    for folder in ("images", "labels"):
-        (tmp_path / folder).mkdir()
-    for k in range(3):
-        image = np.full((120, 160, 3), GREY, np.uint8)
-        image[30:90, 40:120] = np.eye(3)[2 - k] * 255  # OpenCV writes BGR
-        cv2.imwrite(str(tmp_path / f"images/{k}.png"), image)
-        (tmp_path / f"labels/{k}.txt").write_text(f"{k} 0.5 0.5 0.5 0.5")
-    augment = Augment(hsv_h=0, hsv_s=0, hsv_v=0, flipud=0.5, mosaic=0.7, translate=0.1, scale=0.3)
-    images = ResizedImages(read_yolo(tmp_path / "images", ["r", "g", "b"], tmp_path), 160)
-    samples = TrainSamples(images, augment.steps(160), 0)
-    checked = 0
-    for epoch in range(20):
-        s = samples[Key(epoch, epoch % 3, 0)]
-        for c, box in zip(s.classes, s.boxes, strict=True):
-            x1, y1, x2, y2 = (box + np.array((-4, -4, 4, 4))).round().astype(int).clip(0)
-            around = s.image[y1:y2, x1:x2].astype(int)
-            pure = around[..., c] - np.delete(around, c, -1).max(-1) > 128
-            x, y, w, h = cv2.boundingRect(pure.astype(np.uint8))
-            np.testing.assert_allclose((x1 + x, y1 + y, x1 + x + w, y1 + y + h), box, atol=2)
-            checked += 1
-    assert checked > 30
-
-
-TAIL = ["RandomHSV", "RandomFlip", "RandomFlip"]
-LAZY = ["Mosaic", "RandomPerspective", "MixUp"]
-PIXELS = ["function", "Mosaic", "CopyPaste", "RandomPerspective", "MixUp"]
-RECTANGLES = ["function", "Letterbox", "CopyPaste", "RandomPerspective"]
+LAZY = "Mosaic RandomPerspective MixUp"
+PIXELS = "_render Mosaic CopyPaste RandomPerspective MixUp"
+RECTANGLES = "_render Letterbox CopyPaste RandomPerspective"
 
 
 @pytest.mark.parametrize(
     ("augment", "options", "steps"),
     [
         (Augment(), {}, LAZY),
-        (Augment(albumentations=[{"Blur": {}}]), {}, [*LAZY, "Albumentations"]),
+        (Augment(albumentations=[{"Blur": {}}]), {}, LAZY + " Albumentations"),
         (Augment(), {"lazy": False}, PIXELS),
         (Augment(degrees=1), {}, PIXELS),
         (Augment(shear=1), {}, PIXELS),
@@ -152,8 +111,11 @@ RECTANGLES = ["function", "Letterbox", "CopyPaste", "RandomPerspective"]
         (Augment(), {"shapes": np.array([[64, 64]])}, RECTANGLES),
     ],
 )
-def test_steps_in_order(augment: Augment, options: dict[str, Any], steps: list[str]) -> None:
-    assert [type(step).__name__ for step in augment.steps(64, **options)] == steps + TAIL
+def test_steps_in_order(augment: Augment, options: dict[str, Any], steps: str) -> None:
+    names = [
+        getattr(step, "__name__", type(step).__name__) for step in augment.steps(64, **options)
+    ]
+    assert " ".join(names) == steps + " RandomHSV RandomFlip RandomFlip"
 
 
 @dataclasses.dataclass
