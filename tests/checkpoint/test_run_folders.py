@@ -9,8 +9,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -18,9 +16,7 @@ from typing import Any
 import lightning as L
 import pytest
 import torch
-import yaml
 from lightning.pytorch.loggers import CSVLogger
-from made_runs import QUICK, ROOT, load
 from ranks import together
 from small_fit import small_fit
 
@@ -34,17 +30,8 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 
 TOGETHER = 3
-ROUNDS = 4
+ROUNDS = 2
 QUIET = ["--trainer.enable_progress_bar", "false", "--report.enabled", "false"]
-
-
-class Wait(L.Callback):
-    """At the end of the second epoch, until the file `go` is there."""
-
-    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        while trainer.current_epoch == 1 and not Path("go").exists():
-            Path("waits").touch()
-            time.sleep(0.02)
 
 
 class Where(L.Callback):
@@ -60,26 +47,16 @@ class Late(CSVLogger):
         assert json.loads(Path(save_dir, "machine.json").read_text())["command"] == "fit"
 
 
-def start(line: list[str]) -> subprocess.Popen[str]:
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tests/helpers")])
-    kept = {
-        k: v for k, v in os.environ.items() if k not in ("BOLTBOX_RUN", "PYTEST_XDIST_WORKER")
-    } | {"PYTHONPATH": path}
-    return subprocess.Popen(
-        [sys.executable, str(ROOT / "cli.py"), *line],
-        env=kept,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
 def small(data: Path, *more: str) -> list[str]:
     """A fit of one epoch in a folder of its own choice."""
     one = "--trainer.max_epochs 1 --trainer.limit_train_batches 1"
     line = small_fit(data, Path("-"), *one.split(), *more)
     place = line.index("--run")
     return line[:place] + line[place + 2 :]
+
+
+def contents(run: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
 
 
 def refused(line: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -139,66 +116,40 @@ def test_processes_that_start_together_have_folders_of_their_own(here: Path) -> 
     assert sorted(map(int, written)) == list(range(ROUNDS * TOGETHER))
 
 
-@pytest.mark.usefixtures("quick_starts")
-def test_trainings_that_start_together(small_data: Path, here: Path) -> None:
-    """Configuration, figures and checkpoints in a folder are of one training."""
-    runs = [start(small(small_data, "--seed_everything", str(seed))) for seed in (0, 1)]
-    told = [run.communicate()[0] for run in runs]
-    assert [run.returncode for run in runs] == [0, 0], told
-    folders = sorted((here / "runs").iterdir())
-    assert [f.name for f in folders] == ["fit-1", "fit-2"]
-    seeds = []
-    for folder in folders:
-        seeds.append(yaml.safe_load((folder / "config.yaml").read_text())["seed_everything"])
-        for name in ("last", "best"):
-            content = load(folder / f"checkpoints/{name}.ckpt")
-            assert yaml.safe_load(content["run"]["config"])["seed_everything"] == seeds[-1]
-        assert not (folder / ".lock").exists()
-    assert sorted(seeds) == [0, 1]
+def hold(taken: Any) -> None:
+    """In a process of its own, which has a child, like a worker of a loader."""
+    with locked(Path("run"), "fit"):
+        if os.fork():
+            taken.set()
+        time.sleep(60)
 
 
-@pytest.mark.usefixtures("quick_starts")
 def test_a_second_process_in_one_run_is_refused(
     small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Until the first one is gone, however that ends; not until its workers are."""
-    own = "--run run --trainer.max_epochs 2 --data.workers 2"
-    line = [*small(small_data), *own.split()]
-    first = start([*line, "--trainer.callbacks", "test_run_folders.Wait"])
-    resume = ["fit", "--run", "run", "--ckpt_path", "last", "--trust_parts", "true"]
-    workers: list[int] = []
+    """Until the first one is gone, however that ends; not until its children are."""
+    taken = multiprocessing.Event()
+    first = multiprocessing.get_context("fork").Process(target=hold, args=(taken,))
+    first.start()
     try:
-        while first.poll() is None and not (
-            (here / "waits").exists() and (here / "run/checkpoints/last.ckpt").exists()
-        ):
-            time.sleep(0.05)
-        assert first.poll() is None
-        before = (here / "run/config.yaml").read_bytes()
-        for second in (line, resume, [*line, "--ckpt_path", "auto", *resume[-2:]]):
-            told = refused([*second, *QUIET[:2]], capsys)
-            assert (
-                f"run run is in use by process {first.pid} on {socket.gethostname()} since 20"
-                in told
-            )
-        assert (here / "run/config.yaml").read_bytes() == before
-        workers = children(first.pid)
-        assert len(workers) >= 2
-        for worker in workers:
-            os.kill(worker, signal.SIGSTOP)  # or it would notice within seconds that it is alone
+        assert taken.wait(60)
+        (worker,) = children(first.pid)
+        told = refused([*small(small_data), "--run", "run"], capsys)
+        assert f"run run is in use by process {first.pid} on {socket.gethostname()}" in told
+        with pytest.raises(InputError, match="in use"), locked(Path("run"), "fit"):
+            pass
     finally:
         first.kill()
-        first.wait()
-        (here / "go").touch()
+        first.join()
     try:
-        cli.main([*resume, "--data.workers", "0", *QUIET])
+        with locked(Path("run"), "fit"):
+            assert Path("run/.lock").is_file()
     finally:
-        for worker in workers:
-            with contextlib.suppress(ProcessLookupError):  # it ends with its parent
-                os.kill(worker, signal.SIGKILL)
-    assert load(here / "run/checkpoints/last.ckpt")["epoch"] == 1
+        os.kill(worker, signal.SIGKILL)
+    assert not Path("run/.lock").exists()
 
 
-def children(parent: int) -> list[int]:
+def children(parent: int | None) -> list[int]:
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -216,13 +167,6 @@ def test_processes_that_torchrun_has_started_are_one_run(small_data: Path, here:
     together(lambda: cli.main(line))
     assert sorted(p.name for p in (here / "runs").iterdir()) == ["fit-1", "fit-2"]
     assert {(here / f"rank{rank}").read_text() for rank in (0, 1)} == {"runs/fit-2"}
-
-
-def hold(taken: Any, free: Any) -> None:
-    """In a process of its own."""
-    with locked(Path("runs/fit-1"), "fit"):
-        taken.set()
-        free.wait(60)
 
 
 def test_a_script_has_its_folder_alone(
@@ -243,23 +187,14 @@ def test_a_script_has_its_folder_alone(
         L.Trainer(**recipe(max_epochs=1, limit_train_batches=1, **quiet)) for _ in range(2)
     )
     assert [first.default_root_dir, second.default_root_dir] == ["runs/fit-1", "runs/fit-2"]
-    taken = multiprocessing.Event()
-    free = multiprocessing.Event()
-    other = multiprocessing.get_context("fork").Process(target=hold, args=(taken, free))
-    other.start()
-    assert taken.wait(60)
-    with pytest.raises(InputError, match=rf"^run runs/fit-1 is in use by process {other.pid} on "):
-        first.fit(detector, data)
-    free.set()
-    other.join()
     first.fit(detector, data)
-    files = {p: p.read_bytes() for p in (here / "runs/fit-1").rglob("*") if p.is_file()}
+    files = contents(here / "runs/fit-1")
     assert {"config.yaml", "metrics.json"} <= {p.name for p in files}
     first.validate(detector, data)
     assert "metrics:   runs/validate-1/metrics.json\n" in capsys.readouterr().out
     assert json.loads((here / "runs/validate-1/metrics.json").read_text())["command"] == "validate"
     assert first.default_root_dir == "runs/fit-1"
-    assert {p: p.read_bytes() for p in (here / "runs/fit-1").rglob("*") if p.is_file()} == files
+    assert contents(here / "runs/fit-1") == files
 
 
 def test_a_command_that_fails_leaves_no_folder(
@@ -270,64 +205,44 @@ def test_a_command_that_fails_leaves_no_folder(
         assert not list(here.iterdir())
 
 
-def test_a_file_system_without_locks(
-    small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_system_without_locks(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def flock(*_: Any) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    cli.main(small(small_data))
-    assert (here / "runs/fit-1/checkpoints/last.ckpt").is_file()
+    with locked(Path("run"), "fit"):
+        assert Path("run/machine.json").is_file()
 
 
-@pytest.mark.parametrize("command", ["test", "predict"])
 def test_a_training_keeps_its_files(
+    trained: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever is done with its checkpoint."""
+    shutil.copytree(trained, here / "run")
+    files = contents(here / "run")
+    source = ["--source", str(small_data.parent / "images/val"), "--device", "cpu"]
+    cli.main(["predict", "--ckpt_path", "best", "--run", "run", *source])
+    assert ":   runs/predict-1" in capsys.readouterr().out
+    assert list((here / "runs/predict-1").iterdir())
+    assert contents(here / "run") == files
+
+
+@pytest.mark.parametrize("command", ["fit", "doctor", "compare", "link"])
+def test_a_folder_that_takes_no_files(
     command: str, trained: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever is done with its checkpoint, its files are those of the training, and `compare` says
-    so."""
-    shutil.copytree(trained, here / "run")
-    content = yaml.safe_load(small_data.read_text()) | {
-        "path": str(small_data.parent),
-        "test": "images/val",
-    }
-    (here / "data.yaml").write_text(yaml.safe_dump(content))
-    files = {p: p.read_bytes() for p in (here / "run").rglob("*") if p.is_file()}
-    given = (
-        ["--source", str(small_data.parent / "images/val"), "--device", "cpu"]
-        if command == "predict"
-        else ["--data.dataset", "data.yaml", "--trainer.accelerator", "cpu", *QUIET]
-    )
-    own = f"runs/{command}-1"
-    cli.main([command, "--ckpt_path", "best", "--run", "run", *given])
-    assert f":   {own}" in capsys.readouterr().out
-    assert list((here / own).iterdir())
-    assert {p: p.read_bytes() for p in (here / "run").rglob("*") if p.is_file()} == files
-    if command == "test":
-        cli.main(["compare", "run", "runs/test-1"])
-        rows = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
-        assert ["run", "fit"] in rows
-        assert ["runs/test-1", "test"] in rows
-
-
-@pytest.mark.parametrize("command", [["fit"], ["anchors"], ["doctor"], ["benchmark"]])
-def test_a_folder_that_takes_no_files(
-    command: list[str], small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    told = refused(
-        [*command, "--data.dataset", str(small_data), *QUICK[:4], "--run", "/proc/none"], capsys
-    )
-    assert told.startswith("error: run /proc/none: nothing can be written there (")
+    """The last is a folder of runs that leads nowhere."""
+    line = [command, "--data.dataset", str(small_data), "--run", "/proc/none"]
+    if command == "compare":
+        shutil.copytree(trained, here / "other")
+        line = ["compare", str(trained), "other", "--run", "/proc/none"]
+    if command == "link":
+        (here / "runs").symlink_to("unmounted")
+        line = ["fit", *line[1:3]]
+    told = refused(line, capsys)
+    folder = "runs/fit-1" if command == "link" else "/proc/none"
+    assert told.startswith(f"error: run {folder}: ")
     assert "--run" in told
-
-
-def test_a_folder_of_runs_that_leads_nowhere(
-    small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (here / "runs").symlink_to("unmounted")
-    line = ["fit", "--data.dataset", str(small_data), *QUICK[:4]]
-    assert "run runs/fit-1: nothing can be written there" in refused(line, capsys)
 
 
 def test_what_a_resume_may_change(
@@ -345,15 +260,6 @@ def test_what_a_resume_may_change(
     assert not [name for name in state if name.startswith("ema.")]
     line = small_fit(small_data, here / "frozen", "--model.start.freeze", "11")
     assert "model.start.freeze 11: nothing is left to train" in refused(line, capsys)
-
-
-def test_a_comparison_into_a_folder_that_takes_no_files(
-    trained: Path, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.copytree(trained, here / "other")
-    assert "error: run /proc/none: nothing can be written there (" in refused(
-        ["compare", str(trained), "other", "--run", "/proc/none"], capsys
-    )
 
 
 def test_links_are_not_written_through(small_data: Path, here: Path) -> None:
@@ -390,10 +296,7 @@ def test_links_beside_pictures_and_videos(trained: Path, small_data: Path, here:
 COMMANDS = {
     "fit": "--data.dataset {data}",
     "validate": "--ckpt_path {run}/checkpoints/last.ckpt",
-    "test": "--ckpt_path {run}/checkpoints/last.ckpt",
-    "anchors": "--data.dataset {data}",
     "doctor": "--data.dataset {data}",
-    "benchmark": "--data.dataset {data}",
     "evolve": "--data.dataset {data}",
     "predict": "--ckpt_path {run}/checkpoints/last.ckpt --source {images}",
     "compare": "{run} {run}/../run-2",
@@ -429,15 +332,13 @@ def test_a_folder_of_something_else_is_left_alone(
     assert sorted(left) == sorted([*mine, "src"])
 
 
-@pytest.mark.parametrize("command", ["anchors", "doctor", "predict", "compare"])
+@pytest.mark.parametrize("command", ["doctor", "predict"])
 def test_every_command_marks_its_folder(
     command: str, trained: Path, small_data: Path, here: Path
 ) -> None:
     """So that it may write there again."""
     shutil.copytree(trained, trained.parent / "run-2", dirs_exist_ok=True)
     line = command_line(command, trained, small_data)
-    if command in ("anchors", "doctor"):
-        line += ["--data.image_size", "64", "--data.workers", "0"]
     if command == "predict":
         line += ["--labels", "false", "--device", "cpu"]
     for _ in range(2):
@@ -452,12 +353,12 @@ def test_a_finished_run_is_left_alone(
 ) -> None:
     """A resume trains nothing, and the run was not started anew. What a kill has left goes."""
     shutil.copytree(trained, here / "run")
-    files = {p: p.read_bytes() for p in (here / "run").rglob("*") if p.is_file()}
+    files = contents(here / "run")
     for name in (".metrics.json.tmp", "checkpoints/.last.ckpt.tmp"):
         (here / "run" / name).write_text("half")
     cli.main(["fit", "--ckpt_path", "last", "--run", "run"])
     assert "resume:    run/checkpoints/last.ckpt\n" in capsys.readouterr().out
-    assert {p: p.read_bytes() for p in (here / "run").rglob("*") if p.is_file()} == files
+    assert contents(here / "run") == files
 
 
 def test_what_a_killed_start_leaves_is_no_hindrance(small_data: Path, here: Path) -> None:
