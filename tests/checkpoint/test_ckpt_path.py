@@ -102,37 +102,14 @@ def test_another_folder_is_as_good(
     checkpoint = project / "runs/fit-1/checkpoints/best.ckpt"
     cli.main(["validate", "--ckpt_path", str(checkpoint), *QUIET])
     told = capsys.readouterr().out
-    assert "loaded" not in told
-    assert "val:       4 images, " in told
-    lines = [line for line in told.splitlines() if str(checkpoint) in line]
-    assert len(lines) == 1
     assert f"options:   {project / 'runs/fit-1/config.yaml'}\n" in told
-    boxes = told.partition("val:       4 images, ")[2].split()[0]
-    assert f"all{boxes:>14}" in told, "all batches were looked at, not limit_val_batches of the run"
+    assert "val:       4 images, " in told
     config = yaml.safe_load((here / "runs/validate-1/config.yaml").read_text())
-    trainer = config["trainer"]
     fresh = {"logger": False, "callbacks": None, "detect_anomaly": False, "precision": "32-true"}
-    assert {key: trainer[key] for key in fresh} == fresh
-    assert trainer["limit_val_batches"] in (None, 1.0)
+    assert {key: config["trainer"][key] for key in fresh} == fresh
+    assert config["trainer"]["limit_val_batches"] in (None, 1.0)
     assert config["ema"]["decay"] is None
     assert config["data"]["batch_size"] == 2
-    assert config["model"]["start"]["weights"] == "start.ckpt", "where it comes from stays known"
-    assert not list((here / "runs/validate-1").rglob("lightning_logs"))
-
-
-def test_a_training_goes_on_from_another_folder(
-    moved: Path, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = moved / "runs/fit-1"
-    cli.main(["fit", "--ckpt_path", "last", "--run", str(run), "--trainer.max_epochs", "2"])
-    assert "loaded" not in capsys.readouterr().out
-    assert torch.load(run / "checkpoints/last.ckpt", weights_only=True)["epoch"] == 1
-    config = yaml.safe_load((run / "config.yaml").read_text())
-    assert config["model"]["start"]["weights"] == "start.ckpt"
-    assert config["data"]["dataset"] == str(moved / "my/demo/data.yaml")
-    assert config["trainer"]["limit_train_batches"] == 1, (
-        "a training goes on with all of its options"
-    )
 
 
 def test_a_checkpoint_alone_brings_the_options_of_its_run(
@@ -156,6 +133,8 @@ def test_a_checkpoint_alone_brings_the_options_of_its_run(
         assert options[-1]["data"].pop("dataset") == str(data / "my/demo/data.yaml")
     assert all(torch.equal(tensor, ends[1][name]) for name, tensor in ends[0].items())
     assert options[0] == options[1]
+    assert options[0]["model"]["start"]["weights"] == "start.ckpt", "where it comes from"
+    assert options[0]["trainer"]["limit_train_batches"] == 1
 
 
 def test_another_data_set_has_its_own_split(
@@ -197,20 +176,6 @@ def test_typed_weights_do_not_replace_a_checkpoint(
     assert f"resume:    {last}\n" in capsys.readouterr().out
 
 
-def test_a_data_set_that_is_gone_is_asked_for(
-    moved: Path, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (moved / "my").rename(moved / "other")
-    told = ["machine.json", "config.yaml"]
-    for name in told:  # as if the first project were gone too
-        file = moved / "runs/fit-1" / name
-        file.write_text(file.read_text().replace("/project", "/nowhere"))
-    told_off = error(
-        ["validate", "--ckpt_path", str(moved / "runs/fit-1/checkpoints/best.ckpt")], capsys
-    )
-    assert "data.dataset my/demo/data.yaml: no such file" in told_off
-
-
 def test_relative_paths_start_where_the_run_did(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,72 +196,29 @@ def test_relative_paths_start_where_the_run_did(
 
 
 def test_a_fit_from_our_checkpoint_on_data_with_other_classes(
-    project: Path, here: Path, capsys: pytest.CaptureFixture[str]
+    project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Only the head starts fresh, and a line says so; anchors of one's own stay too. The size need
-    be given, and an error says which."""
+    """Only the head starts from random values; custom anchors stay too."""
     checkpoint = project / "runs/fit-1/checkpoints/last.ckpt"
-    names = [*NAMES, "another"]
-    content = {
-        "path": str(project / "my/demo"),
-        "train": "images/train",
-        "val": "images/val",
-        "names": names,
-    }
-    (here / "six.yaml").write_text(yaml.safe_dump(content))
-    line = ["fit", "--data.dataset", "six.yaml", "--model.start.weights", str(checkpoint), *QUIET]
-    line += [
-        "--data.image_size",
-        "64",
-        "--data.batch_size",
-        "2",
-        "--data.workers",
-        "0",
-        "--trainer.max_epochs",
-        "1",
-    ]
-    line += ["--trainer.limit_train_batches", "1", "--trainer.limit_val_batches", "0"]
-    assert f"{checkpoint}: these weights do not fit the network" in (told := error(line, capsys))
-    assert "--model.network.size n" in told
-    assert "--model.network.width_multiple 0.125" in told
-    given = [
-        word for name, value in NARROW.items() for word in (f"--model.network.{name}", str(value))
-    ]
-    cli.main([*line, *given, "--run", "out"])
-    told = capsys.readouterr().out
-    sentence = r": loaded (\d+) of \1 tensors; class outputs start from random values, as the classes differ"
-    assert re.search(re.escape(str(checkpoint)) + sentence, told)
     start = torch.load(checkpoint, weights_only=True)["state_dict"]
-    ended = torch.load("out/checkpoints/last.ckpt", weights_only=True)
-    assert ended["hyper_parameters"]["names"] == names
-    assert torch.equal(ended["state_dict"]["network.head.anchors"], start["network.head.anchors"])
-    assert ended["state_dict"]["network.head.convs.0.bias"].shape == (3 * 11,)
-
+    names = [*NAMES, "another"]
+    wide = NetworkOptions()
+    with pytest.raises(InputError, match=r"do not fit the network.* --model.network.size n"):
+        Detector(names, network=wide, start=StartOptions(weights=str(checkpoint)))
     torch.manual_seed(0)
     fresh = Detector(names, network=NetworkOptions(**NARROW)).network.state_dict()
     torch.manual_seed(0)
-    capsys.readouterr()
-    network = Detector(
-        names,
-        network=NetworkOptions(**NARROW),
-        start=StartOptions(weights=str(checkpoint), reuse_head=False),
-    ).network.state_dict()
-    assert "the head starts from random values" in capsys.readouterr().out
+    options = StartOptions(weights=str(checkpoint), reuse_head=False)
+    network = Detector(names, network=NetworkOptions(**NARROW), start=options).network.state_dict()
     for name, tensor in network.items():
         wanted = fresh[name] if name.startswith("head.convs.") else start[f"ema.{name}"]
         assert torch.equal(tensor, wanted), name
     anchors = [[10.0, 20.0] * 2, [30.0, 40.0] * 2, [64.0, 96.0] * 2]
-    capsys.readouterr()
-    other = Detector(
-        names,
-        network=NetworkOptions(**NARROW, anchors=anchors),
-        start=StartOptions(weights=str(checkpoint)),
-    )
+    own = NetworkOptions(**NARROW, anchors=anchors)
+    other = Detector(names, network=own, start=StartOptions(weights=str(checkpoint))).network
     assert "the head starts from random values" in capsys.readouterr().out
-    assert other.network.head.anchors_px.flatten(1).tolist() == anchors
-    assert torch.equal(
-        other.network.backbone.stem.conv.weight, start["ema.backbone.stem.conv.weight"]
-    )
+    assert other.head.anchors_px.flatten(1).tolist() == anchors
+    assert torch.equal(other.backbone.stem.conv.weight, start["ema.backbone.stem.conv.weight"])
 
 
 def test_thresholds_of_the_best_epoch(project: Path) -> None:
@@ -314,10 +236,8 @@ def test_without_ckpt_path(
     """The last run's best.ckpt, or its last; without a run a sentence, but no hindrance to the
     help."""
     source = ["--source", str(moved / "my/demo/images/val")]
-    for line in (["validate"], ["test"], ["export"], ["predict", *source]):
-        assert "no --ckpt_path is given, and there is no checkpoint in runs/fit-*" in error(
-            line, capsys
-        )
+    for line in (["validate"], ["export"], ["predict", *source]):
+        assert "no --ckpt_path is given" in error(line, capsys)
     with pytest.raises(SystemExit) as leaving:
         cli.main(["validate", "--help"])
     assert leaving.value.code == 0
@@ -339,21 +259,16 @@ def test_a_run_folder_is_its_best(
     predict = "predict --source my/demo/images/val --device cpu --ckpt_path"
     for line, said in (
         (f"{predict} {run} --ensemble [{run}]", f"weights:   {best}, {best}\n"),
-        (f"{predict} best", f"weights:   {best}\n"),
-        (f"export --ckpt_path {run} --out x.onnx", f"weights:   {best}\n"),
         (f"strip {run}", f"weights:   {best}\n"),
         (f"validate --ckpt_path {run} --ensemble [{run}]", f"weights:   {best}\n"),
-        (f"validate --ckpt_path {run} --ensemble [{run}]", f"ensemble:  {best}\n"),
         (f"fit --ckpt_path {run}", f"resume:    {run}/checkpoints/last.ckpt\n"),
     ):
-        quiet = [] if line.startswith(("predict", "export", "strip")) else QUIET
+        quiet = [] if line.startswith(("predict", "strip")) else QUIET
         cli.main([*line.split(), *quiet])
         told = capsys.readouterr().out
         assert said in told, line
         assert told.count(best) >= 1 or line.startswith("fit")
     assert sorted(p.name for p in Path("runs").glob("fit-*")) == ["fit-1"]
-    cli.main(["fit", "--ckpt_path", run, "--run", "copy", "--trainer.max_epochs", "2", *QUIET])
-    assert torch.load("copy/checkpoints/last.ckpt", weights_only=True)["epoch"] == 1
     assert [str(file) for file in Predictor.load(run, device="cpu").files] == [best]
     assert Detector.load(run, "cpu").names == NAMES
     assert "my: no run folder" in error(["predict", "--ckpt_path", "my", "--source", "my"], capsys)
@@ -396,20 +311,6 @@ def test_classes_get_names_later(here: Path, capsys: pytest.CaptureFixture[str])
     assert read_trained("named.ckpt").names == ["cat", "dog"]
     assert read_trained(best).names == ["0", "1"]
     assert boltbox.Predictor.load("named.ckpt").names == ["cat", "dog"]
-    capsys.readouterr()
-    cli.main(
-        small_fit(
-            Path("pets.yaml"),
-            Path("run2"),
-            "--trainer.max_epochs",
-            "0",
-            "--model.start.weights",
-            "named.ckpt",
-        )
-    )
-    told = capsys.readouterr().out
-    assert re.search(r"loaded (\d+) of \1 tensors", told)
-    assert "no class names" not in told
 
 
 def test_strip(
@@ -430,10 +331,6 @@ def test_strip(
     assert ours.thresholds == theirs.thresholds
     assert ours.arguments() == theirs.arguments()
     assert all(torch.equal(tensor, theirs.tensors[name]) for name, tensor in ours.tensors.items())
-    for file in (best, stripped):
-        cli.main(["validate", "--ckpt_path", str(file), *QUIET, "--run", file.stem])
-    figures = [json.loads(Path(f.stem, "metrics.json").read_text()) for f in (best, stripped)]
-    assert figures[0] == figures[1]
     found = [
         Detector.load(f, "cpu").predict("my/demo/images/val", conf=0) for f in (best, stripped)
     ]
@@ -523,14 +420,7 @@ def test_a_file_of_yolov5_on_data_with_other_classes(
         read_trained(published).fill(network, NAMES)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"levels": [3, 4], "depth_multiple": 0.1},
-        {"levels": [2, 3, 4, 5], "anchors": 2},
-        {"size": "n6"},
-    ],
-)
+@pytest.mark.parametrize("options", [{"levels": [2, 3, 4, 5]}, {"size": "n6"}])
 def test_a_file_of_yolov5_says_what_it_is(
     options: dict[str, Any], tmp_path: Path, as_yolov5: Any
 ) -> None:

@@ -26,12 +26,9 @@ from boltbox.detector.training.module import Detector
 # calls that fail for files with both words in their name, and whether best.ckpt is lost by that
 TROUBLE = [
     (("write",), "full", "", "", True),
-    (("fsync",), "broken", "", "", True),
-    (("unlink", "mkdir"), "broken", "", "", False),
     (("replace",), "full", "best", ".ckpt", True),
     (("fsync",), "broken", "checkpoints", "", False),  # of the folder, which some systems refuse
     (("write",), "full", "last", ".ckpt", False),
-    (("replace",), "full", "previous", ".ckpt", False),
     (("write",), "full", "metrics", ".csv", False),
 ]
 
@@ -153,12 +150,11 @@ def test_what_fails_for_an_epoch(
     for k, (trouble, calls, (best, told, left)) in enumerate(
         zip(TROUBLE, failed, found, strict=True)
     ):
-        is_harmless = trouble[0] == ("unlink", "mkdir")
         is_lost = trouble[-1]
-        assert calls or is_harmless, trouble
+        assert calls, trouble
         assert best == [2 * k + 1 + is_lost] * 3, trouble
         assert told == is_lost, trouble
-        assert not left or is_harmless, trouble
+        assert not left, trouble
     begins(lambda epoch: None)
     assert_undisturbed(run, small_data, tmp_path / "other", epochs)
 
@@ -187,22 +183,23 @@ def test_a_disk_that_becomes_read_only(
     assert best_epochs(run) == [0, 0, 0]
 
 
-@pytest.mark.parametrize("call", ["write", "mkdir"])
 def test_no_checkpoint_at_all(
-    call: str, small_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    small_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = tmp_path / "run"
-    with (
-        failing(run, (call,), ERRORS["full"], lambda path: "checkpoints" in path),
-        pytest.raises(SystemExit) as leaving,
-    ):
-        train(small_data, run, 1)
+    """The reason is that of the disk, not torch's own error that follows from it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(SystemExit) as leaving:
+            train(small_data, tmp_path / "run", 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     out, err = capsys.readouterr()
     assert leaving.value.code == 2
     assert len(err.strip().splitlines()) == 1
-    assert "last.ckpt (" in err
+    assert f"{tmp_path}/run/checkpoints/last.ckpt ([Errno 27] File too large" in err
     assert "best:      epoch " in out
-    assert not list(run.rglob("*.ckpt"))
+    assert not list((tmp_path / "run").rglob("*.ckpt"))
 
 
 def die_in_the_end(run: Callable[[], object]) -> None:
@@ -258,7 +255,7 @@ def test_killed_between_the_best_and_its_figures(
             train(small_data, run, 6, *resume)
 
     begins(begin)
-    for k, after in enumerate(("best.ckpt", "last.ckpt", "detections.npz")):
+    for k, after in enumerate(("best.ckpt", "detections.npz")):
         die_in_the_end(lambda k=k, after=after: train_and_die(k + 1, after, *resume[: 2 * k]))
     die_in_the_end(train_without_the_best)
     begins(lambda epoch: None)
@@ -273,37 +270,17 @@ def test_killed_between_the_best_and_its_figures(
     assert [row["epoch"] for row in rows(run)] == [*"012345"]
 
 
-@pytest.mark.parametrize(("batches", "interval"), [(2, 1), (3, 2)])
 def test_of_several_validations_an_epoch_the_last_counts(
-    batches: int,
-    interval: int,
-    small_data: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files and figures are of the same weights, also where the network was better before; the last
     is at the end of the epoch."""
     chosen = iter([0.9, 0.3, 0.8, 0.2])
     monkeypatch.setattr(Epochs, "fitness", staticmethod(lambda epoch: next(chosen)))
-    twice = f"--trainer.limit_train_batches {batches} --trainer.val_check_interval {interval}"
+    twice = "--trainer.limit_train_batches 3 --trainer.val_check_interval 2"
     train(small_data, tmp_path, 2, *twice.split())
     best = torch.load(tmp_path / "checkpoints/best.ckpt", weights_only=True)
     figures = json.loads((tmp_path / "metrics.json").read_text())
     assert (best["epoch"], best["fitness"]) == (0, pytest.approx(0.3))
     assert (figures["epoch"], figures["fitness"]) == (0, pytest.approx(0.3))
     assert PredictionRecord.load(tmp_path / "detections.npz").epoch == 0
-
-
-def test_the_reason_of_the_disk(
-    small_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Not torch's own error that follows from it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
-    try:
-        with pytest.raises(SystemExit):
-            train(small_data, tmp_path / "run", 1)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    told = capsys.readouterr().err
-    assert f"{tmp_path}/run/checkpoints/last.ckpt ([Errno 27] File too large" in told
