@@ -22,7 +22,7 @@ from boltbox.detector.data.sample import Batch, rescaled
 from boltbox.detector.data.transforms.letterbox import round_up
 from boltbox.detector.inference.detections import Detections
 from boltbox.detector.inference.exported import Exported, shape_for
-from boltbox.detector.inference.predictor import Predictor
+from boltbox.detector.inference.predictor import Predictor, device_of
 from boltbox.detector.model.loss import LossOptions, add_losses, mean_losses
 from boltbox.detector.model.network import NetworkOptions, YOLOv5
 from boltbox.detector.model.sharding import is_sharded, shard
@@ -37,7 +37,7 @@ from boltbox.detector.training.resume import check_network
 from boltbox.detector.training.schedule import Rates
 from boltbox.detector.training.trainer_data import check_names, data_of, global_batch_size
 from boltbox.detector.training.trainer_options import check_recipe, print_missing_callbacks
-from boltbox.detector.training.validation import Evaluation
+from boltbox.detector.training.validation import Evaluation, in_evaluation_mode
 from boltbox.detector.weights.start import StartOptions
 from boltbox.detector.weights.torch_file import as_input_error
 from boltbox.detector.weights.trained import DETECTOR, origins_of, read_trained
@@ -122,10 +122,7 @@ class Detector(L.LightningModule):
         self._is_chosen = False
         self._resolve_optim()
         if not names:
-            raise InputError(
-                "no class names: give --data.dataset FILE, or a checkpoint or weights that bring"
-                " them"
-            )
+            raise InputError("no class names: give --data.dataset FILE, or weights that have them")
         self.network = network.build(len(names)).to(memory_format=torch.channels_last)
         self.ema: YOLOv5 | None = None
         self.loaded = start.load(self.network, names, keep_anchors=network.anchors is not None)
@@ -159,9 +156,7 @@ class Detector(L.LightningModule):
             file.fill(detector.network, detector.names)
         detector.set_image_size(file.image_size)
         detector.evaluation.thresholds = file.thresholds
-        if device is None:
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-        return detector.to(device).eval()
+        return detector.to(device_of(device)).eval()
 
     @property
     def names(self) -> list[str]:
@@ -237,13 +232,8 @@ class Detector(L.LightningModule):
             class scores, which are multiplied with it.
         """
         network = self.evaluated_network()
-        training = [module for module in network.modules() if module.training]
-        network.eval()
-        try:
+        with in_evaluation_mode(network):
             return network.decode(network(images))
-        finally:
-            for module in training:
-                module.training = True
 
     def make_predictor(self, **options: Any) -> Predictor:
         """A Predictor of what is evaluated, with these options of Predictor."""
@@ -369,7 +359,11 @@ class Detector(L.LightningModule):
                 group["momentum"] = rates.momentum
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
-        images = self._images(batch, batch_idx)
+        images = batch.images
+        if self.options.multi_scale:
+            iteration = self.current_epoch * int(self.trainer.num_training_batches) + batch_idx
+            stride = max(self.max_stride(), 32)
+            images = rescaled(images, self.image_size, stride, self._seed, iteration)
         with eager_unless(self._compiled_shape, images):
             raw = self.network(images)
         total, parts = self.loss(raw, batch.targets, self.network.head)
@@ -377,13 +371,6 @@ class Detector(L.LightningModule):
         # undoes DDP's mean over processes and Lightning's division: gradients stay sums
         scale = self.trainer.world_size * self.trainer.accumulate_grad_batches
         return {"loss": total * scale, "parts": parts}
-
-    def _images(self, batch: Batch, batch_idx: int) -> Tensor:
-        if not self.options.multi_scale:
-            return batch.images
-        iteration = self.current_epoch * int(self.trainer.num_training_batches) + batch_idx
-        stride = max(self.max_stride(), 32)
-        return rescaled(batch.images, self.image_size, stride, self._seed, iteration)
 
     def _log_losses(self, parts: Mapping[str, Tensor]) -> None:
         """Log the means over the epoch's batches at its last one; Lightning's own would be lost in

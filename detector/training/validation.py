@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import lightning as L
@@ -128,3 +129,15 @@ class Evaluation(nn.Module):
         """Continue with the `results` of a checkpoint."""
         self.class_maps = checkpoint.get("class_maps", self.class_maps)
         self.thresholds = checkpoint.get("thresholds")
+
+
+@contextmanager
+def in_evaluation_mode(network: nn.Module) -> Iterator[None]:
+    """Within it all layers are in evaluation mode; afterwards each is in its own again."""
+    training = [module for module in network.modules() if module.training]
+    network.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
