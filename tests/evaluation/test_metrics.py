@@ -1,52 +1,21 @@
-"""Average precision against a slow sum, the figures of an epoch, and what is printed of them."""
+"""The figures of an epoch, and what is printed of them."""
 
-import itertools
 import json
 import math
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from made_detections import random_set
 from made_labels import labels_of
 
 from boltbox.detector.data.sample import Labels
 from boltbox.detector.evaluation.class_metrics import (
-    RECALLS,
     class_metrics,
-    precision_at_recall,
 )
 from boltbox.detector.evaluation.confusion import confusion_matrix
 from boltbox.detector.evaluation.metrics import DetectionMetrics, Result
 from boltbox.detector.report.table import class_table
-
-
-def slow_average_precision(recall: list[float], precision: list[float]) -> float:
-    """Area under the envelope, read at 101 recalls by hand."""
-    r = [0.0, *recall, 1.0]
-    p = [1.0, *precision, 0.0]
-    envelope = [max(p[i:]) for i in range(len(p))]
-    values = []
-    for g in np.linspace(0, 1, 101):
-        j = max(i for i in range(len(r)) if r[i] <= g)
-        share = (g - r[j]) / (r[j + 1] - r[j]) if j + 1 < len(r) else 0.0
-        values.append(envelope[j] + share * (envelope[min(j + 1, len(r) - 1)] - envelope[j]))
-    return sum((a + b) / 2 * 0.01 for a, b in itertools.pairwise(values))
-
-
-@settings(max_examples=200)
-@given(st.lists(st.booleans(), min_size=1, max_size=30), st.integers(0, 20))
-def test_average_precision_is_the_area(hits: list[bool], missed: int) -> None:
-    n = sum(hits) + missed
-    if not n:
-        return
-    found = np.cumsum(hits)
-    recall = found / (n + 1e-16)
-    precision = found / np.arange(1, len(hits) + 1)
-    area = np.trapezoid(precision_at_recall(recall, precision), RECALLS)
-    assert area == pytest.approx(slow_average_precision([*recall], [*precision]), abs=1e-12)
 
 
 def collected(

@@ -2,18 +2,11 @@
 
 import numpy as np
 from hypothesis import given, settings
-from made_evidence import drawn_evidence, evidence_of
+from made_evidence import drawn_evidence
 
-from boltbox.detector.evaluation.confusion import confusion_matrix
 from boltbox.detector.evaluation.error_kinds import (
-    BACKGROUND,
-    BOTH,
-    CLASS,
-    DUPLICATE,
     KINDS,
-    LOCALISATION,
     MISSED,
-    TRUE_POSITIVE,
     classify,
     count_errors,
 )
@@ -67,46 +60,3 @@ def test_verdicts_are_those_of_the_slow_way(e: PredictionRecord) -> None:
     counts = count_errors(e, errors, 0.3)
     assert counts.pop(MISSED) == len(e.label_kind) - len(found)
     assert counts == {kind: sum(v == kind for v, _ in confident) for kind in KINDS}
-
-
-SCENE = evidence_of(
-    [
-        (
-            [
-                (0, 0, 10, 10, 0.9, 0),  # right
-                (0, 0, 10, 9, 0.8, 0),  # the same again
-                (20, 20, 30, 30, 0.7, 1),  # labelled c
-                (0, 25, 10, 35, 0.6, 0),  # IoU 1/3 with the third label
-                (30, 0, 38, 8, 0.55, 1),  # nothing is there
-                (20, 24, 30, 34, 0.5, 0),  # IoU 0.43 with the one labelled c
-            ],
-            [(0, 0, 10, 10, 0), (20, 20, 30, 30, 2), (0, 30, 10, 40, 0), (12, 12, 17, 17, 1)],
-        ),
-        ([(5, 5, 15, 15, 0.95, 2)], []),
-    ]
-)
-
-
-def test_each_kind_of_error() -> None:
-    errors = classify(SCENE, SCENE.true_positives()[:, 0])
-    assert errors.verdict.tolist() == [
-        TRUE_POSITIVE,
-        DUPLICATE,
-        CLASS,
-        LOCALISATION,
-        BACKGROUND,
-        BOTH,
-        BACKGROUND,
-    ]
-    assert errors.target.tolist() == [0, -1, 1, 2, -1, -1, -1]
-    assert np.flatnonzero(errors.missed(4, np.ones(7, bool))).tolist() == [3]
-    assert np.flatnonzero(errors.missed(4, SCENE.score >= 0.65)).tolist() == [2, 3]
-
-
-def test_confusion_counts_images_where_nothing_matches() -> None:
-    """Rows predicted, columns true, background last."""
-    counted = confusion_matrix(SCENE.confused_pairs(3), 3, range(3))
-    assert counted[0, 0] == counted[1, 2] == 1
-    # twice near, duplicate; nothing there; the second image's
-    assert counted[:3, 3].tolist() == [3, 1, 1]
-    assert counted[3, :3].tolist() == [1, 1, 0]
