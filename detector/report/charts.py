@@ -93,9 +93,13 @@ def draw_curves(rows: Rows, path: Path) -> bool:
     Returns:
         Whether there was anything to draw.
     """
-    columns = {name: [f"train/{name}", f"val/{name}"] for name in loss_names(rows)} | PANELS
+    columns: dict[str, list[str]] = {}
+    for column in rows[0] if rows else ():
+        if column.startswith("train/"):  # a part of the loss, whatever it is called
+            name = column.removeprefix("train/")
+            columns[name] = [column, f"val/{name}"]
     panels: dict[str, dict[str, Points]] = {}
-    for title, names in columns.items():
+    for title, names in (columns | PANELS).items():
         panels[title] = {name: points(rows, name) for name in names}
     return draw_panels(panels, path)
 
@@ -129,23 +133,6 @@ def draw_panels(panels: Panels, path: Path) -> bool:
             if len(lines) > 1:
                 axis.legend(fontsize=9)
     return True
-
-
-def loss_names(rows: Rows) -> list[str]:
-    """The parts of the loss in a metrics.csv, whatever they are called.
-
-    Args:
-        rows: Of a metrics.csv.
-
-    Returns:
-        Their names, in order.
-    """
-    names: dict[str, None] = {}  # in order
-    for row in rows:
-        for column in row:
-            if column.startswith("train/"):
-                names[column.removeprefix("train/")] = None
-    return list(names)
 
 
 def points(rows: Rows, column: str) -> Points:
