@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from made_detections import random_set
 from made_labels import labels_of
 
@@ -65,9 +66,14 @@ def test_order_and_repetition_do_not_matter() -> None:
     metrics = DetectionMetrics(3)
     metrics.update(detections[:1], truths[:1], [12])
     metrics.reset()
-    metrics.update(detections, truths, range(12))
-    assert metrics.seen == 12
-    assert exact(metrics.compute()) == exact(expected)
+    for first, loss in ((0, 1.0), (6, 2.0), (0, 1.0)):
+        batch = slice(first, first + 6)
+        images = range(first, first + 6)
+        metrics.update(detections[batch], truths[batch], images, {"box": torch.tensor(loss)})
+    assert metrics.seen == 18
+    result = metrics.compute()
+    assert exact(result) == exact(expected)
+    assert result.losses == {"box": 1.5}
 
 
 def test_crowd_regions_are_ignored_in_yolov5s_figures() -> None:
