@@ -26,7 +26,7 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.weights.start import load_weights
 from boltbox.detector.weights.timm import load_backbone
 
-ONE_LEVEL = ["--model.network.levels", "[5]"]
+TIMM = " ".join(BACKBONE)
 CHANNELS = {1: 16, 2: 32, 3: 64, 4: 128, 5: 256}
 WEIGHTS = "--model.start.backbone_weights"
 
@@ -115,19 +115,18 @@ def test_a_backbone_that_cannot_serve(name: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (["--trainer.sync_batchnorm", "true"], ["trainer.sync_batchnorm"]),
-        ([*BACKBONE, WEIGHTS, "a.pth", "--model.start.weights", "b.pth"], [WEIGHTS[2:]]),
-        ([WEIGHTS, "a.pth"], ["--model.network.backbone timm/NAME"]),
-        ([*BACKBONE, WEIGHTS, "a.pth"], ["a.pth"]),
-        ([*BACKBONE, WEIGHTS, "pretrained"], [f"timm/{RESNET}", f"{WEIGHTS} FILE"]),
-        (["--model.start.freeze", "90"], ["model.start.freeze"]),
-        (["--model.start.freeze", "25"], ["model.start.freeze"]),
+        ("--trainer.sync_batchnorm true", "trainer.sync_batchnorm"),
+        (f"{TIMM} {WEIGHTS} a.pth --model.start.weights b.pth", "model.start.backbone_weights"),
+        (f"{WEIGHTS} a.pth", "--model.network.backbone timm/NAME"),
+        (f"{TIMM} {WEIGHTS} a.pth", "a.pth"),
+        (f"{TIMM} {WEIGHTS} pretrained", f"{WEIGHTS} FILE"),
+        ("--model.start.freeze 90", "model.start.freeze"),
+        ("--model.start.freeze 25", "model.start.freeze"),
     ],
-    ids=str,
 )
 def test_options_that_do_not_go_together(
-    line: list[str],
-    words: list[str],
+    line: str,
+    words: str,
     small_data: Path,
     here: Path,
     capsys: pytest.CaptureFixture[str],
@@ -139,11 +138,11 @@ def test_options_that_do_not_go_together(
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     (here / "b.pth").touch()
     with pytest.raises(SystemExit) as end:
-        cli.main(small_fit(small_data, here / "run", *line))
+        cli.main(small_fit(small_data, here / "run") + line.split())
     assert end.value.code == 2
     output = capsys.readouterr().err
     assert output.count("\n") == 1
-    assert all(word in output for word in words), output
+    assert words in output
 
 
 def test_without_timm(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,24 +158,20 @@ def test_a_killed_run_ends_the_same(
     """Muon for neck and head, AdamW at its own rate for the backbone, also where the file that it
     started from is gone and the options are open."""
     save_file(timm.create_model(RESNET).state_dict(), here / "model.safetensors")
-    more = [*BACKBONE, *ONE_LEVEL]
-    for name, value in (
-        ("model.optim.optimizer", "auto"),
-        ("trainer.max_epochs", "2"),
-        ("trainer.limit_train_batches", "2"),
-        ("trainer.limit_val_batches", "1"),
-        ("autoanchor.enabled", "false"),
-        ("doctor.enabled", "false"),
-    ):
-        more += [f"--{name}", value]
+    options = (
+        f"{TIMM} --model.network.levels [5] --model.optim.optimizer auto --trainer.max_epochs 2"
+    )
+    limits = "--trainer.limit_train_batches 2 --trainer.limit_val_batches 1"
+    off = "--autoanchor.enabled false --doctor.enabled false"
+    more = f"{options} {limits} {off}".split()
     file = [WEIGHTS, "model.safetensors"]
     whole = here / "whole"
     run = here / "run"
-    cli.main([*command(small_data, whole, 0, 1, within_epochs=False, more=more)[2:], *file])
+    cli.main(command(small_data, whole, 0, 1, within_epochs=False, more=more)[2:] + file)
     line = command(small_data, run, 0, 1, more=more)
-    assert start([*line, *file], "batch:2") == -signal.SIGKILL
+    assert start(line + file, "batch:2") == -signal.SIGKILL
     (here / "model.safetensors").unlink()
-    cli.main([*line[2:], "--ckpt_path", "last"])
+    cli.main(line[2:] + ["--ckpt_path", "last"])
     assert not difference(run, whole)
     assert capsys.readouterr().out.count("lr0 0.016 (linear), backbone 0.001") == 2
 
@@ -193,9 +188,7 @@ def test_a_checkpoint_tells_its_origin_and_needs_no_weights(
     content = {"state_dict": detector.state_dict(), "hyper_parameters": dict(detector.hparams)}
     torch.save(content | {"origins": [origin], "image_size": 64}, "a.ckpt")
     quiet = "--report.enabled false --run v"
-    cli.main(
-        ["validate", "--ckpt_path", "a.ckpt", "--data.dataset", str(small_data), *quiet.split()]
-    )
+    cli.main(f"validate --ckpt_path a.ckpt --data.dataset {small_data} {quiet}".split())
     assert json.loads((here / "v/metrics.json").read_text())["origins"] == [origin]
     cli.main(["export", "--ckpt_path", "a.ckpt", "--format", "onnx", "--out", "a.onnx"])
     metadata = {entry.key: entry.value for entry in onnx.load("a.onnx").metadata_props}

@@ -8,7 +8,6 @@ import pytest
 import torch
 from made_heads import assign_targets, losses, only_valid
 from made_maps import STRIDES, random_targets, raw_maps, the_anchors
-from torch import Tensor
 
 from boltbox.detector.model.loss import DetectionLoss, add_losses, mean_losses
 from boltbox.detector.system.errors import InputError
@@ -73,29 +72,6 @@ def slow_ciou(a: Any, b: Any) -> float:
     diagonal = (max(right) - min(left)) ** 2 + (max(bottom) - min(top)) ** 2
     v = 4 / math.pi**2 * (math.atan(bw / bh) - math.atan(aw / ah)) ** 2
     return iou - ((ax - bx) ** 2 + (ay - by) ** 2) / diagonal - v * v / (v - iou + 1)
-
-
-def test_shared_cell_takes_the_best_overlap() -> None:
-    """Two like objects on one cell, the first fits the prediction: with `best` cell and anchor want
-    1, with `last` less."""
-    raw = [torch.zeros(1, 1, 4, 4, 6)]
-    anchors = torch.tensor([[[2.0, 2.0]]])
-    # centre 1.5: no neighbours
-    targets = torch.tensor([[0, 0, 0.375, 0.375, 0.5, 0.5], [0, 0, 0.375, 0.375, 0.25, 0.5]])
-    # the loss is then all but linear in the target: 10 * target / 16 cells
-    raw[0][0, 0, 1, 1, 4] = -10
-
-    def lost(targets: Tensor, shared_cell: Any) -> float:
-        loss = DetectionLoss(1, [8], box=0, shared_cell=shared_cell)
-        none = losses(loss, raw, targets[:0], anchors)[1][1]
-        return (
-            (losses(loss, raw, targets, anchors)[1][1] - none) * 16 / 10 / loss.balance[0]
-        ).item()
-
-    assert lost(targets, "best") == pytest.approx(1, abs=1e-5)
-    assert lost(targets.flip(0), "best") == pytest.approx(1, abs=1e-5)
-    assert lost(targets.flip(0), "last") == pytest.approx(1, abs=1e-5)
-    assert lost(targets, "last") < 0.6  # overlap 1/2, less the penalty for the shape
 
 
 @pytest.mark.parametrize("classes", [1, 4])

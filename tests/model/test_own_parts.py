@@ -13,18 +13,16 @@ from made_options import made_detector
 from small_fit import small_fit
 
 import cli
-from boltbox.detector.inference.predictor import forward_function
-from boltbox.detector.inference.tta import PASSES, augmented, scaled
 from boltbox.detector.model.head import AnchorHead, Head
 from boltbox.detector.model.loss import Loss
-from boltbox.detector.model.network import NetworkOptions, YOLOv5
+from boltbox.detector.model.network import NetworkOptions
 from boltbox.detector.model.parts import build_part, find_part
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 
 PAGE = Path(cli.__file__).with_name("docs") / "parts.md"
 OWN = split(
-    "--model.network.head my_parts.FreeHead --model.network.head.init_args.hidden 8 --model.loss.assigner my_parts.BestCells"
+    "--model.network.head my_parts.FreeHead --model.loss.assigner my_parts.BestCells --model.network.head.init_args.hidden 8"
 )
 SHORT = split("--trainer.limit_train_batches 2 --trainer.limit_val_batches 1")
 
@@ -52,7 +50,7 @@ def trained(folder: Path, small_data: Path) -> Path:
     run = folder / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
-        cli.main([*small_fit(small_data, run, *OWN, *SHORT), "--trainer.max_epochs", "1"])
+        cli.main(small_fit(small_data, run) + OWN + SHORT + ["--trainer.max_epochs", "1"])
         resumed = f"fit --ckpt_path last --run {run} --trust_parts true --trainer.max_epochs 2"
         cli.main(resumed.split())
     return run
@@ -87,10 +85,10 @@ def test_they_predict_validate_and_export(
 def test_a_head_without_anchors_is_told(
     own: Path, here: Path, small_data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cli.main(["anchors", "--data.dataset", str(small_data), *OWN[:2]])
+    cli.main(["anchors", "--data.dataset", str(small_data)] + OWN[:2])
     assert "FreeHead has none" in capsys.readouterr().out
     with pytest.raises(SystemExit):
-        cli.main([*small_fit(small_data, here / "run", *OWN), "--model.network.anchors", "3"])
+        cli.main(small_fit(small_data, here / "run") + OWN + ["--model.network.anchors", "3"])
     assert "model.network.anchors" in capsys.readouterr().err
 
 
@@ -100,7 +98,7 @@ def test_a_loss_with_a_term_more(own: Path, here: Path, small_data: Path) -> Non
         "model: {loss: {function: {class_path: my_loss.Modest, init_args: {price: 0.5, box: 0.1}}}}\n"
     )
     one = ["--config", "own.yaml", "--trainer.max_epochs", "1"]
-    cli.main(small_fit(small_data, here / "run", *SHORT, *one))
+    cli.main(small_fit(small_data, here / "run") + SHORT + one)
     (row,) = csv.DictReader((here / "run/metrics.csv").open())
     assert all(float(row[f"{split}/sure_loss"]) > 0 for split in ("train", "val"))
     content = torch.load(here / "run/checkpoints/last.ckpt", weights_only=True)
@@ -118,7 +116,7 @@ def test_a_class_that_is_missing(
         f"fit --ckpt_path last --run {trained}",
     ):
         with pytest.raises(SystemExit):
-            cli.main([*line.split(), "--trust_parts", "true"])
+            cli.main(f"{line} --trust_parts true".split())
         output = capsys.readouterr().err
         assert re.search(r"model\.(network\.head|loss\.assigner)\b.*my_parts.*PYTHONPATH", output)
 
@@ -157,26 +155,6 @@ def test_a_script_gives_classes(own: Path) -> None:
     ):
         with pytest.raises(InputError, match=r"model\.network\.head"):
             made(wrong)
-
-
-def test_test_time_augmentation_asks_the_head(own: Path) -> None:
-    """The first pass loses the coarsest level's rows, the last those of the finest; of a head that
-    does not tell, none go."""
-    head = {"class_path": "my_parts.FreeHead", "init_args": {"hidden": 4}}
-    network = YOLOv5(2, width_multiple=0.125, depth_multiple=0.1, head=head).eval()
-    forward = forward_function(network)
-    images = torch.rand(1, 3, 96, 64)
-    with torch.no_grad():
-        passes = [forward(scaled(images, scale, 32)) for scale, _ in PASSES]
-        rows = augmented(forward, network.head.rows_per_level, 32)(images)
-        everything = augmented(forward, lambda h, w: None, 32)(images)
-    first = 12 * 8 + 6 * 4
-    assert passes[0].shape[1] == first + 3 * 2
-    assert torch.equal(rows[:, :first], passes[0][:, :first])
-    last = sum(network.head.rows_per_level(96, 64)[1:])
-    assert torch.equal(rows[:, -last:, 4:], passes[2][:, -last:, 4:])
-    assert rows.shape[1] == first + passes[1].shape[1] + last
-    assert everything.shape[1] == sum(p.shape[1] for p in passes)
 
 
 def test_weights_of_another_head(own: Path, trained: Path) -> None:
