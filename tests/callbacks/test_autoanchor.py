@@ -15,14 +15,10 @@ import torch
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_labels import labels_of, table_of
 
-import boltbox.detector.training.pretrained_score
 import cli
 from boltbox.callbacks import EMA, AutoAnchor
 from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.data.label_table import LabelSource
 from boltbox.detector.model.anchors import (
     choose_anchors,
     default_anchors,
@@ -90,14 +86,7 @@ def test_measures_of_many_labels_are_those_of_their_parts() -> None:
     assert whole == pytest.approx(np.mean(parts, 0), abs=1e-12)
 
 
-def test_object_sizes_by_hand() -> None:
-    """A 200 x 100 image at 640: 3.2 times as large."""
-    table = table_of([labels_of([[10, 20, 30, 70]], [0], 100, 200)])
-    dataset = DetectionDataset(["a.png"], table, ["cat"], [LabelSource()])
-    assert dataset.object_sizes(640).tolist() == [[64, 160]]
-
-
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(20))
 def test_never_worse(seed: int) -> None:
     rng = np.random.default_rng(seed)
     labels = random_sizes(rng)
@@ -116,15 +105,6 @@ def test_never_worse(seed: int) -> None:
         assert new.fitness >= old.fitness
     assert np.isfinite(choice.anchors).all()
     assert (choice.anchors > 0).all()
-
-
-def test_same_seed_same_anchors() -> None:
-    sizes = np.exp(np.random.default_rng(1).normal((2.5, 4), 0.6, (500, 2)))
-    first, again, other = (find_anchors(sizes, 9, seed) for seed in (0, 0, 1))
-    assert first is not None
-    assert other is not None
-    assert np.array_equal(first, again)  # type: ignore[arg-type]
-    assert not np.array_equal(first, other)
 
 
 def test_badly_fitting_anchors_get_better() -> None:
@@ -286,33 +266,20 @@ def test_the_command_trains_nothing_and_its_line_can_be_pasted(
     assert again["before"]["anchors"] == report["after"]["anchors"]
 
 
-def test_anchors_that_boxes_were_trained_with_are_kept_longer(
-    flat_data: Path,
-    here: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """One label of 18 does not fit them: a fresh network gets new ones, one from weights keeps
-    them, unless the weights see no objects there."""
+def test_anchors_that_boxes_were_trained_with_are_kept_longer(flat_data: Path, here: Path) -> None:
+    """One label of 18 does not fit them."""
     shutil.copytree(flat_data.parent, here / "data")
     for i, label in enumerate((here / "data/labels/train").iterdir()):
-        sides = [f".{k % 60 + 20} .{k % 50 + 25}" for k in range(7 * i, 7 * i + 18)]
-        label.write_text("".join(f"0 .5 .5 {side}\n" for side in [*sides[1:], ".9 .02"]))
-    data = here / "data/data.yaml"
-    adamw = ["--model.optim.optimizer", "AdamW"]
-    fit(data, *split("--autoanchor.enabled false --trainer.limit_train_batches 3"))
-    weights = ["--model.start.weights", "run/checkpoints/last.ckpt", "--run"]
-    capsys.readouterr()
-    cli.main(["anchors", "--data.dataset", str(data), "--data.image_size", "64"])
-    assert "\nanchors:   new ones, BPR 0.94" in capsys.readouterr().out
-    fit(data, *weights, "second", *adamw)
-    assert "anchors:   kept, as they fit the labels (BPR 0.9444 > 0.8)" in capsys.readouterr().out
-    monkeypatch.setattr(boltbox.detector.training.pretrained_score, "MIN_OBJECTNESS", 1.1)
-    for more in ([*adamw, "--autoanchor.bpr_limit", "0.98"], []):
-        fit(data, *weights, f"run-{len(more)}", *more)
-        told = capsys.readouterr().out
-        assert "\nanchors:   new ones, BPR 0.94" in told
-    assert "training as from scratch" in told
+        sides = [f".{k % 60 + 20} .{k % 50 + 25}" for k in range(7 * i, 7 * i + 17)]
+        label.write_text("".join(f"0 .5 .5 {side}\n" for side in [*sides, ".9 .02"]))
+    data = DetectionData(str(here / "data/data.yaml"), image_size=64, batch_size=8, workers=0)
+    data.setup("fit")
+    detector = Detector(["a", "b"], network=NetworkOptions(width_multiple=0.125))
+    fresh, _ = AutoAnchor().examine(detector, data)
+    detector.loaded = detector.loaded._replace(has_head=True)
+    trained, _ = AutoAnchor().examine(detector, data)
+    asked, _ = AutoAnchor(bpr_limit=0.98).examine(detector, data)
+    assert [choice.changed for choice in (fresh, trained, asked)] == [True, False, True]
 
 
 class Remember(L.Callback):

@@ -200,17 +200,26 @@ def test_tables_come_some_20_times(epochs: int, every: int) -> None:
     assert is_due(epochs - 1, epochs)
 
 
-def test_wandb_without_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A .netrc for something else is no key, and nobody is asked for one."""
+def test_where_loggers_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a key for W&B nobody is asked for one; a .netrc for something else is none. A resume
+    continues the run of the checkpoint, also in a process whose parent has used W&B."""
+    monkeypatch.setenv("WANDB_SERVICE", "of the parent")
     (tmp_path / ".netrc").write_text("machine git.example login me password secret")
     monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
     monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path))
     for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_IDENTITY_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
-    arguments = Namespace(save_dir=".", name=None, id=None)
-    place_loggers(Namespace(class_path="WandbLogger", init_args=arguments), tmp_path, {})
+    wandb_options = Namespace(save_dir=".", name=None, id=None)
+    board_options = Namespace(save_dir="elsewhere", purge_step=None)
+    loggers = [
+        Namespace(class_path="WandbLogger", init_args=wandb_options),
+        Namespace(class_path="TensorBoardLogger", init_args=board_options),
+    ]
+    place_loggers(loggers, tmp_path, {"global_step": 7, "run": {"wandb": "abc"}})
     assert os.environ.pop("WANDB_MODE") == "offline"
-    assert arguments.save_dir == str(tmp_path)
+    assert "WANDB_SERVICE" not in os.environ
+    assert vars(wandb_options) == {"save_dir": str(tmp_path), "name": tmp_path.name, "id": "abc"}
+    assert vars(board_options) == {"save_dir": "elsewhere", "purge_step": 7}
 
 
 def test_loggers_that_fail(

@@ -2,7 +2,6 @@
 long version."""
 
 import csv
-import os
 import shlex
 import shutil
 import signal
@@ -12,10 +11,7 @@ from typing import Any
 import lightning as L
 import pytest
 import torch
-import wandb
 from small_fit import small_fit
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from wandb_files import read_history
 
 import cli
 from benchmarks.resume_fuzz import command, difference, start, trial
@@ -150,47 +146,6 @@ def test_other_workers_and_processes_at_the_resume(small_data: Path, tmp_path: P
     assert together == alone
 
 
-def test_tensorboard_goes_on_without_gap_or_repeat(small_data: Path, here: Path) -> None:
-    """Also when epochs are trained again that it had seen."""
-    logged = ["--config", str(ROOT / "configs/tensorboard.yaml"), *ONE_BATCH]
-    line = small_fit(small_data, Path("run"), *logged)
-    cli.main([*line, "2"])
-    (here / "run/checkpoints/last.ckpt").unlink()
-    (here / "run/checkpoints/best.ckpt").unlink()
-    # from previous.ckpt, the end of the first epoch
-    cli.main([*line, "3", "--ckpt_path", "last"])
-    events = EventAccumulator(str(here / "run/tensorboard"))
-    events.Reload()
-    steps = [e.step for e in events.Scalars("val/mAP50")]
-    assert len(steps) == 3
-    assert steps == sorted(set(steps))
-    assert [e.step for e in events.Scalars("train/box_loss")] == steps
-
-
-def test_a_killed_wandb_run_is_continued(
-    small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In the same run, up to its last epoch; also in a process whose parent has used W&B."""
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_SILENT", "true")
-    wandb.teardown()
-    # as in a notebook that starts trainings: its service is in their environment
-    wandb.init(dir=tmp_path).finish()
-    assert "WANDB_SERVICE" in os.environ
-    run = tmp_path / "run"
-    config = ["--config", str(ROOT / "configs/wandb.yaml"), "--ckpt_path", "auto"]
-    line = command(small_data, run, workers=0, ranks=1, more=[*THREE, *config])
-    assert start(line, "batch:4") == -signal.SIGKILL
-    assert start(line) == 0
-    files = sorted(run.glob("wandb/offline-run-*/*.wandb"))
-    assert len(files) == 2
-    assert len({file.stem for file in files}) == 1, "two runs"
-    rows = [values for _, values in read_history(files[1])]
-    for name in ("val/per_class", "val/images", "val/mAP50-95"):
-        # from the checkpoint on; the last one of epoch 0 may not have been written before the kill
-        assert [row["epoch"] for row in rows if name in row][-2:] == [1, 2], name
-
-
 def test_a_restart_by_torchrun_goes_on(
     small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,7 +170,6 @@ def test_commands_that_fail_early_leave_nothing(
     quiet = "--trainer.enable_progress_bar false"
     checkpoint = "--ckpt_path run/checkpoints/last.ckpt"
     for wrong in (
-        f"fit {quiet} --data.dataset nowhere.yaml",
         f"fit {quiet} --data.dataset {small_data} --model.start.weights nowhere.pt",
         f"fit {quiet} --data.dataset {small_data} {checkpoint} --model.network.width_multiple 0.25",
         f"validate {quiet} --data.dataset {small_data} {checkpoint} --model.network.levels [4]",
