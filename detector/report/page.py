@@ -107,7 +107,6 @@ def _machine(machine: dict[str, Any]) -> Section:
     text = [
         f"Started {machine['started']} on {described(machine)}",
         ", ".join(f"{name} {version}" for name, version in machine["versions"].items()),
-        f"Source: {machine['git'] or 'not under git'}",
     ]
     return Section("Machine", text)
 
