@@ -13,8 +13,6 @@ import cli
 
 ROOT = Path(cli.__file__).parent
 README = (ROOT / "README.md").read_text()
-
-
 LONGEST = 450  # lines of a file
 HOLDERS = (
     *(ast.Assign, ast.AnnAssign, ast.Return, ast.Call, ast.keyword, ast.List, ast.Tuple, ast.Dict),
@@ -66,20 +64,29 @@ def is_valued(node: ast.AST) -> bool:
     return is_holder and any(isinstance(inner, ast.BoolOp) for inner in ast.iter_child_nodes(node))
 
 
-# a ratchet: per 1,000 statements of detector/ and callbacks/, no more than there were
-MOST = {is_pair: 2.0, is_starred: 4.0, is_comprehension: 33.0, is_nested: 0.5, is_valued: 9.0}
+# a ratchet: the most per 1,000 statements
+MOST = {
+    "product": {is_pair: 2.0, is_starred: 4.0, is_comprehension: 33.0, is_nested: 0.5, is_valued: 9.0},
+    "tests": {is_pair: 5.0, is_starred: 7.0, is_comprehension: 32.0, is_nested: 0.7, is_valued: 8.0},
+}  # fmt: skip
+FOLDERS = {"detector callbacks": "product"}
 
 
-def test_one_thought_a_statement() -> None:
-    files = [path for folder in ("detector", "callbacks") for path in (ROOT / folder).rglob("*.py")]
-    nodes = []
-    for path in files:
-        text = path.read_text(encoding="utf-8")
-        assert len(text.splitlines()) <= LONGEST, path
-        nodes += ast.walk(ast.parse(text))
+@pytest.mark.parametrize("folders", FOLDERS)
+def test_one_thought_a_statement(folders: str) -> None:
+    nodes: list[ast.AST] = []
+    for folder in folders.split():
+        for path in (ROOT / folder).rglob("*.py"):
+            text = path.read_text(encoding="utf-8")
+            assert len(text.splitlines()) <= LONGEST, path
+            nodes += ast.walk(ast.parse(text))
     statements = sum(isinstance(node, ast.stmt) for node in nodes)
-    for is_dense, most in MOST.items():
-        assert 1000 * sum(map(is_dense, nodes)) / statements <= most, is_dense.__name__
+    rates = {}
+    for is_dense, most in MOST[FOLDERS[folders]].items():
+        rate = 1000 * sum(map(is_dense, nodes)) / statements
+        if rate > most:
+            rates[is_dense.__name__] = rate
+    assert rates == {}
 
 
 def test_options_in_the_readme_exist(capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,13 +102,10 @@ def test_options_in_the_readme_exist(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_files_that_the_readme_names_are_there() -> None:
-    named = set(
-        re.findall(
-            r"(?:configs|docs|benchmarks|tests|detector|callbacks)/[\w./-]*|[A-Z]+\.md", README
-        )
-    )
+    folders = "configs|docs|benchmarks|tests|detector|callbacks"
+    named = set(re.findall(rf"(?:{folders})/[\w./-]*|[A-Z]+\.md", README))
     assert len(named) > 10
-    assert {n for n in named if not (ROOT / n).exists()} == set()
+    assert {name for name in named if not (ROOT / name).exists()} == set()
 
 
 def test_figures_of_the_readme_are_measured() -> None:
@@ -116,8 +120,7 @@ def test_figures_of_the_readme_are_measured() -> None:
     for row, heading in studies.items():
         (section,) = [text for text in sections if text.startswith(heading)]
         means = re.findall(r"^\| (?:yolov5|default) \|.*\| ([\d.]+) \| [\d,]+ \|$", section, re.M)
-        shown = re.search(
-            rf"^\| {re.escape(row)} \| ([\d.]+) \| \*\*([\d.]+)\*\* \|$", README, re.M
-        )
+        line = rf"^\| {re.escape(row)} \| ([\d.]+) \| \*\*([\d.]+)\*\* \|$"
+        shown = re.search(line, README, re.M)
         assert shown, row
         assert [f"{float(mean):.1f}" for mean in means] == list(shown.groups())

@@ -29,14 +29,16 @@ for name in ("memfd_create", "sched_getaffinity", "posix_fallocate", "fork", "fo
 for name in ("SIGHUP", "pthread_sigmask"):
     delattr(signal, name)
 """  # fmt: skip
-
-
-def run(*words: str | Path) -> str:
-    """What `python cli.py ...` prints; it ends well."""
-    line = [sys.executable, str(ROOT / "cli.py"), *map(str, words)]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+PROGRAM = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+import cli
+if __name__ == "__main__":
+    words = sys.argv[1:]
+    middle = words.index("then")
+    cli.main(words[:middle])
+    cli.main(words[middle + 1:])
+"""
 
 
 @pytest.mark.parametrize("lacks", [MACOS, WINDOWS], ids=["macOS", "Windows"])
@@ -45,9 +47,18 @@ def test_fit_and_predict(
 ) -> None:
     (here / "site").mkdir()
     (here / "site/sitecustomize.py").write_text(lacks)
+    (here / "program.py").write_text(PROGRAM)
     monkeypatch.setenv("PYTHONPATH", str(here / "site"))
-    limits = "--trainer.max_epochs 1 --trainer.limit_train_batches 2 --data.workers 1"
-    run(*small_fit(small_data, here / "run", *limits.split(), "--data.cache", "disk"))
-    images = small_data.parent / "images/val"
-    output = run("predict", "--ckpt_path", here / "run", "--source", images, "--workers", "1")
-    assert "results:" in output
+    limits = "--trainer.max_epochs 1 --trainer.limit_train_batches 1 --trainer.limit_val_batches 0"
+    line = small_fit(small_data, here / "run", *limits.split(), "--data.cache", "disk")
+    line[line.index("--data.workers") + 1] = "1"
+    image = next(small_data.parent.rglob("val/*.jpg"))
+    line += ["then", "predict", "--ckpt_path", "last", "--run", "run", "--source", str(image)]
+    done = subprocess.run(
+        [sys.executable, "program.py", *line, "--workers", "1"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "results:" in done.stdout
