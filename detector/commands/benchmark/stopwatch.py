@@ -17,8 +17,7 @@ class Stopwatch(L.Callback):
     """Times the training steps of the first process and writes a JSON file.
 
     Its keys: `images` of all processes together; `steps`; `seconds` of the steps; `waiting`, their
-    share before a batch was on the device; `gpu_memory`, maximum bytes that torch held on its GPU
-    (0 without one). Time between epochs (validation, checkpoints) does not count; the start of a
+    share before a batch was on the device. Time between epochs (validation, checkpoints) does not count; the start of a
     loader does.
 
     Args:
@@ -31,7 +30,7 @@ class Stopwatch(L.Callback):
         self.report = Path(report)
         self.skip = skip
         self.seconds = seconds
-        self.measured = {"images": 0, "steps": 0, "seconds": 0.0, "waiting": 0.0, "gpu_memory": 0}
+        self.measured = {"images": 0, "steps": 0, "seconds": 0.0, "waiting": 0.0}
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._before = now(pl_module.device)
@@ -68,8 +67,6 @@ class Stopwatch(L.Callback):
         if not trainer.is_global_zero:
             return
         self.measured["waiting"] /= self.measured["seconds"] or 1
-        if pl_module.device.type == "cuda":
-            self.measured["gpu_memory"] = torch.cuda.max_memory_allocated(pl_module.device)
         write_atomically(self.report, json.dumps(self.measured))
 
 
