@@ -17,8 +17,8 @@ class Stopwatch(L.Callback):
     """Times the training steps of the first process and writes a JSON file.
 
     Its keys: `images` of all processes together; `steps`; `seconds` of the steps; `waiting`, their
-    share before a batch was on the device. Time between epochs (validation, checkpoints) does not count; the start of a
-    loader does.
+    share before a batch was on the device. Time between epochs (validation, checkpoints) does not
+    count; the start of a loader does.
 
     Args:
         report: The file.
