@@ -260,29 +260,11 @@ def damaged(draw: st.DrawFn) -> bytes:
     return data
 
 
-def decodes(path: Path, capfd: pytest.CaptureFixture[str]) -> bool:
-    """The oracle: OpenCV and Pillow, in full, with an eye on what they write to the terminal."""
-    capfd.readouterr()
-    pixels = cv2.imread(str(path), cv2.IMREAD_UNCHANGED | cv2.IMREAD_IGNORE_ORIENTATION)
-    output = capfd.readouterr().err
-    lost = ("Corrupt JPEG data", "Premature end of JPEG", "libpng error")
-    if pixels is None or any(words in output for words in lost):
-        return False
-    try:
-        with Image.open(path) as file:
-            file.load()
-    except (OSError, ValueError, SyntaxError):
-        return False
-    return True
-
-
 @settings(max_examples=12, suppress_health_check=list(HealthCheck))
 @given(files=st.lists(damaged(), min_size=12, max_size=12))
-def test_damaged_images(
-    tmp_path_factory: pytest.TempPathFactory, capfd: pytest.CaptureFixture[str], files: list[bytes]
-) -> None:
-    """Each decodes as its header says, without a complaint of a decoder, or is reported; never a
-    traceback. Twelve at a time, as starting the decoders takes longer than reading one."""
+def test_damaged_images(tmp_path_factory: pytest.TempPathFactory, files: list[bytes]) -> None:
+    """Each decodes as its header says or is reported; never a traceback. The oracle is Pillow.
+    Twelve at a time, as starting the decoders takes longer than reading one."""
     folder = tmp_path_factory.mktemp("files")
     paths = []
     for k, data in enumerate([*files, *WHOLE]):
@@ -292,16 +274,16 @@ def test_damaged_images(
     reported = {f.file for f in findings if f.severity == "fault"}
     assert not reported.intersection(map(str, paths[len(files) :]))
     for path, size in zip(paths, image_sizes(paths), strict=True):
-        with_end = path.with_name(f"end{path.suffix}")  # a JPEG that lacks only that is whole
-        with_end.write_bytes(path.read_bytes() + (b"\xff\xd9" if path.suffix == ".jpg" else b""))
-        assert decodes(with_end, capfd) or str(path) in reported, f"{path}: silently damaged"
-        if isinstance(size, str):  # training leaves it out
-            continue
         try:
             shapes = [read_image(path).shape, read_image(path, shrink=8).shape]
-        except InputError:
-            assert str(path) in reported
+            # a JPEG that lacks only its end is whole
+            with Image.open(BytesIO(path.read_bytes() + b"\xff\xd9")) as file:
+                file.load()
+        except (InputError, OSError, ValueError, SyntaxError):
+            assert str(path) in reported, f"{path}: silently damaged"
             continue
-        eighth = tuple(-(-side // 8) for side in size)
-        fits = shapes[0] == (*size, 3) and shapes[1][:2] in (size, eighth)
+        eighth = tuple(-(-side // 8) for side in np.atleast_1d(size))
+        fits = isinstance(size, str) or (
+            shapes[0] == (*size, 3) and shapes[1][:2] in (size, eighth)
+        )
         assert fits or str(path) in reported, "boxes would be misplaced"
