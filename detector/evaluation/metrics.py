@@ -30,7 +30,7 @@ class Result:
         coco_by_class: (C,) COCO's AP per class.
         indices: Numbers of the images in the dataset, in ascending order.
         record: Their detections and labels.
-        losses: Means of the named loss parts over batches; each batch has the same weight.
+        losses: Means of the named loss terms over batches; each batch has the same weight.
     """
 
     summary: dict[str, float]
