@@ -144,7 +144,7 @@ KILLED = "DataLoader worker (pid 7) is killed by signal: Killed. "
         (RuntimeError(MEMORY), (0, -1), "data.batch_size"),
         (RuntimeError(KILLED), (0, 1), "data.workers"),
         (InputError("a mistake"), (0, 1), ""),
-        (ZeroDivisionError(), (0, 1), ""),
+        (RuntimeError("Caught ValueError in DataLoader worker process 0"), (0, 1), ""),
     ],
 )
 def test_lack_of_memory(

@@ -229,7 +229,7 @@ def test_a_save_returns_before_the_file_is_there_only_if_asked(
     io.copies = []
     io.save_checkpoint({"weight": weight}, tmp_path / "d.ckpt")
     with pytest.raises(ZeroDivisionError):
-        io.wait()
+        io.teardown()
 
 
 def test_a_snapshot_is_the_same_but_for_the_memory() -> None:
