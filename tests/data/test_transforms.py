@@ -28,6 +28,7 @@ from boltbox.detector.data.transforms.colour import (
     flip,
 )
 from boltbox.detector.data.transforms.letterbox import (
+    LazyImage,
     Letterbox,
     longest_shape,
     resize_longest,
@@ -41,6 +42,7 @@ from boltbox.detector.data.transforms.mixing import (
 from boltbox.detector.data.transforms.perspective import (
     RandomPerspective,
     is_candidate,
+    warp_sample,
 )
 from boltbox.detector.system.errors import InputError
 
@@ -267,3 +269,14 @@ def test_labels_follow_the_pixels_through_a_warp(seed: int) -> None:
 )
 def test_what_is_left_of_a_box(after: list[float], kept: bool) -> None:
     assert is_candidate(np.array([[0, 0, 20, 50.0]]), np.array([after])).tolist() == [kept]
+
+
+def test_a_lazy_image_is_warped_to_the_same_place() -> None:
+    """Eight levels per pixel of the output to the right, and downwards."""
+    x, y = np.meshgrid(np.arange(0, 240, 4), np.arange(0, 240, 4))
+    sample = replace(bare(60, 60), image=np.stack((x, y, x), -1).astype(np.uint8))
+    lazy = replace(sample, image=LazyImage.of(sample.image))
+    matrix = np.array([[0.5, 0, 3], [0, 0.5, 5], [0, 0, 1.0]])
+    eager = warp_sample(sample, matrix, 0.5, (40, 40)).image[6:34, 6:32].astype(int)
+    image = warp_sample(lazy, matrix, 0.5, (40, 40)).image[6:34, 6:32]
+    assert np.abs(image - eager).max() <= 2
