@@ -139,6 +139,7 @@ import json, os, signal, sys, time
 options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 run, a = options["--run"], float(options["--data.augment.scale"])
 os.makedirs(run + "/checkpoints", exist_ok=True)
+open(run + "/starts", "a").write("1")
 open(run + "/options.json", "w").write(json.dumps([options, os.environ.get("BOLTBOX_RUN"), os.environ["WORKER"]]))
 signal.signal(signal.SIGTERM, lambda *_: (open(run + "/checkpoints/saved", "w"), sys.exit(143)))
 if os.path.exists(run + "/in_use"):
@@ -149,7 +150,6 @@ if a < 0.1:
     print("error: a is too low", file=sys.stderr)
     sys.exit(2)
 if a < 0.2:
-    open(run + "/killed", "a").write("1")
     os.kill(os.getpid(), signal.SIGKILL)
 open(run + "/checkpoints/best.ckpt", "w")
 table = "epoch,val/P,val/mAP50,val/fitness,val/box_loss\\n0,,,0.1,3\\n1,0.5,%s,%s,2\\n" % (a / 2, a)
@@ -199,7 +199,8 @@ def test_a_training_gets_its_values_and_gives_its_metrics(
         "val/P": 0.5, "val/mAP50": 0.15, "val/fitness": 0.3, "val/box_loss": 2.0
     }  # fmt: skip
     assert trials[2].user_attrs["reason"] == "a is too low"
-    assert (tmp_path / "trials/0003/killed").read_text() == "111"
+    starts = [len((tmp_path / f"trials/{k:04d}/starts").read_text()) for k in range(6)]
+    assert starts == [2, 1, 1, 3, 1, 1]
     options, run, worker = json.loads((tmp_path / "trials/0000/options.json").read_text())
     assert (
         options["--data.augment.scale"],
