@@ -15,7 +15,7 @@ from boltbox.detector.checkpoint.runs import check_run, has_checkpoints, locked,
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.inputs.sources import Sources
 from boltbox.detector.data.sample import SourceImage
-from boltbox.detector.inference.detections import Detections
+from boltbox.detector.inference.detections import Detections, Style
 from boltbox.detector.inference.predictor import Precision, Predictor
 from boltbox.detector.report.prediction_files import PredictionFiles
 from boltbox.detector.system.errors import InputError
@@ -103,6 +103,9 @@ class Output:
         csv: Write predictions.csv, one row per detection.
         crops: Write crops/CLASS/NAME_NUMBER.jpg, the pixels within each box.
         confidences: Write confidences into the label files.
+        hide_labels: Draw boxes without text.
+        hide_confidences: Draw class names without confidences.
+        line_width: Width of drawn lines in pixels; default: by image size.
     """
 
     run: Path | None = None
@@ -112,6 +115,9 @@ class Output:
     csv: bool = False
     crops: bool = False
     confidences: bool = True
+    hide_labels: bool = False
+    hide_confidences: bool = False
+    line_width: PositiveInt | None = None
 
     def training(self) -> Path | None:
         """The folder `run`, if it is that of a fit."""
@@ -148,6 +154,7 @@ class Output:
             csv=self.csv,
             crops=self.crops,
             confidences=self.confidences,
+            style=Style(not self.hide_labels, not self.hide_confidences, self.line_width),
         )
 
 

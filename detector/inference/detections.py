@@ -143,33 +143,49 @@ class Detections:
         return table
 
 
+@dataclass(frozen=True)
+class Style:
+    """How boxes are drawn.
+
+    Attributes:
+        names: Whether to write class names, up to MAX_NAMED boxes.
+        confidences: Whether to write confidences after the names.
+        line_width: In pixels; default: by the size of the image.
+    """
+
+    names: bool = True
+    confidences: bool = True
+    line_width: int | None = None
+
+
 def draw_boxes(
-    image: np.ndarray,
-    rows: np.ndarray,
-    names: Sequence[str],
+    image: np.ndarray, rows: np.ndarray, names: Sequence[str], style: Style = Style()
 ) -> np.ndarray:
     """A copy of the image with boxes and class names, most confident on top.
 
     Args:
         image: (H, W, 3) uint8 RGB.
         rows: (n, 6) x1, y1, x2, y2 in pixels, score (NaN for an object of the labels), class.
-        names: Class names, which are written up to MAX_NAMED boxes.
+        names: Class names.
+        style: Of the boxes.
 
     Returns:
         (H, W, 3) uint8 RGB.
     """
     picture = Image.fromarray(image)
     canvas = ImageDraw.Draw(picture)
-    line_width = max(round(sum(picture.size) / 800), 2)
+    line_width = style.line_width
+    if line_width is None:
+        line_width = max(round(sum(picture.size) / 800), 2)
     font = ImageFont.load_default(max(round(sum(picture.size) / 90), 10))
     order = np.argsort(np.nan_to_num(rows[:, 4]), kind="stable")
     for x1, y1, x2, y2, score, c in rows[order].tolist():
         text = names[int(c)]
         colour = PALETTE[int(c) % len(PALETTE)]
-        if not math.isnan(score):
+        if style.confidences and not math.isnan(score):
             text = f"{text} {score:.2f}"
         canvas.rectangle((x1, y1, max(x1, x2), max(y1, y2)), outline=colour, width=line_width)
-        if len(rows) > MAX_NAMED:
+        if not style.names or len(rows) > MAX_NAMED:
             continue
         left, top, right, bottom = canvas.textbbox((0, 0), text, font=font)
         width = right - left + 4

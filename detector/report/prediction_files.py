@@ -14,7 +14,7 @@ import numpy as np
 
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.sample import SourceImage
-from boltbox.detector.inference.detections import draw_boxes, encode_jpeg
+from boltbox.detector.inference.detections import Style, draw_boxes, encode_jpeg
 from boltbox.detector.model.boxes import xyxy_to_cxcywhn
 from boltbox.detector.report.video_file import VideoFile
 from boltbox.detector.system.atomic_file import sync_files, write_atomically
@@ -38,6 +38,7 @@ class PredictionFiles:
         csv: Whether to write predictions.csv.
         crops: Whether to write the objects as images of their own.
         confidences: Whether the label files hold them.
+        style: Of the drawn boxes.
         pictures: Number of pictures so far.
         empty: Number of these without a detection.
         counts: Detections by class number.
@@ -52,6 +53,7 @@ class PredictionFiles:
     csv: bool
     crops: bool
     confidences: bool
+    style: Style
     pictures: int = 0
     empty: int = 0
     counts: Counter[int] = field(default_factory=Counter)
@@ -86,7 +88,7 @@ class PredictionFiles:
             if self.crops:
                 self._add_crops(name, pixels, rows)
             if self.images:
-                self._add_drawn(source, draw_boxes(pixels, rows, self.names))
+                self._add_drawn(source, draw_boxes(pixels, rows, self.names, self.style))
         if self.labels:
             self._add_labels(self.labels / f"{name}.txt", rows, width, height)
         if self.json:
