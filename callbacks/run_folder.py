@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,8 @@ class RunFolder(L.Callback):
     A command has chosen and locked the folder before. In a script, RunFolder locks it, and makes a
     new folder for what is not a fit.
 
-    The processes of a command's fit must have the same options, and all the checkpoint that it
-    continues: machines may not share a file system.
+    The processes of a command's fit must have the same options and continue the same checkpoint:
+    machines may not share a file system.
 
     Args:
         config: Text of config.yaml of a command; default: the options that module, data and Trainer
@@ -158,12 +159,16 @@ class RunFolder(L.Callback):
 
 
 def _check_same_options(config: str, checkpoint: Path | None) -> None:
-    """Raises InputError if options differ between processes, or some lack the checkpoint."""
+    """Raises InputError if options or checkpoint differ between processes. Of the checkpoint only
+    the directory of the archive is read."""
     options = {}
     for name, value in flatten(load_yaml(config)).items():
         if not name.startswith(OF_A_MACHINE):
             options[name] = value
-    options["the checkpoint"] = checkpoint and checkpoint.name
+    if checkpoint:
+        with zipfile.ZipFile(checkpoint) as archive:
+            checksums = tuple(entry.CRC for entry in archive.infolist())
+        options["the checkpoint"] = f"{hash(checksums):x}"
     for name, values in differences(gather(options)).items():
         raise InputError(
             f"{name} is not the same in all processes ({', '.join(map(str, values))}): give all"
