@@ -43,6 +43,7 @@ CLASS = re.compile(
     r"No module named '[\w.]+'|module '[\w.]+' has no attribute '\w+'"
     r"|Expected '[\w.]+' to be a subclass of \w+"
 )
+VALUE = re.compile("value: ", re.IGNORECASE)
 UNKNOWN = re.compile(r"(?:arguments: --|Option '|accept option '|[Kk]ey ')([\w.-]+)")
 
 
@@ -116,7 +117,7 @@ class Parser(ArgumentParser):
         if unknown := UNKNOWN.search(message):
             known = [action.dest for action in self._actions if action.dest != "help"]
             return f"there is no option '{unknown[1]}'; {nearest(unknown[1], known)}"
-        value = " ".join(message.rpartition("alue: ")[2].split())
+        value = " ".join(VALUE.split(message)[-1].split())
         for action in self._actions:
             kind = getattr(action, "_typehint", None)
             if action.dest == option and kind is not None:
