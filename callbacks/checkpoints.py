@@ -34,16 +34,16 @@ class Checkpoints(ModelCheckpoint):
     the disk: if it could not be written, the next epoch is compared with the file that is there.
 
     The base class is there so that Lightning finds `ckpt_path="best"` and "last", and
-    `best_model_path`; its hooks are all replaced, because it writes its last checkpoint only when
-    it writes a best one.
+    `best_model_path`; its hooks are all replaced, because they write the last checkpoint only with
+    a best one.
 
     Args:
-        save_period: Keep `epoch<N>.ckpt` every N epochs; -1: off.
+        save_period: Keep `epoch<E>.ckpt` (E from 0) every so many epochs; -1: off.
         every_minutes: Save within an epoch when so much time has passed; 0 is off.
 
     Attributes:
         io: Writes and reads the files.
-        signal: The signal to stop, if one came.
+        signal: Catches the signals to stop; `received` is the number of one, or 0.
 
     Raises:
         InputError: at the end of a training, if the newest content of a file could not be written.
@@ -57,7 +57,7 @@ class Checkpoints(ModelCheckpoint):
         self.signal = StopSignal()
 
     def setup(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
-        """Before a checkpoint is read."""
+        """Replace the Trainer's own IO before a checkpoint is read."""
         trainer.strategy.checkpoint_io = self.io
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
@@ -72,7 +72,7 @@ class Checkpoints(ModelCheckpoint):
         """From here on signals are handled here: Lightning's own handlers, which were in place
         until now, would leave with exit code 0 after a SIGTERM."""
         self._saved_at = time.monotonic()
-        self._val_check_batch = trainer.val_check_batch
+        self._given_val_check_batch = trainer.val_check_batch
         self.signal.install()
         if trainer.received_sigterm:
             raise SystemExit(143)
@@ -82,13 +82,13 @@ class Checkpoints(ModelCheckpoint):
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """What is saved after an epoch is a whole epoch, and what was validated."""
+        """Every epoch is trained to its end and validated there, before it is saved."""
         # Lightning does not stop before min_epochs, whatever asks to (max_time, early stopping of
         # several validations per epoch): else the rest of the epoch would never be trained
         trainer.fit_loop.min_epochs = max(trainer.min_epochs or 0, trainer.current_epoch + 1)
         # the last batch is validated even if trainer.val_check_interval leaves a remainder
         if trainer.check_val_every_n_epoch is not None:
-            trainer.val_check_batch = self._val_check_batch
+            trainer.val_check_batch = self._given_val_check_batch
             if trainer.is_last_batch:
                 trainer.val_check_batch = batch_idx + 1
 
@@ -122,9 +122,9 @@ class Checkpoints(ModelCheckpoint):
         self._exit_on_signal(trainer)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
-        """Lightning calls this after all other callbacks, and all on_fit_end after it. What follows
-        in a script finds the files in every process."""
-        trainer.val_check_batch = self._val_check_batch
+        """Wait for the files: every on_fit_end, and what follows in a script, finds them in every
+        process. Lightning calls this after all other callbacks."""
+        trainer.val_check_batch = self._given_val_check_batch
         self.io.wait()
         trainer.strategy.barrier("Checkpoints")
         for path in (self.best_model_path, str(_folder(trainer) / "last.ckpt")):
@@ -177,33 +177,30 @@ class Checkpoints(ModelCheckpoint):
                     write_atomically(folder / name, resumed.read_bytes())
 
     def _exit_on_signal(self, trainer: L.Trainer) -> None:
-        """After a signal to any process, once the checkpoint is on the disk."""
+        """Exit after a signal to any process (another's: 143), once the checkpoint is written."""
         if _any_process(trainer, self.signal.received > 0):
             self.io.wait()
             trainer.strategy.barrier("Checkpoints")
             raise SystemExit(self.signal.exit_code if self.signal.received else 143)
 
-    # in place of methods of the base class
+    # only there to switch off or redirect the base class
 
     def on_validation_end(self, *_: Any) -> None:
         """Nothing: Lightning's would save here."""
 
     def state_dict(self) -> dict[str, Any]:
+        """Nothing: best.ckpt holds its own fitness."""
         return {}
 
     def _find_last_checkpoints(self, trainer: L.Trainer) -> set[str]:
         """The checkpoint that Lightning takes for `ckpt_path="last"`: the newest intact one."""
         self.io.wait()
-        self.io.loaded = newest_valid(_folder(trainer))
+        self.io.loaded = newest_valid(_folder(trainer))  # restored without reading it again
         return {str(self.io.loaded.path)} if self.io.loaded else set()
 
 
 def checkpoints_of(trainer: L.Trainer) -> Checkpoints | None:
-    """The callback of a Trainer, if it has one.
-
-    Args:
-        trainer: Of any command.
-    """
+    """The callback of a Trainer, if it has one."""
     for callback in trainer.checkpoint_callbacks:
         if isinstance(callback, Checkpoints):
             return callback

@@ -104,7 +104,7 @@ class EpochTable(L.Callback):
         self.rows.append(row)
         if trainer.is_global_zero:
             write_table(Path(trainer.default_root_dir) / "metrics.csv", self.rows)
-        losses = mean_losses(pl_module.epoch_losses())
+        losses = mean_losses(pl_module.loss_sums())
         cells = self._cells(losses, seconds, trainer.max_epochs or 1)
         if self._lines % HEADING_EVERY == 0:
             rank_zero_print(_line({name: name for name in cells}))

@@ -12,12 +12,13 @@ from boltbox.detector.training.schedule import Schedule, warmup_iterations
 
 
 class Warmup(L.Callback):
-    """Sets learning rates, momentum and accumulation before every batch: those of the warm-up, then
-    those of the schedule. No one else sets them.
+    """Sets learning rates, momentum and accumulation before every batch of the run: those of the
+    warm-up, then those of `lr_schedule`. No one else sets them.
 
-    The warm-up takes at least 100 iterations (none with Muon), or a third of a shorter run;
-    warmup_epochs 0 turns it off. With model.literal it takes 100 iterations even then, and the
-    gradients of a window that is open at the end of an epoch are discarded.
+    The warm-up takes at least 100 batches, but no more than a third of the run (with Muon there is
+    no minimum); warmup_epochs 0 turns it off. With model.literal it takes at least 100 batches in
+    any case, and the gradients of an accumulation window that is open at the end of an epoch are
+    discarded.
 
     It is a callback and no scheduler, because momentum and accumulation change with the rates, and
     per batch, not per step.
@@ -53,24 +54,26 @@ class Warmup(L.Callback):
     def on_train_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         assert trainer.max_epochs is not None
         optim = pl_module.options.optim
-        defaults = optim.defaults
+        defaults = optim.defaults  # of the chosen optimizer
         literal = pl_module.options.literal
         epochs = trainer.max_epochs
-        batches = int(trainer.num_training_batches)
+        epoch_batches = int(trainer.num_training_batches)
         bias_lr = self.warmup_bias_lr
         if bias_lr is None:
             bias_lr = defaults.warmup_bias_lr
-        step_images = optim.effective_batch_size(pl_module.batch_size, batches * epochs)
+        effective_batch_size = optim.effective_batch_size(
+            pl_module.batch_size, epoch_batches * epochs
+        )
         self._schedule = Schedule(
             epochs=epochs,
-            batches=batches,
-            lr0=pl_module.lr,
+            epoch_batches=epoch_batches,
+            lr0=pl_module.lr,  # optim.lr0, which is chosen by now
             lrf=optim.lrf,
             lr_schedule=optim.lr_schedule,
             momentum=optim.momentum,
-            step_batches=step_images / pl_module.batch_size,
+            step_batches=effective_batch_size / pl_module.batch_size,
             warmup=warmup_iterations(
-                self.warmup_epochs, batches, epochs, defaults.warmup_min_iterations, literal
+                self.warmup_epochs, epoch_batches, epochs, defaults.warmup_min_iterations, literal
             ),
             warmup_momentum=self.warmup_momentum,
             warmup_bias_lr=bias_lr,
@@ -82,12 +85,12 @@ class Warmup(L.Callback):
     ) -> None:
         assert self._schedule is not None
         # in batches, while trainer.global_step counts optimizer steps
-        iteration = trainer.current_epoch * self._schedule.batches + batch_idx
+        iteration = trainer.current_epoch * self._schedule.epoch_batches + batch_idx
         rates = self._schedule.rates_at(iteration)
         pl_module.set_rates(rates)
-        # YOLOv5 makes no step at the end of an epoch: an open window is dropped
-        ends_window = trainer.is_last_batch and not pl_module.options.literal
-        self._window.start_batch(trainer, rates.accumulate, ends_window)
+        # the epoch's last batch makes a step even in an open window; YOLOv5 discards that window
+        must_step = trainer.is_last_batch and not pl_module.options.literal
+        self._window.start_batch(trainer, rates.accumulate, must_step)
 
     def state_dict(self) -> dict[str, Any]:
         return {"window_batches": self._window.batches}

@@ -73,7 +73,7 @@ TRUST_PARTS = "Import all code that a run folder or checkpoint names, not only b
 STARTS = ("model.start.weights", "model.start.backbone_weights")  # weights to start from
 # parameters of a command's function that are no options
 OBJECTS: set[str | int] = {"trainer", "model", "datamodule", "fit_command", "command"}
-NOT_SAVED = ("run", "ckpt_path", "trust_parts", "trainer.default_root_dir")  # in config.yaml
+NOT_SAVED = ("run", "ckpt_path", "trust_parts", "trainer.default_root_dir")  # not in config.yaml
 
 
 class TrainerParser(Parser, LightningArgumentParser):
@@ -84,8 +84,8 @@ class DetectorCLI(LightningCLI):
     """LightningCLI with run folders, the recipe's callbacks, and options from checkpoints.
 
     To construct it is to run the command: LightningCLI's constructor calls the methods from
-    `add_arguments_to_parser` to `instantiate_trainer` in the order in which they stand here, and
-    then the constructor below calls the function of the command.
+    `add_arguments_to_parser` to `instantiate_classes` in the order in which they stand here (the
+    last calls `instantiate_trainer`); then the constructor below calls the command's function.
 
     Args:
         command: A command, whose function takes a Trainer.
@@ -94,7 +94,7 @@ class DetectorCLI(LightningCLI):
     Attributes:
         loaded: What --ckpt_path means, until the model and the Trainer have it.
         continues: Whether a fit continues in its run folder.
-        run_folder: The one that was typed.
+        run_folder: The one that was typed, also as --ckpt_path; None: one is chosen.
         held: The lock of the run folder, and the trust in the classes that were typed.
         config_text: Text of config.yaml.
     """
@@ -102,7 +102,7 @@ class DetectorCLI(LightningCLI):
     def __init__(self, command: Command, line: CommandLine) -> None:
         self.function: Callable[..., Any] = resolve_name(command.place)
         self.line = line
-        self.command = line.command
+        self.command = line.command  # its name
         self.loaded: CkptPath | None = None
         self.continues = False
         self.run_folder: Path | None = None
@@ -159,9 +159,9 @@ class DetectorCLI(LightningCLI):
         line = self.line
         if line.typed == ["--help"] and not line.wants_all:
             parser.show_only(short_help(self.command))
-        typed = paths_in(line.options)  # to type a class is to trust it
+        typed_classes = paths_in(line.options)  # to type a class is to trust it
         trust_all = str(line.options.get("trust_parts")).lower() == "true"
-        self.held.enter_context(trusting(map(package_of, typed), trust_all))
+        self.held.enter_context(trusting(map(package_of, typed_classes), trust_all))
 
         self._load()
         dataset = line.options.get("data.dataset")
@@ -178,7 +178,7 @@ class DetectorCLI(LightningCLI):
         if self.loaded and not trust_all:
             with only_from_trusted():
                 self.config = parser.parse_args(words)
-            check_classes(self.config, typed, file)
+            check_classes(self.config, typed_classes, file)
         else:
             self.config = parser.parse_args(words)
         if self.loaded:
@@ -189,7 +189,7 @@ class DetectorCLI(LightningCLI):
             print_fact("data", demo.ANNOUNCEMENT)
 
     def _load(self) -> None:
-        """Read what --ckpt_path means, instead of the weights that a training would start from."""
+        """Read what --ckpt_path means, which replaces the weights of STARTS."""
         ckpt_path = self._ckpt_path()
         if not ckpt_path:
             return
@@ -203,8 +203,8 @@ class DetectorCLI(LightningCLI):
                 )
 
     def _ckpt_path(self) -> str:
-        """The value of --ckpt_path; "": none. A run folder means the last checkpoint to `fit`,
-        which continues there or starts a new run. The evaluations take the newest checkpoint."""
+        """The value of --ckpt_path; "": none. To `fit` a run folder means its last checkpoint: it
+        continues there, or starts another --run. Evaluations default to the newest checkpoint."""
         options = self.line.options
         ckpt_path = str(options.get("ckpt_path") or "")
         if self.command == "fit":
@@ -226,15 +226,15 @@ class DetectorCLI(LightningCLI):
         """Complete the options: by the checkpoint, the run folder and the machine."""
         options = self.config
         trainer = options.trainer
-        checkpoint = self.checkpoint
+        checkpoint_path = self.checkpoint_path
         if self.loaded and self.continues and options.get("data.batch_size") == "auto":
             options.data.batch_size = self.loaded.options["data"]["batch_size"]
-        self.config_text = self._as_text(options)
+        self.config_text = self._as_text(options)  # what follows is not saved
         if self.loaded:
             for name in STARTS:  # never opened: the file may be gone
                 options[name] = None
         if "ckpt_path" in options:
-            options.ckpt_path = str(checkpoint) if checkpoint else None
+            options.ckpt_path = str(checkpoint_path) if checkpoint_path else None
 
         run = self._choose_run_folder()
         trainer.default_root_dir = str(run)
@@ -252,7 +252,7 @@ class DetectorCLI(LightningCLI):
         adapt_trainer(options, self.command, is_exported)
 
     @property
-    def checkpoint(self) -> Path | None:
+    def checkpoint_path(self) -> Path | None:
         """The training checkpoint that Lightning restores."""
         return self.loaded.weights.path if self.loaded and self.loaded.checkpoint else None
 
@@ -261,8 +261,8 @@ class DetectorCLI(LightningCLI):
         command = self.command
         run = self.run_folder
         home = None  # run folder of the checkpoint that a fit continues from
-        if self.continues and self.checkpoint:
-            home = self.checkpoint.parent.parent
+        if self.continues and self.checkpoint_path:
+            home = self.checkpoint_path.parent.parent
         if command not in ("fit", "evolve"):
             run = results_folder(command, run)
         elif run is None:
@@ -295,7 +295,7 @@ class DetectorCLI(LightningCLI):
         self.loaded = None  # nothing but what Lightning restores holds the tensors
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
-        """The Trainer, with the callbacks in the recipe's order."""
+        """The Trainer, with the callbacks in the recipe's order. Sets `fit_command` too."""
         options = self.config_init.trainer
         configuration = load_yaml(self.config_text)
         defaults = load_yaml(self._as_text(self.parser.get_defaults()))
@@ -306,7 +306,7 @@ class DetectorCLI(LightningCLI):
         if needs_trust(self.config):
             resume += ["--trust_parts", "true"]
         callbacks = in_order(
-            RunFolder(self.config_text, changed, self.checkpoint),
+            RunFolder(self.config_text, changed, self.checkpoint_path),
             f"{program()} {shlex.join(resume)}",
             [self.config_init[group] for group in self.parser.callback_keys],
             as_list(options.callbacks),

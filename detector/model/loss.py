@@ -19,7 +19,7 @@ from boltbox.detector.model.parts import build_part, part_config
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import ClosedUnitInterval, NonNegativeFloat, PositiveFloat
 
-BATCHES = "batches"  # the number of batches in the sums of `add_losses`
+BATCHES = "batches"  # key of the number of batches in the sums of `add_losses`
 
 
 class Loss(nn.Module, ABC):
@@ -57,7 +57,7 @@ class Loss(nn.Module, ABC):
     def forward(
         self, raw: Sequence[Tensor], targets: Tensor, head: Head
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss of a batch, in float32 whatever the precision of the maps.
+        """The loss of a batch, in float32 whatever the precision of `raw`.
 
         Args:
             raw: see `terms`, in any precision.
@@ -90,7 +90,7 @@ class DetectionLoss(Loss):
         cls_pw: weight of positives in the class loss.
         obj_pw: weight of positives in the objectness loss.
         label_smoothing: eps; class targets are 1 - eps / 2 and eps / 2 instead of 1 and 0.
-        fl_gamma: focal loss exponent; 0 is plain cross-entropy.
+        fl_gamma: focal loss exponent (alpha 0.25); 0 is plain cross-entropy.
         shared_cell: objectness target of a cell and anchor with several objects: the `best`
             overlap, or the `last` in assignment order, as in YOLOv5 on a CPU.
     """
@@ -119,14 +119,14 @@ class DetectionLoss(Loss):
         self.gains = self.unscaled_gains
         self.cls_pw = cls_pw
         self.obj_pw = obj_pw
-        self.positive = 1 - 0.5 * label_smoothing
+        self.positive = 1 - 0.5 * label_smoothing  # class targets
         self.negative = 0.5 * label_smoothing
         self.fl_gamma = fl_gamma
         self.shared_cell = shared_cell
-        balance = [4.0, 1.0, 0.4]
+        balance = [4.0, 1.0, 0.4]  # weight of each level's objectness
         if self.levels != 3:
             balance = [4.0, 1.0, 0.25, 0.06, 0.02, 0.01][: self.levels]
-        self.register_buffer("balance", torch.tensor(balance))  # weight of each level's objectness
+        self.register_buffer("balance", torch.tensor(balance))
 
     def set_image_size(self, image_size: int) -> None:
         """Scale the gains to this size, and to the number of levels and classes."""
@@ -138,8 +138,8 @@ class DetectionLoss(Loss):
     def terms(self, raw: list[Tensor], targets: Tensor, head: Head) -> dict[str, Tensor]:
         """See Loss.
 
-        The n rows of a level are (object, anchor, cell) triples. Shapes depend on the shapes of the
-        arguments only, not on values: see Assignment.
+        The n matches of a level are (object, anchor, cell) triples. n depends on the shapes of the
+        arguments only, not on values: some matches are not `valid`, see Assignment.
 
         Args:
             raw: per level (B, A, H, W, 5 + C) logits: four of the box, objectness, classes.
@@ -154,25 +154,25 @@ class DetectionLoss(Loss):
             valid = assigned.valid  # (n,)
             if valid is None:
                 valid = torch.ones_like(assigned.cls, dtype=torch.bool)
-            # Invalid rows get harmless numbers, so that neither their loss nor its gradient is
-            # infinity times 0.
+            # Invalid matches get harmless numbers, so that neither their loss nor its gradient is
+            # NaN (infinity times 0).
             logits = maps[index].where(valid[:, None], 0)  # (n, 5 + C)
             target_box = assigned.box.where(valid[:, None], 1)  # (n, 4)
 
-            # Boxes: those of the rows overlap with their objects.
-            anchors = None  # (n, 2)
+            # Boxes: that of each match is to overlap with its object.
+            anchors = None
             if head.anchors is not None:
-                anchors = head.anchors[level][assigned.anchor]
+                anchors = head.anchors[level][assigned.anchor]  # (n, 2)
             box = head.box_coder.decode(logits[:, :4], anchors)  # (n, 4)
             ciou = iou_cxcywh(box, target_box, "ciou")  # (n,)
             box_loss = box_loss + _mean(1 - ciou, valid)
 
             # Objectness: all cells predict their box's overlap with an object, 0 without one.
-            overlap = self._overlap_map(maps, index, ciou.detach().clamp(0), valid)  # (B, A, H, W)
-            level_loss = self._cross_entropy(maps[..., 4], overlap, self.obj_pw)
+            target = self._overlap_map(maps, index, ciou.detach().clamp(0), valid)  # (B, A, H, W)
+            level_loss = self._cross_entropy(maps[..., 4], target, self.obj_pw)
             obj_loss = obj_loss + level_loss * self.balance[level]
 
-            # Classes: the rows predict the class of their object.
+            # Classes: the matches predict the class of their object.
             if self.num_classes > 1:
                 classes = torch.arange(self.num_classes, device=valid.device)
                 is_class = assigned.cls[:, None] == classes  # (n, C)
@@ -188,16 +188,16 @@ class DetectionLoss(Loss):
     def _overlap_map(
         self, maps: Tensor, index: tuple[Tensor, ...], overlap: Tensor, valid: Tensor
     ) -> Tensor:
-        """(B, A, H, W): `overlap` (n,) at the index of the valid rows, 0 elsewhere."""
+        """(B, A, H, W): `overlap` (n,) at the index of the valid matches, 0 elsewhere."""
         shape = maps.shape[:4]
         image, anchor, row, column = index
         place = ((image * shape[1] + anchor) * shape[2] + row) * shape[3] + column  # (n,)
         size = shape.numel()
-        place = torch.where(valid, place, size)  # invalid rows write to one place more
+        place = torch.where(valid, place, size)  # invalid matches write to one place more
         if self.shared_cell == "best":
             flat = overlap.new_zeros(size + 1).scatter_reduce_(0, place, overlap, "amax")
         else:
-            # The last by row number: threads and GPUs write in no certain order.
+            # The last by number (0: none): threads and GPUs write in no certain order.
             numbers = torch.arange(1, len(place) + 1, device=place.device)
             last = place.new_zeros(size + 1).scatter_reduce_(0, place, numbers, "amax")
             flat = torch.cat((overlap.new_zeros(1), overlap))[last]
@@ -206,7 +206,7 @@ class DetectionLoss(Loss):
     def _cross_entropy(
         self, logits: Tensor, target: Tensor, positive_weight: float, valid: Tensor | None = None
     ) -> Tensor:
-        """Mean over all elements, or over the valid rows of (n, C)."""
+        """Mean over all elements, or over the valid matches of (n, C)."""
         weight = None if positive_weight == 1 else logits.new_full((), positive_weight)
         if self.fl_gamma == 0 and valid is None:
             return binary_cross_entropy_with_logits(logits, target, pos_weight=weight)
@@ -256,7 +256,7 @@ def mean_losses(sums: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class LossOptions:
-    """What the network is trained on.
+    """The loss that the network is trained with.
 
     Args:
         box: Gain of the box loss.
@@ -270,7 +270,7 @@ class LossOptions:
             on it.
         assigner: Custom assigner by class_path and init_args (docs/parts.md). It replaces YOLOv5's,
             which has anchor_t.
-        function: Custom loss, likewise. It replaces YOLOv5's, which has the options above.
+        function: Custom loss, likewise. It replaces YOLOv5's, which has box to fl_gamma.
 
     In Python assigner and function are a class, or functools.partial of a class and its arguments.
     """

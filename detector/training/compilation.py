@@ -18,7 +18,7 @@ from boltbox.detector.system.rank_zero import rank_zero_print
 BACKEND = "inductor"
 
 
-def compiled(network: YOLOv5, varied: bool) -> bool:
+def compile_network(network: YOLOv5, varied: bool) -> bool:
     """Compile the blocks of a network for a training, if that is possible; print a line about it.
 
     Args:

@@ -29,7 +29,7 @@ from boltbox.detector.model.sharding import is_sharded, shard
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.batch_size import choose_batch_size
-from boltbox.detector.training.compilation import compiled, eager_unless
+from boltbox.detector.training.compilation import compile_network, eager_unless
 from boltbox.detector.training.gradient_window import ends_in_step
 from boltbox.detector.training.optimizer import OptimOptions, StartingPoint
 from boltbox.detector.training.pretrained_score import choose_starting_point
@@ -71,10 +71,10 @@ class Detector(L.LightningModule):
     Args:
         names: Class names; their number is the number of classes.
         network: Which network it is.
-        loss: What it is trained on.
+        loss: The loss it is trained with.
         optim: How it is trained.
-        start: What it starts from, and which of that stays.
-        literal: YOLOv5's accidents, for comparing runs number by number (docs/decisions.md).
+        start: The weights it starts from, and which layers stay frozen.
+        literal: Do what YOLOv5 does by accident too, to compare numbers (docs/decisions.md).
         multi_scale: Vary the image size by +- 50 % from batch to batch.
         compile: Train with compiled blocks (torch.compile), which takes minutes at the first start.
             The command `benchmark` measures whether it pays on a machine.
@@ -119,7 +119,7 @@ class Detector(L.LightningModule):
         self.options = Options(network, loss, optim, start, literal, multi_scale, compile)
         self._given_optim = optim  # before the options that were left open are chosen
         self._starting_point = StartingPoint.of(start.weights, start.backbone_weights)
-        self._is_chosen = False
+        self._has_tried_weights = False
         self._resolve_optim()
         if not names:
             raise InputError("no class names: give --data.dataset FILE, or weights that have them")
@@ -134,7 +134,7 @@ class Detector(L.LightningModule):
         self._knows_image_size = False
         self.set_image_size(640)
         self._compiled_shape: tuple[int, ...] = ()  # of the batches that go through compiled code
-        self._epoch_losses: dict[str, Tensor] = {}
+        self._loss_sums: dict[str, Tensor] = {}
         self._predictor: Predictor | None = None  # of trainer.predict
 
     @classmethod
@@ -185,7 +185,7 @@ class Detector(L.LightningModule):
         return name in self._given_optim.auto_names()
 
     def evaluated_network(self) -> YOLOv5:
-        """The network that predicts: the moving average, if there is one."""
+        """The moving average of the network, if there is one; else the network."""
         return self.network if self.ema is None else self.ema
 
     def start_average(self) -> None:
@@ -259,8 +259,8 @@ class Detector(L.LightningModule):
         return self.make_predictor(**options).predict(images, **arguments)
 
     def setup(self, stage: str) -> None:
-        """Take image size, batch size and seed from the data, and `image_size` from a data module
-        of one's own, if it has it. With the data at hand, a fit chooses its optimizer."""
+        """Take image size, batch size and seed from the data; from a custom data module only
+        `image_size`, if it has it. A fit also chooses its optimizer, by the data."""
         if stage == "fit":
             check_recipe({"precision": self.trainer.precision})
         data: Any = getattr(self.trainer, "datamodule", None)
@@ -277,16 +277,16 @@ class Detector(L.LightningModule):
     def _choose_optimizer(self, data: DetectionData) -> None:
         """Once: where optimizer and lr0 are left open, pretrained weights are tried on the data."""
         is_open = self.is_auto("optimizer") and self.is_auto("lr0")
-        if self._is_chosen or not self.loaded.has_head or not is_open:
+        if self._has_tried_weights or not self.loaded.has_head or not is_open:
             return
-        self._is_chosen = True
+        self._has_tried_weights = True
         # a momentum or weight decay that the user gives is meant for AdamW
-        may_restart = self.is_auto("momentum") and self.is_auto("weight_decay")
+        may_be_scratch = self.is_auto("momentum") and self.is_auto("weight_decay")
         start = choose_starting_point(
-            self.trainer, self.network, data, self.loaded.known_classes, may_restart
+            self.trainer, self.network, data, self.loaded.known_classes, may_be_scratch
         )
         if start is StartingPoint.SCRATCH:
-            self.loaded = self.loaded._replace(has_head=False)  # for AutoAnchor
+            self.loaded = self.loaded._replace(has_head=False)  # lets AutoAnchor change anchors
         if start is not self._starting_point:
             self._starting_point = start
             self._resolve_optim()
@@ -309,23 +309,23 @@ class Detector(L.LightningModule):
         print_missing_callbacks(self.trainer)
 
     def configure_optimizers(self) -> Optimizer:
-        if data_of(self.trainer) is None:
+        if data_of(self.trainer) is None:  # custom data
             self.batch_size = global_batch_size(self.trainer, default=self.batch_size)
         return self.options.optim.build(self.network, self.batch_size)
 
     def on_train_start(self) -> None:
-        """A run that is resumed within an epoch has no on_train_epoch_start."""
+        # a restored optimizer has the settings of its checkpoint
         self.options.optim.apply_to(self.trainer.optimizers[0], self.network, self.batch_size)
-        self._start_epoch()
+        self._start_epoch()  # a run resumed within an epoch has no on_train_epoch_start
         if self.options.compile and not self._compiled_shape:
             shape = (self.batch_size // self.trainer.world_size, 3, *[self.image_size] * 2)
             data = data_of(self.trainer)
-            is_varied = self.options.multi_scale or data is None or bool(data.rect)
-            self._compiled_shape = shape if compiled(self.network, is_varied) else ()
+            shapes_vary = self.options.multi_scale or data is None or bool(data.rect)
+            self._compiled_shape = shape if compile_network(self.network, shapes_vary) else ()
 
     def on_train_epoch_start(self) -> None:
         self._start_epoch()
-        self._epoch_losses = {}
+        self._loss_sums = {}  # not in _start_epoch: a resume within the epoch keeps them
 
     def _start_epoch(self) -> None:
         self.evaluation.fitness = None
@@ -333,7 +333,7 @@ class Detector(L.LightningModule):
             layer.train(self.options.literal)
 
     def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        """Data of one's own become a Batch; the first one of a training sets the image size."""
+        """Custom data become a Batch; the first batch of a training sets the image size."""
         if isinstance(batch, Batch):
             return batch
         trainer = self.trainer
@@ -344,10 +344,10 @@ class Detector(L.LightningModule):
             rank_zero_print(f"image size: {size} px, the longer side of the first batch")
             self.set_image_size(size)
             self._knows_image_size = True
-        # numbers that no other image of the evaluation has, in any process
+        # from indices in the batch to indices in the evaluation, over all processes
         seen = self.evaluation.metrics.seen
-        numbers = [(seen + i) * trainer.world_size + trainer.global_rank for i in batch.indices]
-        return batch._replace(indices=numbers)
+        indices = [(seen + i) * trainer.world_size + trainer.global_rank for i in batch.indices]
+        return batch._replace(indices=indices)
 
     def set_rates(self, rates: Rates) -> None:
         """Train the next batch with these rates."""
@@ -366,28 +366,28 @@ class Detector(L.LightningModule):
             images = rescaled(images, self.image_size, stride, self._seed, iteration)
         with eager_unless(self._compiled_shape, images):
             raw = self.network(images)
-        total, parts = self.loss(raw, batch.targets, self.network.head)
-        self._log_losses(parts)
+        total, terms = self.loss(raw, batch.targets, self.network.head)
+        self._log_losses(terms)
         # undoes DDP's mean over processes and Lightning's division: gradients stay sums
         scale = self.trainer.world_size * self.trainer.accumulate_grad_batches
-        return {"loss": total * scale, "parts": parts}
+        return {"loss": total * scale, "terms": terms}
 
-    def _log_losses(self, parts: Mapping[str, Tensor]) -> None:
+    def _log_losses(self, terms: Mapping[str, Tensor]) -> None:
         """Log the means over the epoch's batches at its last one; Lightning's own would be lost in
         a resume within the epoch. Every batch counts alike, as in YOLOv5."""
-        self._epoch_losses = add_losses(self._epoch_losses, parts)
+        self._loss_sums = add_losses(self._loss_sums, terms)
         if self.trainer.is_last_batch:
-            means = mean_losses(self._epoch_losses)
+            means = mean_losses(self._loss_sums)
             named = {f"train/{name}": mean for name, mean in means.items()}
             self.log_dict(named, on_step=False, on_epoch=True, sync_dist=True, batch_size=1)
 
-    def epoch_losses(self) -> dict[str, Tensor]:
+    def loss_sums(self) -> dict[str, Tensor]:
         """The sums of this epoch's losses, see `boltbox.detector.model.loss.mean_losses`."""
-        return self._epoch_losses
+        return self._loss_sums
 
-    def restore_epoch_losses(self, losses: dict[str, Tensor]) -> None:
-        """Continue an epoch with what `epoch_losses` returned."""
-        self._epoch_losses = losses
+    def restore_loss_sums(self, losses: dict[str, Tensor]) -> None:
+        """Continue an epoch with what `loss_sums` returned."""
+        self._loss_sums = losses
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
         """Nothing: optimizer_step clears the gradients, see GradientWindow."""
@@ -397,7 +397,7 @@ class Detector(L.LightningModule):
     ) -> None:
         if ends_in_step(self.trainer, batch_idx):
             super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
-        else:  # an epoch that ends within a window (model.literal): no step, its gradients go
+        else:  # the epoch ends in an open window (model.literal): its gradients are discarded
             optimizer_closure()  # forward and backward
         optimizer.zero_grad()
 

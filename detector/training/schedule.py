@@ -33,7 +33,7 @@ class Schedule:
 
     Attributes:
         epochs: Of the whole run.
-        batches: Per epoch.
+        epoch_batches: Per epoch.
         lr0: Initial learning rate.
         lrf: The learning rate falls towards lr0 * lrf.
         lr_schedule: linear or cosine.
@@ -47,7 +47,7 @@ class Schedule:
     """
 
     epochs: int
-    batches: int
+    epoch_batches: int
     lr0: float
     lrf: float
     lr_schedule: LrSchedule
@@ -64,7 +64,7 @@ class Schedule:
 
     def rates_at(self, iteration: int) -> Rates:
         """The rates of a batch, by its number in the run (from 0)."""
-        epoch, batch = divmod(iteration, self.batches)
+        epoch, batch = divmod(iteration, self.epoch_batches)
         warmed_up = iteration - batch if self.literal else iteration
         if not self.warmup or warmed_up > self.warmup:
             lr = self.lr(max(epoch - int(self.literal), 0))
@@ -106,7 +106,7 @@ def warmup_iterations(
 
     Args:
         warmup_epochs: Its length in epochs; 0: there is none.
-        batches: Per epoch.
+        epoch_batches: Per epoch.
         epochs: Of the whole run.
         minimum: Iterations that it lasts at least, so that small data sets warm up at all, but for
             this no more than a third of the run.
@@ -133,7 +133,7 @@ def fitting_batch_size(batch_size: int, batches: int) -> int:
 
     Args:
         batch_size: Images per batch.
-        batches: Batches of the whole run.
+        epoch_batches: Batches of the whole run.
 
     >>> fitting_batch_size(16, 13 * 30)
     16

@@ -28,7 +28,7 @@ from boltbox.detector.data.cache.images import ResizedImages
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.sample import Batch, LetterboxInfo, Sample, collate
 from boltbox.detector.data.sampler import Key, TrainBatches
-from boltbox.detector.data.transforms.augment import PLACES, Augment, TrainSamples
+from boltbox.detector.data.transforms.augment import STEP_NAMES, Augment, TrainSamples
 from boltbox.detector.data.transforms.colour import Albumentations, RandomFlip, RandomHSV
 from boltbox.detector.data.transforms.letterbox import Letterbox
 from boltbox.detector.data.transforms.mixing import CopyPaste, MixUp, Mosaic
@@ -188,7 +188,7 @@ def test_own_transforms_train_and_resume(page: Path, small_data: Path, tmp_path:
     assert written["mosaic"] == [turn]
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", STEP_NAMES)
 def test_own_transform_after_every_step(place: str, dataset: DetectionDataset, mine: Any) -> None:
     """It sees pixels, changes nothing but what it returns, and travels to spawned workers."""
     seen: list[tuple[int, ...]] = []
@@ -199,7 +199,7 @@ def test_own_transform_after_every_step(place: str, dataset: DetectionDataset, m
 
     key = Key(1, 3, 0)
     images = ResizedImages(dataset, 64)
-    plain = Augment().steps(64, lazy=place not in PLACES[:3])
+    plain = Augment().steps(64, lazy=place not in STEP_NAMES[:3])
     looking = train_samples(dataset, Augment(after={place: [look]}))
     assert_same(TrainSamples(images, plain, 5)[key], looking[key])
     assert {shape[2:] for shape in seen} == {(3,)}

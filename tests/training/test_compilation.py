@@ -14,7 +14,7 @@ from benchmarks.resume_fuzz import command, difference, start
 from boltbox.detector.model.layers import Bottleneck, Conv
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.training import compilation
-from boltbox.detector.training.compilation import blocks, compile_blocks, compiled
+from boltbox.detector.training.compilation import blocks, compile_blocks, compile_network
 
 SHORT = [
     "--model.multi_scale",
@@ -74,9 +74,9 @@ def test_blocks_are_all_convolutions_but_the_heads() -> None:
 def test_what_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Images of several sizes; without a compiler nothing."""
     network = YOLOv5(3, width_multiple=0.125)
-    assert not compiled(network, varied=True)
+    assert not compile_network(network, varied=True)
     monkeypatch.setenv("CXX", "no-such-compiler")
-    assert not compiled(network, varied=False)
+    assert not compile_network(network, varied=False)
     assert network.backbone.stem._compiled_call_impl is None
 
 

@@ -49,7 +49,7 @@ class Diary(L.Callback):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        parts = [float(part) for part in outputs["parts"].values()]
+        parts = [float(part) for part in outputs["terms"].values()]
         self.batches[-1] |= {"parts": np.array(parts), "step": trainer.global_step}
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: Any) -> None:

@@ -28,12 +28,12 @@ from boltbox.detector.system.ranges import ClosedUnitInterval, NonNegativeFloat,
 # (`sample.replace(image=..., boxes=...)`) and never writes into the arrays of its argument, which
 # other samples share.
 #   sample: image and objects after the steps before.
-#   rng: the only source of randomness. It is seeded by (seed, epoch, index), so that a sample is
-#     the same in whatever process it is made.
+#   rng: the only source of randomness. It is seeded by the seed and the sample's key, so that a
+#     sample is the same in whatever process it is made.
 #   partner(): another random sample after the steps before, for transforms that mix images.
 Transform = Callable[[Sample, np.random.Generator, Callable[[], Sample]], Sample]
 
-PLACES = (
+STEP_NAMES = (
     "resize",
     "mosaic",
     "copy_paste",
@@ -64,7 +64,7 @@ class Augment:
         fliplr: Probability of a left-right flip.
         mosaic: Probability of a four-image mosaic.
         close_mosaic: Epochs at the end without mosaic and MixUp.
-        mixup: Probability of blending with another finished sample.
+        mixup: Probability of blending with another sample.
         copy_paste: Share of the objects that are pasted again, mirrored; needs polygon labels.
         albumentations: Transforms of the Albumentations library, like [{"Blur": {"p": 0.01}}].
         after: Custom transforms by the step that they come after (resize, mosaic, copy_paste,
@@ -94,26 +94,26 @@ class Augment:
 
     def __post_init__(self) -> None:
         for place, transforms in self.after.items():
-            if place not in PLACES:
+            if place not in STEP_NAMES:
                 raise InputError(
-                    f"data.augment.after.{place}: no such step; {nearest(place, PLACES)}"
+                    f"data.augment.after.{place}: no such step; {nearest(place, STEP_NAMES)}"
                 )
             for transform in transforms:
-                CustomTransform(transform, place)
+                CustomTransform(transform, place)  # raises if it is none
 
     def to_dict(self) -> dict[str, Any]:
         """The options by name, in plain types, as config.yaml has them."""
-        options = asdict(replace(self, after={}))
+        options = asdict(replace(self, after={}))  # asdict would copy the transforms
         for place, transforms in self.after.items():
             options["after"][place] = [_to_config(transform) for transform in transforms]
         return options
 
     def without_mixing(self) -> "Augment":
-        """The same augmentation, with one image per sample."""
+        """The same augmentation, without mosaic and MixUp."""
         return replace(self, mosaic=0.0, mixup=0.0)
 
     def can_be_lazy(self, rectangular: bool = False) -> bool:
-        """Whether images can stay lazy until the warp.
+        """Whether images can stay lazy until the warp, the step `perspective`.
 
         A lazy image (letterbox.py) lists image files and their places, and has no pixels. A warp
         that only scales and shifts renders it: each file is resampled once, straight to its place
@@ -145,15 +145,16 @@ class Augment:
             shear=self.shear,
             perspective=self.perspective,
         )
-        steps: dict[str, list[Transform]] = {place: [] for place in PLACES}
+        steps: dict[str, list[Transform]] = {place: [] for place in STEP_NAMES}
+        # rectangular: the letterbox takes the mosaic's place, and gives the final size
         steps["mosaic"] = [Mosaic(size, self.mosaic) if shapes is None else Letterbox(shapes)]
         steps["perspective"] = [warp]
         steps["hsv"] = [RandomHSV(self.hsv_h, self.hsv_s, self.hsv_v)]
         steps["flipud"] = [RandomFlip(0, self.flipud)]
         steps["fliplr"] = [RandomFlip(1, self.fliplr)]
         if not (lazy and self.can_be_lazy(rectangular)):
-            steps["resize"] = [_render]
-            steps["copy_paste"] = [CopyPaste(self.copy_paste)]
+            steps["resize"] = [_render]  # images come resized
+            steps["copy_paste"] = [CopyPaste(self.copy_paste)]  # can_be_lazy: its share is 0
         if not rectangular:
             steps["mixup"] = [MixUp(self.mixup)]
         if self.albumentations:
@@ -161,7 +162,7 @@ class Augment:
 
         ordered = []
         has_final_size = False
-        for place in PLACES:
+        for place in STEP_NAMES:
             ordered += steps[place]
             if place == ("mosaic" if rectangular else "perspective"):
                 has_final_size = True
@@ -171,7 +172,7 @@ class Augment:
 
 
 def _render(sample: Sample, rng: object = None, partner: object = None) -> Sample:
-    """A step: pixels instead of a lazy image."""
+    """The step `resize`: pixels instead of a lazy image."""
     return sample.replace(image=sample.image.render())
 
 
@@ -206,8 +207,8 @@ class TrainSamples:
 
     def __getitem__(self, key: Key) -> Sample:
         rng = np.random.default_rng((self.seed, 1, key.epoch, key.index, key.repeat))
-        is_last = self.last_from is not None and key.epoch >= self.last_from
-        steps = self.last_steps if is_last else self.steps
+        is_closing = self.last_from is not None and key.epoch >= self.last_from
+        steps = self.last_steps if is_closing else self.steps
         return self._apply(steps, key.index, key, rng)
 
     def _apply(
@@ -222,7 +223,7 @@ class TrainSamples:
     def _partner(self, steps: Sequence[Transform], key: Key, rng: np.random.Generator) -> Sample:
         """A random image after these steps. MixUp, which comes after the mosaic, thus blends two
         mosaics."""
-        if key.partners:
+        if key.partners:  # the images to choose from
             index = key.partners[rng.integers(len(key.partners))]
         else:
             index = int(rng.integers(len(self)))
