@@ -3,7 +3,9 @@
 import contextlib
 import os
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
@@ -37,8 +39,16 @@ def progress(items: Iterable[Item], what: str, total: int) -> Iterable[Item]:
 
 
 def print_fact(key: str, text: object) -> None:
-    """Print `key: text`, the texts of all facts in one column."""
-    rank_zero_print(f"{key + ':':<{KEY_WIDTH}} {text}")
+    """Print `key: text`, the texts of all facts in one column, within which a terminal's width
+    wraps them."""
+    line = printable(f"{key + ':':<{KEY_WIDTH}} {text}")
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+        indent = " " * (KEY_WIDTH + 1)
+        wrapper = textwrap.TextWrapper(width, subsequent_indent=indent)
+        wrapper.break_long_words = wrapper.break_on_hyphens = False  # options, paths
+        line = wrapper.fill(line)
+    rank_zero_print(line)
 
 
 def first_to_report() -> bool:

@@ -108,14 +108,15 @@ def test_a_terminal_of_80_columns(small_data: Path, here: Path, terminal: Termin
     assert re.search(bar, terminal.getvalue())
 
 
-def test_facts_are_in_one_column(
+def test_facts_fit_a_narrow_terminal(
     small_data: Path, here: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One in each line, in one column, and what to do next at the end; how long it takes is told
     before the first epoch has ended, and on a CPU what is faster."""
     for name in ("ESTIMATE_AFTER", "SHORT", "LONG_ON_CPU"):
         monkeypatch.setattr(epoch_table, name, 0)
-    run_on(terminal, *fit(small_data, *split("--trainer.max_epochs 2")))
+    monkeypatch.setenv("COLUMNS", "50")
+    run_on(terminal, *fit(small_data, *split("--trainer.max_epochs 2 --run run")))
     lines = terminal.lines()
     facts = [line for line in lines if re.match(r"[a-z]+: +\S", line)]
     names = [line.partition(":")[0] for line in facts]
@@ -125,7 +126,8 @@ def test_facts_are_in_one_column(
     assert time < end_of_epoch
     assert "hint" in names
     assert names[-1] == "next"
-    assert all(line[11] != " " for line in facts)
+    assert all(len(line) <= 50 and line[11] != " " for line in facts)
+    assert any(line.startswith(11 * " ") and line[11] != " " for line in lines)
 
 
 class Stop(L.Callback):
