@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from boltbox.detector.data.cache.images import ResizedImages, cache_images
 from boltbox.detector.data.dataset_file import DatasetFile
-from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.datasets import DetectionDataset, fingerprint
 from boltbox.detector.data.inputs.evaluation_input import (
     EvaluationInput,
     EvaluationSamples,
@@ -118,6 +118,7 @@ class DetectionData(L.LightningDataModule):
 
         self.datasets: dict[str, DetectionDataset] = {}  # by split
         self.images: dict[str, ResizedImages] = {}  # by split
+        self._fingerprints: dict[str, list[int]] = {}  # by split of a fit
         self.train_order: np.ndarray | None = None  # None: a new one each epoch
         self.epoch_maps = [0.0] * len(self.names)  # mAP50-95 by class, for this epoch's weights
         self.images_done: int | None = None  # of a resumed epoch, until it starts
@@ -186,6 +187,8 @@ class DetectionData(L.LightningDataModule):
 
     def _set_up_fit(self) -> None:
         """Batch size, order of the images, augmentation and cache."""
+        for split in SPLITS["fit"]:
+            self._fingerprints[split] = fingerprint(self.datasets[split])
         dataset = self.datasets["train"]
         if self.options["batch_size"] == "auto" and hasattr(self._module, "choose_batch_size"):
             self.batch_size = self._module.choose_batch_size(self.image_size, len(dataset))
@@ -299,11 +302,18 @@ class DetectionData(L.LightningDataModule):
         return {
             "epoch_maps": self.epoch_maps,
             "images_done": batches_done * min(self.batch_size, images),
+            "fingerprints": self._fingerprints,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.epoch_maps = state_dict["epoch_maps"]
         self.images_done = state_dict["images_done"]
+        if not self._fitting:
+            return
+        for split, before in state_dict["fingerprints"].items():
+            if self._fingerprints.get(split) != before:
+                was = f"it had {before[0]} images with {before[1]} objects"
+                print_fact("warning", f"{split} has changed since the checkpoint; {was}")
 
     def path(self, split: str, index: int) -> Path:
         """The file of an image."""

@@ -1,6 +1,7 @@
 """A data set that changes between a kill and the resume: epochs are trained whole."""
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -71,31 +72,37 @@ def edit(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "batches"),
+    ("change", "splits", "batches"),
     [
         # nothing is left of epoch 1 but its last batch, the only one
-        (keep(4), [6, 3, 1]),
-        (edit, [6, 6, 6]),
+        (keep(4), ["train"], [6, 3, 1]),
+        (edit, ["train", "val"], [6, 6, 6]),
     ],
     ids=["nearly all removed", "edited"],
 )
 def test_epochs_are_whole(
     change: Callable[[Path], None],
+    splits: list[str],
     batches: list[int],
     killed: Path,
     tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = shutil.copytree(killed, tmp_path / "copy")
     change(folder)
     total = resume(folder)
+    assert re.findall(r"^warning: +(\w+) has changed", capsys.readouterr().out, re.M) == splits
     assert total == sum(batches)
 
 
-def test_another_batch_size(killed: Path, tmp_path: Path) -> None:
+def test_another_batch_size(
+    killed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The epoch goes on at the image, not at the batch: 8 of 24 images are done, which leaves two
     batches of 8."""
     folder = shutil.copytree(killed, tmp_path / "copy")
     assert resume(folder, "--data.batch_size", "8") == 6 + 2 + 2 + 3
+    assert "has changed" not in capsys.readouterr().out
 
 
 def test_fewer_images_do_not_delay_steps(tmp_path: Path) -> None:
