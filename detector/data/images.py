@@ -77,8 +77,10 @@ def _decode_with_opencv(file: Image.Image, content: bytes, shrink: int) -> np.nd
     flags = int(cv2.IMREAD_COLOR_RGB)
     if not turned:
         flags |= cv2.IMREAD_IGNORE_ORIENTATION
-    if shrink > 1 and is_jpeg:
-        flags |= 8 * shrink  # IMREAD_REDUCED_GRAYSCALE_2 is 16, ..._4 is 32, ..._8 is 64
+    if is_jpeg:
+        content += b"\xff\xd9"  # an end mark, without which OpenCV reads no cut off file
+        if shrink > 1:
+            flags |= 8 * shrink  # IMREAD_REDUCED_GRAYSCALE_2 is 16, ..._4 is 32, ..._8 is 64
     with suppress(cv2.error):
         return cv2.imdecode(np.frombuffer(content, np.uint8), flags)
     return None
