@@ -273,3 +273,24 @@ def test_what_could_not_be_read_again_is_not_saved(
     assert (tmp_path / "previous.ckpt").read_bytes() == before
     with pytest.raises(InputError, match="not a training checkpoint"):
         read_checkpoint(last)
+
+
+@pytest.mark.parametrize("name", ["last.ckpt", "previous.ckpt"])
+def test_a_move_that_fails_leaves_the_older_file(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last = write(tmp_path, last=1) / "last.ckpt"
+    before = last.read_bytes()
+    replace = os.replace
+    errors = [OSError(28, "no space")]
+
+    def fail_once(source: Path, target: Path) -> None:
+        if target.name == name and errors:
+            raise errors.pop()
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", fail_once)
+    AtomicCheckpointIO().save_checkpoint({"a": torch.zeros(3)}, last)
+    assert not errors
+    assert list(tmp_path.iterdir()) == [last]
+    assert last.read_bytes() == before

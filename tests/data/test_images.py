@@ -315,3 +315,11 @@ def test_a_jpeg_that_was_cut_off(tmp_path: Path) -> None:
         assert np.array_equal(end, whole)
         assert pixels.shape == whole.shape
         assert reported(paths) == {paths[2]}
+
+
+def test_a_png_that_differs_from_its_checksum(tmp_path: Path) -> None:
+    path = tmp_path / "x.png"
+    content = bytearray(WHOLE[4])
+    content[-13] ^= 1  # the end of the checksum of the pixels; IEND takes 12 bytes
+    path.write_bytes(content)
+    assert reported([path]) == {path}
