@@ -1,0 +1,164 @@
+"""Tensors on the CPU that are mixed with those of a GPU are found without a GPU."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fake_gpu import GPU, gpu  # noqa: F401 (a fixture)
+from lightning.fabric.utilities import move_data_to_device
+from made_options import made_detector
+from made_samples import random_sample
+
+from boltbox.callbacks import EMA, AutoAnchor
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.sample import Batch, Labels, LetterboxInfo, collate
+from boltbox.detector.inference.predictor import Predictor
+from boltbox.detector.model.loss import mean_losses
+from boltbox.detector.training.gradient_window import gradients, not_finite, restore_gradients
+from boltbox.detector.training.module import Detector
+from boltbox.detector.training.pretrained_score import score_pretrained
+from examples.dynamic_assigner import DynamicAssigner
+from examples.yolox_head import YOLOXHead
+
+pytestmark = pytest.mark.usefixtures("gpu")
+LOSSES: list[dict[str, Any]] = [
+    {},
+    {"fl_gamma": 1.5, "bn_momentum": 1.0},
+    {"label_smoothing": 0.1, "multi_scale": True},
+    {"cls_pw": 1.3, "obj_pw": 0.8},
+    {"literal": True, "levels": [3, 4, 5, 6]},
+    {"assigner": DynamicAssigner},
+    {"assigner": DynamicAssigner, "head": YOLOXHead},
+]
+
+
+def detector_of(*names: str, **options: Any) -> Detector:
+    detector = made_detector([*names], 64, width_multiple=0.01, depth_multiple=0.1, **options)
+    detector._trainer = SimpleNamespace(  # type: ignore[assignment]
+        world_size=1,
+        accumulate_grad_batches=1,
+        current_epoch=0,
+        num_training_batches=3,
+        is_last_batch=False,
+        state=SimpleNamespace(fn="fit"),
+        is_global_zero=True,
+        sanity_checking=False,
+        testing=False,
+    )
+    return detector
+
+
+def batch_on_cpu() -> Batch:
+    samples = []
+    for seed in range(2):
+        sample = random_sample(seed, 64, 64)
+        area = np.ones(len(sample.boxes))
+        classes = sample.classes % 3
+        truth = Labels(sample.boxes, classes, [], area == 0, area, 64, 64)
+        made = {"classes": classes, "truth": truth, "letterbox": LetterboxInfo(64, 64)}
+        samples.append(sample.replace(**made))
+    return collate(samples)
+
+
+def batch_on_gpu() -> Batch:
+    batch = move_data_to_device(batch_on_cpu(), GPU)
+    return DetectionData.on_after_batch_transfer(None, batch, 0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("options", LOSSES)
+def test_batches(options: dict[str, Any]) -> None:
+    detector = detector_of("cat", "dog", "cow", **options).to(GPU)
+    for mixed in (True, False):
+        with torch.autocast("cuda", torch.float16, enabled=mixed):
+            loss = detector.training_step(batch_on_gpu(), 0)["loss"]
+    parameters = list(detector.network.parameters())
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    assert not_finite(loss, parameters, 1) == (False, False)
+    means = mean_losses(detector.epoch_losses())
+    assert {tensor.device for tensor in (loss, *means.values())} == {GPU}
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "Muon"])
+def test_steps(name: str) -> None:
+    """Of a training and its average; then resumed from what a file would hold, on the CPU."""
+    detector = detector_of("cat", optimizer=name, backbone_lr=0.001).to(GPU)
+    content: dict[str, Any] = {}
+    for _ in range(2):
+        optimizer = detector.options.optim.build(detector.network, 16)
+        detector.start_average()
+        if content:
+            detector.load_state_dict(content["state_dict"])
+            optimizer.load_state_dict(content["optimizer"])
+            restore_gradients(detector.network, content["gradients"])
+        average = EMA()
+        trainer: Any = SimpleNamespace(optimizers=[optimizer])
+        average.on_train_start(trainer, detector)
+        for parameter in detector.network.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+        assert average.updates == 1
+        content = {
+            "state_dict": detector.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "gradients": gradients(detector.network),
+        }
+        content = move_data_to_device(content, torch.device("cpu"))
+
+
+def test_validation_of_the_average() -> None:
+    detector = detector_of("cat", "dog", "cow")
+    detector.start_average()
+    detector.to(GPU)
+    detector.on_validation_start()
+    detector.validation_step(batch_on_gpu(), 0)
+    assert detector.evaluation.finish(detector.trainer)["val/box_loss"] > 0
+
+
+def test_anchors() -> None:
+    """AutoAnchor's; and the score of pretrained weights."""
+    detector = detector_of("cat", "dog", "cow").to(GPU)
+    trainer: Any = SimpleNamespace(
+        ckpt_path=None,
+        datamodule=object.__new__(DetectionData),
+        is_global_zero=False,
+        strategy=SimpleNamespace(broadcast=lambda _: np.ones((3, 3, 2)).tolist()),
+    )
+    AutoAnchor().on_fit_start(trainer, detector)
+    labels = SimpleNamespace(crowd=np.zeros(9, bool))
+    dataset = SimpleNamespace(labels=labels, object_sizes=lambda _: np.ones((9, 2)))
+    data: Any = SimpleNamespace(datasets={"train": dataset}, image_size=64, seed=0)
+    assert not AutoAnchor().examine(detector, data)[0].changed
+    batch = batch_on_cpu()
+    score_pretrained(detector.network, [batch._replace(images=batch.images[:1])], [0])
+
+
+@pytest.mark.parametrize(
+    ("other", "options"),
+    [
+        ([], {"precision": "16-mixed", "classes": [0]}),
+        ([], {"precision": "16-true", "tta": True, "agnostic": True}),
+        (["dog", "cow"], {"precision": "32-true", "multi_label": True}),
+        (["cow"], {"precision": "16-mixed", "tta": True, "rounded": True}),
+    ],
+)
+def test_predictions(other: list[str], options: dict[str, Any], tmp_path: Path) -> None:
+    """Of one or two checkpoints, on images and on tiles."""
+    files = []
+    for names in (["cat", "dog"], other):
+        if names:
+            detector = detector_of(*names)
+            content = {
+                "state_dict": detector.state_dict(),
+                "hyper_parameters": {**detector.hparams},
+            }
+            files.append(tmp_path / f"{len(files)}.ckpt")
+            torch.save(content, files[-1])
+    predictor = Predictor.load(files[0], files[1:], GPU, conf=0.0, **options)
+    whole = batch_on_cpu()
+    tiles = whole._replace(windows=np.array([[0, 0, 64, 64]] * 2))
+    for _, images in predictor.predict_batches([whole, tiles]):
+        assert all(len(rows) for rows in images)
