@@ -1,4 +1,4 @@
-"""`python tests/helpers/option_names.py` writes detector/commands/option_names.json, the names of
+"""`python -m tests.helpers.option_names` writes detector/commands/option_names.json, the names of
 all options, from the parsers of all commands."""
 
 import contextlib
