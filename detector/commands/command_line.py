@@ -19,7 +19,7 @@ from boltbox.detector.system.text_file import parse_yaml, read_text
 from boltbox.detector.weights.published import PUBLISHED, unfit
 
 CONFIGS = Path(__file__).parents[2] / "configs"  # wherever boltbox is installed
-# Written from the parsers by `python tests/helpers/option_names.py`.
+# Written from the parsers by `python -m tests.helpers.option_names`.
 OPTION_NAMES: dict[str, list[str]] = json.loads(
     Path(__file__).with_name("option_names.json").read_text(encoding="utf-8")
 )

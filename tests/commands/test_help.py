@@ -36,7 +36,7 @@ def printed(words: str, capsys: pytest.CaptureFixture[str], code: int = 0) -> st
 
 
 def test_names_of_options_are_those_of_the_parsers() -> None:
-    """After a change: python tests/helpers/option_names.py."""
+    """After a change: python -m tests.helpers.option_names."""
     assert FILE.read_text() == text()
 
 
