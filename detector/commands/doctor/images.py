@@ -15,14 +15,13 @@ from PIL import Image
 from torch.utils.data import BatchSampler, Dataset
 
 from boltbox.detector.commands.doctor.finding import Finding
+from boltbox.detector.commands.doctor.near_duplicates import near_duplicates
 from boltbox.detector.data.images import UNREADABLE
 from boltbox.detector.data.loader import make_loader
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import progress
 
 DAMAGED = "damaged_image"  # the kind of fault for which a repair leaves an image out
-# share of the bits of two hashes that differ; above 0.28 for different photos
-MAX_DIFFERENCE = 0.16
 BATCH = 16  # images that a worker process decodes at a time; fewer need none
 # What libjpeg and libpng write to the standard error, and nowhere else, when pixels are lost.
 _PIXELS_LOST = ("Corrupt JPEG data", "Premature end of JPEG", "libpng error")
@@ -182,24 +181,3 @@ def _decoded(paths: Sequence[str]) -> list[ImageFile]:
     batches = BatchSampler(range(len(paths)), BATCH, drop_last=False)
     loader = make_loader(_ImageFiles(paths), batches, list, len(paths) // BATCH, seed=0)
     return list(progress(chain.from_iterable(loader), "images", len(paths)))
-
-
-def near_duplicates(hashes: np.ndarray, groups: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Find hashes that resemble an earlier one.
-
-    Each is compared with each: 10,000 take seconds, 100,000 a minute or two.
-
-    Args:
-        hashes: (n, 8) uint64 of `difference_hash`.
-        groups: (n,) split of each.
-
-    Yields:
-        The index of the hash, and of the earlier one that it resembles most; one of another group
-        comes first.
-    """
-    for i in range(1, len(hashes)):
-        differences = np.bitwise_count(hashes[:i] ^ hashes[i]).sum(1, dtype=int)  # of 480 bits
-        near = np.flatnonzero(differences <= MAX_DIFFERENCE * 480)
-        if len(near):
-            order = np.lexsort((near, differences[near], groups[near] == groups[i]))
-            yield i, int(near[order[0]])

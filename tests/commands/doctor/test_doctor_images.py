@@ -11,14 +11,16 @@ import pytest
 from made_datasets import picture, save
 from PIL import Image
 
-from boltbox.detector.commands.doctor import images
+from boltbox.detector.commands.doctor import images, near_duplicates
 from boltbox.detector.commands.doctor.finding import Finding
 from boltbox.detector.commands.doctor.images import (
     BATCH,
-    MAX_DIFFERENCE,
     difference_hash,
     examine_images,
-    near_duplicates,
+)
+from boltbox.detector.commands.doctor.near_duplicates import (
+    MAX_DIFFERENCE,
+    compare_all,
 )
 
 
@@ -179,4 +181,35 @@ def test_near_duplicates_are_those_of_a_slow_loop() -> None:
     assert len(expected) == 5
     content = b"".join(difference_hash(image.astype(np.uint8)) for image in pictures)
     hashes = np.frombuffer(content, np.uint64).reshape(40, 8)
-    assert list(near_duplicates(hashes, groups)) == expected
+    assert list(near_duplicates.near_duplicates(hashes, groups)) == expected
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_near_duplicates_are_those_of_comparing_all(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also pairs at the limit of 76 bits that lie evenly in all parts of the hash, and hashes that
+    many images of several splits share. No pair is left to the comparison of all."""
+    rng = np.random.default_rng(seed)
+    bits = rng.integers(0, 2, (2000, 480), np.uint8)
+    parts = np.array_split(np.random.default_rng(0).permutation(480), 13)
+    evenly = np.concatenate([[part[k] for part in parts] for k in range(36)])
+    for distance in range(70, 83):
+        for at in (0, rng.integers(300)):
+            copy, of = rng.integers(0, len(bits), 2)
+            bits[copy] = bits[of]
+            bits[copy, evenly[at : at + distance]] ^= 1
+    chosen = rng.choice(len(bits), 70, replace=False)
+    bits[chosen[:30]] = bits[chosen[0]]
+    bits[chosen[30:60]] = bits[chosen[0]] ^ (rng.random(480) < 0.1)
+    bits[chosen[60:]] = bits[chosen[0]] ^ (rng.random((10, 480)) < 0.1)
+    hashes = np.pad(np.packbits(bits, axis=1), ((0, 0), (0, 4))).view(np.uint64)
+    groups = rng.choice(["train", "val", "test"], len(bits))
+    expected = list(compare_all(hashes, groups))
+    assert len(expected) > 70
+    with monkeypatch.context() as patch:
+        patch.delattr(near_duplicates, "compare_all")
+        assert list(near_duplicates.near_duplicates(hashes, groups)) == expected
+    dense = hashes[chosen]
+    groups = groups[chosen]
+    assert [*near_duplicates.near_duplicates(dense, groups)] == [*compare_all(dense, groups)]

@@ -1,0 +1,124 @@
+"""Finds image hashes that resemble each other, without comparing each with each."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+# share of the bits of two hashes that differ; above 0.28 for different photos
+MAX_DIFFERENCE = 0.16
+_BITS = 480
+_MAX_BITS = int(MAX_DIFFERENCE * _BITS)  # 76
+# If at most 76 bits differ, at most 5 do in one of 13 parts. The 37 bits of a part and the index of
+# a hash fit into 64 bits.
+_PARTS = 13
+_MAX_BITS_OF_PART = _MAX_BITS // _PARTS
+_INDEX_BITS = 27
+_LAST_INDEX = (1 << _INDEX_BITS) - 1
+# The rank of an earlier hash: whether its group is the same, difference (7 bits), index.
+_SAME_GROUP = 1 << (7 + _INDEX_BITS)
+_RANKS = 2 * _SAME_GROUP
+_COST_OF_CHECK = 20  # of all bits of a pair; 1: of the bits of one part
+
+
+def near_duplicates(hashes: np.ndarray, groups: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Find hashes that resemble an earlier one.
+
+    Time grows about as n log n. If too many hashes resemble each other, `compare_all` does it.
+
+    Args:
+        hashes: (n, 8) uint64 of `difference_hash`.
+        groups: (n,) split of each.
+
+    Yields:
+        The index of the hash, and of the earlier one that it resembles most; one of another group
+        comes first.
+    """
+    n = len(hashes)
+    _, groups = np.unique(groups, return_inverse=True)
+    # Sorted by hash, group and index, each original is followed by its copies in the same group.
+    order = np.lexsort((groups, *hashes.T))
+    is_copy = np.zeros(n, bool)
+    is_copy[1:] = (hashes[order[1:]] == hashes[order[:-1]]).all(1)
+    is_copy[1:] &= groups[order[1:]] == groups[order[:-1]]
+    number = np.cumsum(~is_copy) - 1  # (n,) of the original
+    originals = order[~is_copy]
+    places = number * n + order  # ascending
+    number_at = np.append(number, -1)
+    best = np.where(is_copy, _SAME_GROUP + originals[number], _RANKS - 1)
+    work = 0
+    for compared, one, other in _candidates(hashes[originals]):
+        work += compared + _COST_OF_CHECK * len(one)
+        if 2 * work > n * n:
+            yield from compare_all(hashes, groups)
+            return
+        differences = np.bitwise_count(hashes[originals[one]] ^ hashes[originals[other]])
+        bits = differences.sum(1, dtype=int)
+        near = np.flatnonzero(bits <= _MAX_BITS)
+        for earlier, later in ((one[near], other[near]), (other[near], one[near])):
+            index = originals[earlier]
+            is_same = groups[index] == groups[originals[later]]
+            rank = is_same * _SAME_GROUP + (bits[near] << _INDEX_BITS) + index
+            # the original, or else its first copy that is later; the next copies inherit it
+            place = np.searchsorted(places, later * n + index)
+            is_there = number_at[place] == later
+            np.minimum.at(best, place[is_there], rank[is_there])
+    offset = number * _RANKS
+    best = np.minimum.accumulate(best - offset) + offset
+    found = np.empty(n, int)
+    found[order] = best
+    for i in np.flatnonzero(found < _RANKS - 1).tolist():
+        yield i, int(found[i]) & _LAST_INDEX
+
+
+def _candidates(hashes: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Pairs of hashes (n, 8), with every one that differs in at most 76 bits; most of these come
+    several times.
+
+    Sorting by some bits of a part brings hashes together that are equal in these. The bits of a
+    part have numbers of six binary digits, and mask v of 63 keeps those bits whose numbers share an
+    odd count of ones with v. For any five bits there is a mask that keeps none: five numbers span
+    at most five dimensions, and v is orthogonal to these (R. Pagh, "Locality-sensitive hashing
+    without false negatives", 2016).
+
+    Yields:
+        How many pairs were compared, and the indices (k,), (k,) of those that are candidates.
+    """
+    shuffled = np.random.default_rng(0).permutation(_BITS)  # neighbours in an image are alike
+    masks = [_mask(v) for v in range(1, 64)]
+    for places in np.array_split(shuffled, _PARTS):
+        part = np.zeros(len(hashes), np.uint64)
+        for place in places.tolist():
+            bit = hashes.view(np.uint8)[:, place // 8] >> (7 - place % 8) & 1
+            part = part << 1 | bit
+        for v, mask in enumerate(masks):
+            keys = (part & mask) << _INDEX_BITS | np.arange(len(hashes), dtype=np.uint64)
+            keys.sort()
+            order = (keys & _LAST_INDEX).astype(int)
+            keys >>= _INDEX_BITS
+            of_part = part[order]
+            distance = 1
+            first = np.flatnonzero(keys[1:] == keys[:-1])
+            while len(first):
+                differences = of_part[first] ^ of_part[first + distance]
+                near = np.flatnonzero(np.bitwise_count(differences) <= _MAX_BITS_OF_PART)
+                for earlier in masks[: min(v, 8)]:  # leaves out most pairs that have come before
+                    near = near[differences[near] & earlier > 0]
+                yield len(first), order[first[near]], order[first[near] + distance]
+                distance += 1
+                first = first[first < len(keys) - distance]
+                first = first[keys[first] == keys[first + distance]]
+
+
+def _mask(v: int) -> int:
+    """Of the bits k of a part, whose numbers are 27 + k."""
+    return sum(1 << k for k in range(37) if ((27 + k) & v).bit_count() % 2)
+
+
+def compare_all(hashes: np.ndarray, groups: np.ndarray) -> Iterator[tuple[int, int]]:
+    """What `near_duplicates` does, in n x n steps: 10,000 hashes take seconds."""
+    for i in range(1, len(hashes)):
+        differences = np.bitwise_count(hashes[:i] ^ hashes[i]).sum(1, dtype=int)
+        near = np.flatnonzero(differences <= _MAX_BITS)
+        if len(near):
+            order = np.lexsort((near, differences[near], groups[near] == groups[i]))
+            yield i, int(near[order[0]])
