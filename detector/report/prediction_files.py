@@ -4,11 +4,12 @@ CSV."""
 import csv
 import json
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 
@@ -42,7 +43,6 @@ class PredictionFiles:
         pictures: Number of pictures so far.
         empty: Number of these without a detection.
         counts: Detections by class number.
-        results: Entries of predictions.json.
     """
 
     folder: Path
@@ -57,13 +57,16 @@ class PredictionFiles:
     pictures: int = 0
     empty: int = 0
     counts: Counter[int] = field(default_factory=Counter)
-    results: list[dict[str, Any]] = field(default_factory=list)
+    _results: IO[str] | None = None  # entries of predictions.json, a line per image
+    _numbers: dict[str, int] = field(default_factory=dict)  # of images named by one
     _video: VideoFile | None = None
     _written: list[Path] = field(default_factory=list)  # not yet flushed to the disk
 
     def __post_init__(self) -> None:
         if self.csv:
             self._add_to_table([CSV_COLUMNS], "w")
+        if self.json:
+            self._results = tempfile.TemporaryFile("w+", dir=self.folder)
 
     def _add_to_table(self, rows: Iterable[Sequence[Any]], mode: str = "a") -> None:
         path = self.folder / "predictions.csv"
@@ -91,8 +94,8 @@ class PredictionFiles:
                 self._add_drawn(source, draw_boxes(pixels, rows, self.names, self.style))
         if self.labels:
             self._add_labels(self.labels / f"{name}.txt", rows, width, height)
-        if self.json:
-            self._add_results(name, rows)
+        if self._results and len(rows):
+            self._add_results(self._results, name, rows)
         if self.csv:
             self._add_table_rows(source, rows)
         self.pictures += 1
@@ -131,11 +134,12 @@ class PredictionFiles:
         style = "%d" + " %.6g" * (table.shape[1] - 1)
         self._write(path, lambda file: np.savetxt(file, table, style))
 
-    def _add_results(self, image: str, rows: np.ndarray) -> None:
+    def _add_results(self, file: IO[str], image: str, rows: np.ndarray) -> None:
         """COCO's results format; bbox is x, y, width, height in pixels."""
         ids = category_ids(self.names)
+        results = []
         for x1, y1, x2, y2, score, number in rows.tolist():
-            self.results.append(
+            results.append(
                 {
                     "image_id": image,
                     "category_id": ids[int(number)],
@@ -143,6 +147,10 @@ class PredictionFiles:
                     "score": round(score, 5),
                 }
             )
+        file.write(json.dumps(results) + "\n")
+        stem = Path(image).name
+        if re.fullmatch("[0-9]+", stem):
+            self._numbers[image] = int(stem)
 
     def _add_table_rows(self, source: SourceImage, rows: np.ndarray) -> None:
         frame = "" if source.frame is None else source.frame
@@ -170,27 +178,25 @@ class PredictionFiles:
         if self.csv:
             self._written.append(self.folder / "predictions.csv")
         sync_files(self._written)
-        if self.json:
-            number_images(self.results)
-            write_atomically(self.folder / "predictions.json", json.dumps(self.results))
+        if self._results:
+            with self._results:
+                write_atomically(self.folder / "predictions.json", self._write_results)
 
-
-def number_images(results: Sequence[dict[str, Any]]) -> None:
-    """An image whose name is a number gets it as id, 139 for val/000000000139, unless two have the
-    same.
-
-    Args:
-        results: Entries of predictions.json.
-    """
-    numbers: dict[str, int] = {}
-    for result in results:
-        stem = Path(result["image_id"]).name
-        if re.fullmatch("[0-9]+", stem):
-            numbers[result["image_id"]] = int(stem)
-    if len(set(numbers.values())) < len(numbers):
-        return
-    for result in results:
-        result["image_id"] = numbers.get(result["image_id"], result["image_id"])
+    def _write_results(self, file: BinaryIO) -> None:
+        """An image whose name is a number gets it as id, 139 for val/000000000139, unless two have
+        the same."""
+        assert self._results
+        numbers = self._numbers
+        if len(set(numbers.values())) < len(numbers):
+            numbers = {}
+        separator = "["
+        self._results.seek(0)
+        for line in self._results:
+            for result in json.loads(line):
+                result["image_id"] = numbers.get(result["image_id"], result["image_id"])
+                file.write((separator + json.dumps(result)).encode())
+                separator = ", "
+        file.write(b"[]" if separator == "[" else b"]")
 
 
 def category_ids(names: Sequence[str]) -> list[int]:

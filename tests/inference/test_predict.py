@@ -24,9 +24,10 @@ from boltbox.detector.commands.validate import load_ensemble
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput
 from boltbox.detector.data.inputs.sources import Sources, Video
-from boltbox.detector.data.sample import Batch
+from boltbox.detector.data.sample import Batch, SourceImage
+from boltbox.detector.inference.detections import Style
 from boltbox.detector.inference.predictor import Predictor, in_classes
-from boltbox.detector.report.prediction_files import number_images
+from boltbox.detector.report.prediction_files import PredictionFiles
 from boltbox.detector.report.video_file import VideoFile
 from boltbox.detector.system.errors import InputError
 
@@ -47,15 +48,32 @@ def labels(run: Path) -> dict[str, list[list[str]]]:
     return {file.stem: [line.split() for line in file.read_text().splitlines()] for file in files}
 
 
-def test_image_ids() -> None:
-    """Images of one number keep their whole names, and so do all others."""
+def test_image_ids(tmp_path: Path) -> None:
+    """Images of one number keep their whole names, and so do all others. The file is, to the byte,
+    that of the whole list."""
     for names, ids in (
         (["a/01", "b/01", "x"], ["a/01", "b/01", "x"]),
-        (["a/01", "b/02", "x", "a/01"], [1, 2, "x", 1]),
+        (["a/01", "b/02", "x\n\udcff", "a/01"], [1, 2, "x\n\udcff", 1]),
+        ([], []),
     ):
-        results: list[dict[str, Any]] = [{"image_id": name} for name in names]
-        number_images(results)
-        assert [result["image_id"] for result in results] == ids
+        options = {"images": False, "labels": None, "csv": False, "crops": False}
+        files = PredictionFiles(
+            tmp_path, NAMES, json=True, confidences=True, style=Style(), **options
+        )
+        results = []
+        for name, number in zip(names, ids, strict=True):
+            rows = np.float32([[1, 2, 3.14159, 4, 0.123456, 2], [0, 0, 1e-9, 7, 1, 0]])
+            files.add(SourceImage(name, name), rows, 640, 480)
+            files.add(SourceImage("01", "01"), rows[:0], 640, 480)  # nothing found
+            for box, score, kind in (
+                ([1.0, 2.0, 2.142, 2.0], 0.12346, 2),
+                ([0.0, 0.0, 0.0, 7.0], 1.0, 0),
+            ):
+                result = {"image_id": number, "category_id": kind, "bbox": box, "score": score}
+                results.append(result)
+        files.close()
+        assert (tmp_path / "predictions.json").read_text() == json.dumps(results)
+        assert len([*tmp_path.iterdir()]) == 1
 
 
 def test_labels_to_train_on(
