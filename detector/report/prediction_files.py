@@ -66,7 +66,7 @@ class PredictionFiles:
         if self.csv:
             self._add_to_table([CSV_COLUMNS], "w")
         if self.json:
-            self._results = tempfile.TemporaryFile("w+", dir=self.folder)
+            self._results = tempfile.TemporaryFile("w+", dir=self.folder)  # noqa: SIM115
 
     def _add_to_table(self, rows: Iterable[Sequence[Any]], mode: str = "a") -> None:
         path = self.folder / "predictions.csv"
