@@ -20,6 +20,14 @@ _RANKS = 2 * _SAME_GROUP
 _COST_OF_CHECK = 20  # of all bits of a pair; 1: of the bits of one part
 
 
+def _mask(v: int) -> int:
+    """See `_candidates`; the bits k of a part have the numbers 27 + k."""
+    return sum(1 << k for k in range(37) if ((27 + k) & v).bit_count() % 2)
+
+
+MASKS = [_mask(v) for v in range(1, 64)]
+
+
 def near_duplicates(hashes: np.ndarray, groups: np.ndarray) -> Iterator[tuple[int, int]]:
     """Find hashes that resemble an earlier one.
 
@@ -84,13 +92,12 @@ def _candidates(hashes: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarra
         How many pairs were compared, and the indices (k,), (k,) of those that are candidates.
     """
     shuffled = np.random.default_rng(0).permutation(_BITS)  # neighbours in an image are alike
-    masks = [_mask(v) for v in range(1, 64)]
     for places in np.array_split(shuffled, _PARTS):
         part = np.zeros(len(hashes), np.uint64)
         for place in places.tolist():
             bit = hashes.view(np.uint8)[:, place // 8] >> (7 - place % 8) & 1
             part = part << 1 | bit
-        for v, mask in enumerate(masks):
+        for v, mask in enumerate(MASKS):
             keys = (part & mask) << _INDEX_BITS | np.arange(len(hashes), dtype=np.uint64)
             keys.sort()
             order = (keys & _LAST_INDEX).astype(int)
@@ -101,17 +108,12 @@ def _candidates(hashes: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarra
             while len(first):
                 differences = of_part[first] ^ of_part[first + distance]
                 near = np.flatnonzero(np.bitwise_count(differences) <= _MAX_BITS_OF_PART)
-                for earlier in masks[: min(v, 8)]:  # leaves out most pairs that have come before
+                for earlier in MASKS[: min(v, 8)]:  # leaves out most pairs that have come before
                     near = near[differences[near] & earlier > 0]
                 yield len(first), order[first[near]], order[first[near] + distance]
                 distance += 1
                 first = first[first < len(keys) - distance]
                 first = first[keys[first] == keys[first + distance]]
-
-
-def _mask(v: int) -> int:
-    """Of the bits k of a part, whose numbers are 27 + k."""
-    return sum(1 << k for k in range(37) if ((27 + k) & v).bit_count() % 2)
 
 
 def compare_all(hashes: np.ndarray, groups: np.ndarray) -> Iterator[tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,15 @@ def test_near_duplicates_are_those_of_a_slow_loop() -> None:
     content = b"".join(difference_hash(image.astype(np.uint8)) for image in pictures)
     hashes = np.frombuffer(content, np.uint64).reshape(40, 8)
     assert list(near_duplicates.near_duplicates(hashes, groups)) == expected
+
+
+def test_for_any_five_bits_a_mask_keeps_none() -> None:
+    fives = np.array(list(combinations(range(37), 5)))
+    is_kept = np.zeros(len(fives), bool)
+    for mask in near_duplicates.MASKS:
+        bits = np.array([mask >> k & 1 for k in range(37)], bool)
+        is_kept |= ~bits[fives].any(1)
+    assert is_kept.all()
 
 
 @pytest.mark.parametrize("seed", range(4))
