@@ -1,0 +1,71 @@
+"""docs/pictures: the committed figures show what is measured in benchmarks/, and none is large."""
+
+import re
+from fnmatch import fnmatch
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import cli
+from benchmarks import figures
+from benchmarks.screenshots import COLUMNS, Screen, film
+
+ROOT = Path(cli.__file__).parent
+LARGEST = 200_000  # bytes
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pictures")
+    figures.draw(folder)
+    return folder
+
+
+def shapes(path: Path) -> dict[str, np.ndarray]:
+    """Coordinates of the named curves and bars of an SVG, in points."""
+    found = {}
+    for group in ElementTree.parse(path).getroot().iter("{http://www.w3.org/2000/svg}g"):
+        name = group.get("id", "")
+        if name.endswith(tuple(figures.RECIPES)):
+            numbers = re.findall(r"-?[\d.]+", group[0].get("d", ""))
+            found[name] = np.array(numbers, float)
+    return found
+
+
+@pytest.mark.parametrize("theme", figures.THEMES)
+@pytest.mark.parametrize("name", figures.FIGURES)
+def test_a_figure_shows_what_is_committed(name: str, theme: str, drawn: Path) -> None:
+    """Other versions of matplotlib draw other letters, but the same curves and bars."""
+    file = f"{name}-{theme}.svg"
+    committed = shapes(figures.PICTURES / file)
+    fresh = shapes(drawn / file)
+    assert committed.keys() == fresh.keys()
+    assert len(fresh) >= 6
+    for shape, numbers in fresh.items():
+        assert len(numbers) >= 8
+        np.testing.assert_allclose(committed[shape], numbers, atol=0.1, err_msg=shape)
+
+
+def test_no_picture_is_large() -> None:
+    sizes = {path.name: path.stat().st_size for path in figures.PICTURES.iterdir()}
+    assert {name: size for name, size in sizes.items() if size > LARGEST} == {}
+
+
+def test_every_picture_is_described() -> None:
+    text = (figures.PICTURES / "README.md").read_text()
+    named = re.findall(r"`([\w.*-]+)`", text) + re.findall(r"\]\(([\w-]+)\)", text)
+    names = {path.name for path in figures.PICTURES.iterdir()} - {"README.md", "architecture.svg"}
+    assert {name for name in names if not any(fnmatch(name, n) for n in named)} == set()
+
+
+def test_a_recorded_terminal() -> None:
+    """A bar that is drawn over, a line above it, and a line that is too long."""
+    screen = Screen()
+    screen.write("$ fit\r\n 50%\r\n\rValidation\x1b[A\r100%\r\n")
+    screen.write("x" * (COLUMNS + 2))
+    assert screen.shown()[:4] == ("$ fit", "100%", "x" * COLUMNS, "xx")
+    text = film([screen.shown()] * 3, "fit")
+    assert text.count("<text") == 4
+    ElementTree.fromstring(text)

@@ -1,0 +1,91 @@
+"""benchmarks.recipes: trainings in pairs, and what is made of them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import recipes
+from benchmarks.recipes import first_pass, interval, write_subset
+from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.system.csv_table import read_table
+from boltbox.detector.system.errors import InputError
+
+
+def row(recipe: str, data: str, seed: int, score: float, curve: str = "0.1 0.2") -> dict:
+    return {"recipe": recipe, "data": data, "seed": str(seed), "score": score, "AP": curve}
+
+
+def test_only_what_was_trained_alike_is_compared() -> None:
+    rows = [row("base", "a", 0, 0.1), row("base", "a", 1, 0.2), row("base", "a", 2, 0.9)]
+    rows += [row("base", "b", 0, 0.5), row("base", "c", 0, 1)]
+    rows += [row("other", "a", 0, 0.2), row("other", "a", 1, 0.2), row("other", "b", 0, 0.4)]
+    gains = recipes.tables(rows)[2]
+    assert gains.startswith("| other | +5.0 | -10.0 | - | -2.50 |")
+    scores = recipes.tables(rows)[-1]
+    assert scores == "| other | 20.0 (20.0 to 20.0) | 40.0 (40.0 to 40.0) | - | - |"
+
+
+def test_the_interval_of_the_mean() -> None:
+    """Of many datasets of one seed it is the plain bootstrap's, near 1.96 standard errors; of equal
+    gains it is a point."""
+    gaps = [np.array([value]) for value in np.random.default_rng(0).normal(2, 1, 100)]
+    mean = np.mean(gaps)
+    error = np.std(gaps) / 10
+    assert interval(gaps) == pytest.approx((mean - 1.96 * error, mean + 1.96 * error), abs=0.02)
+    assert interval([np.full(3, 1.5)] * 3) == pytest.approx((1.5, 1.5))
+
+
+def test_when_a_recipe_passes_the_other() -> None:
+    base = [np.array([0.1, 0.2, 0.3, 0.4]), np.array([0.1, 0.2, 0.3, 0.6])]
+    fast = [np.array([0.3, 0.7, 0.7, 0.7]), np.array([0.1, 0.3, 0.9, 0.9])]
+    assert first_pass(base, fast) == 0.5
+    assert first_pass(fast, base) is None
+
+
+def test_subsets(small_data: Path, tmp_path: Path) -> None:
+    """Always the same images, a smaller subset's within a larger one's; val is complete."""
+    complete = DatasetFile.read(str(small_data))
+    files = {}
+    for count in (3, 5):
+        subset = DatasetFile.read(str(write_subset(str(small_data), count, tmp_path / str(count))))
+        files[count] = {Path(f).name for f in subset.open("train").files}
+        assert len(files[count]) == count
+        assert len(subset.open("val").files) == len(complete.open("val").files)
+        assert subset.names == complete.names
+    assert files[3] < files[5]
+    divided = tmp_path / "data.yaml"
+    root = small_data.parent if small_data.is_file() else small_data
+    divided.write_text(f"path: {root}\ntrain: images/train\nsplit: 0.5\nnames: {complete.names}\n")
+    with pytest.raises(InputError, match=r"val split of its own"):
+        write_subset(str(divided), 3, tmp_path / "subset")
+
+
+@pytest.mark.usefixtures("quick_starts")
+def test_a_study(small_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is done is not trained again, what was interrupted goes on, what failed is named."""
+    words = f"--data {small_data} --seeds 0 --jobs 2 --folder {tmp_path} --recipe plain= --recipe"
+    common = "--trainer.max_epochs 1 --trainer.limit_train_batches 1 --data.image_size 64"
+    common += " --model.network.width_multiple 0.125 --model.network.depth_multiple 0.1"
+    common += " --model.network.levels [5] --data.workers 0 --trainer.accelerator cpu"
+    common += " --report.enabled false --pictures.enabled false --doctor.enabled false"
+    common += " --autoanchor.enabled false"
+    with pytest.raises(SystemExit, match=r"wrong on .*, seed 0: fit ended with code 2"):
+        recipes.main([*words.split(), "wrong=--model.optim.lr0 much", "--", *common.split()])
+    (done,) = tmp_path.glob("*/plain/0/figures.json")
+    written = {name: done.with_name(name).read_bytes() for name in ("figures.json", "metrics.csv")}
+    done.unlink()  # as if it had been interrupted after its last epoch
+    line = [*words.split(), "slow=--model.optim.lr0 0.001", "--", *common.split()]
+    recipes.main(line)
+    assert {name: done.with_name(name).read_bytes() for name in written} == written
+    assert "resume:    " in (done.parent / "fit.log").read_text()
+    changed = done.stat().st_mtime_ns
+    capsys.readouterr()
+    recipes.main(line)
+    assert done.stat().st_mtime_ns == changed
+    rows = read_table(tmp_path / "study.csv")
+    assert [(row["recipe"], row["seed"]) for row in rows] == [("plain", "0"), ("slow", "0")]
+    assert float(rows[0]["score"]) == json.loads(done.read_text())["score"]
+    gain = 100 * (float(rows[1]["score"]) - float(rows[0]["score"]))
+    assert f"| slow | {gain:+.1f} | {gain:+.2f} |" in capsys.readouterr().out
