@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from boltbox.detector.data.class_names import same_names
+from boltbox.detector.model.head import AnchorHead
 from boltbox.detector.model.network import Origin, YOLOv5
 from boltbox.detector.model.timm_backbone import TimmBackbone, body_of
 from boltbox.detector.system.errors import InputError
@@ -156,19 +157,24 @@ class HeadTransfer(Enum):
     NONE = "nothing"
 
 
-def head_transfer(weights: Trained, network: YOLOv5, reuse_head: bool) -> HeadTransfer:
+def head_transfer(
+    weights: Trained, network: YOLOv5, shared_classes: dict[int, int], reuse_head: bool
+) -> HeadTransfer:
     """What a network can load from the head of a file.
 
     Args:
         weights: Content of the file.
         network: For the classes of the data.
+        shared_classes: See `shared_classes`.
         reuse_head: Whether a part of the head may be loaded.
     """
     here = _head_shapes(network.state_dict())
     there = _head_shapes(weights.tensors)
     if not is_same_kind(weights, network):
         return HeadTransfer.NONE
-    if here == there:
+    is_reordered = any(k != k_there for k, k_there in shared_classes.items())
+    can_reorder = reuse_head and type(network.head) is AnchorHead
+    if here == there and not (is_reordered and can_reorder):
         return HeadTransfer.ALL
     class_rows = network.head.num_anchors * network.num_classes
     for name in class_tensors(weights, network):
@@ -205,7 +211,7 @@ def copy_weights(
     shared = shared_classes(weights.names, names)
     known: list[int] = []
     note = ""
-    transfer = head_transfer(weights, network, reuse_head)
+    transfer = head_transfer(weights, network, shared, reuse_head)
     match transfer:
         case HeadTransfer.ALL:
             known = [here for here, there in shared.items() if here == there]
@@ -250,10 +256,12 @@ def is_same_kind(weights: Trained, network: YOLOv5) -> bool:
 
 
 def class_tensors(weights: Trained, network: YOLOv5) -> list[str]:
-    """Tensors of two heads of one kind whose rows belong to classes: those that differ in shape."""
+    """Tensors of two heads of one kind whose rows belong to classes: those that differ in shape or,
+    in heads for the same number of classes, all."""
     here = _head_shapes(network.state_dict())
     there = _head_shapes(weights.tensors)
-    return [name for name in there if there[name] != here[name]]
+    differing = [name for name in there if there[name] != here[name]]
+    return differing if differing else list(there)
 
 
 def _head_shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
