@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,11 +14,12 @@ from boltbox.detector.commands.command_line import CommandLine
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.inference.exported import Exported, format_of, load_exported
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.rank_zero import is_first_process, rank_zero_print
+from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.text_file import parse_yaml, read_text
 from boltbox.detector.weights.torch_file import as_input_error
 from boltbox.detector.weights.trained import DETECTOR, Trained, is_published
 
+MACHINES = ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID")
 GROUPS = ("seed_everything", "data", "model")  # of config.yaml that every command continues with
 OF_THE_DATASET = ("split", "format")  # options of data that describe one dataset
 
@@ -97,7 +99,9 @@ def _read_weights(ckpt_path: str, run: Path | None, command: str) -> Trained | E
     try:
         trained = find_trained(ckpt_path, run)
     except InputError:
-        if command != "fit" or is_first_process():
+        machines = [os.environ[name] for name in MACHINES if name in os.environ]
+        is_first_machine = not machines or machines[0] == "0"
+        if command != "fit" or is_first_machine:
             raise
         return None  # boltbox.callbacks.RunFolder ends all processes together
     if trained and command == "fit" and trained.checkpoint is None:

@@ -35,7 +35,7 @@ from boltbox.detector.commands.command_line import Command, CommandLine
 from boltbox.detector.commands.parser import HELP, HelpFormatter, Parser
 from boltbox.detector.commands.training_process import FitCommand
 from boltbox.detector.data import demo
-from boltbox.detector.data.class_names import check_names
+from boltbox.detector.data.class_names import check_same_names
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.distributed import fsdp2  # noqa: F401 - a strategy by name
 from boltbox.detector.distributed.process_group import is_restart, processes_and_machines
@@ -283,7 +283,7 @@ class DetectorCLI(LightningCLI):
         checkpoint = self.loaded.checkpoint
         checkpoints = checkpoints_of(self.trainer)
         if isinstance(weights, Exported):
-            check_names(weights.names, self.model.names, weights.path)
+            check_same_names(weights.names, self.model.names, weights.path)
             self.model.use_exported(weights)
         elif checkpoint is None:
             weights.fill(self.model.network, self.model.names)

@@ -6,7 +6,7 @@ from pathlib import Path
 import lightning as L
 import torch
 
-from boltbox.detector.data.class_names import check_names
+from boltbox.detector.data.class_names import check_same_names
 from boltbox.detector.inference.exported import Exported
 from boltbox.detector.inference.predictor import load_member
 from boltbox.detector.model.network import YOLOv5
@@ -67,7 +67,7 @@ def load_ensemble(files: Sequence[str | Path], names: Sequence[str]) -> list[YOL
     members = []
     for file in files:
         loaded, member = load_member(file, torch.device("cpu"))
-        check_names(loaded.names, names, file)
+        check_same_names(loaded.names, names, file)
         print_fact("ensemble", loaded.path)
         members.append(member)
     return members

@@ -40,7 +40,7 @@ def _plain(name: str) -> str:
     return letters if letters else name
 
 
-def check_names(names: Sequence[str], expected: Sequence[str], file: object) -> None:
+def check_same_names(names: Sequence[str], expected: Sequence[str], file: object) -> None:
     """Raises InputError unless a file's classes are the expected ones, in the same order."""
     for i, (name, other) in enumerate(zip_longest(names, expected)):
         if name != other:

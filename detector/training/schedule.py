@@ -106,7 +106,7 @@ def warmup_iterations(
 
     Args:
         warmup_epochs: Its length in epochs; 0: there is none.
-        epoch_batches: Per epoch.
+        batches: Per epoch.
         epochs: Of the whole run.
         minimum: Iterations that it lasts at least, so that small data sets warm up at all, but for
             this no more than a third of the run.
@@ -133,7 +133,7 @@ def fitting_batch_size(batch_size: int, batches: int) -> int:
 
     Args:
         batch_size: Images per batch.
-        epoch_batches: Batches of the whole run.
+        batches: Batches of the whole run.
 
     >>> fitting_batch_size(16, 13 * 30)
     16

@@ -28,8 +28,6 @@ from boltbox.detector.system.text_file import read_text
 class CocoJson(Format):
     """A split is a json file with `images`, `annotations`, `categories`, or several."""
 
-    shared = True
-
     @classmethod
     def find_names(cls, root: Path, splits: Mapping[str, Sequence[Path]]) -> list[str]:
         """The categories of the first file, by id; those with the same name are one class."""

@@ -117,11 +117,8 @@ class Format(ABC):
         split: what to read.
 
     Attributes:
-        shared: a label file is about many images (reports then name the image).
         faults: objects that belong to no image; `find` fills it.
     """
-
-    shared: ClassVar[bool] = False
 
     def __init__(self, split: Split) -> None:
         self.split = split

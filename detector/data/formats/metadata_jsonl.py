@@ -22,8 +22,6 @@ class MetadataJsonl(Format):
     `objects` with `bbox` (x, y, width, height in pixels) and `category` or `categories` (numbers or
     names)."""
 
-    shared = True
-
     def find(self) -> list[Entry]:
         entries = []
         for path in self.split.paths:

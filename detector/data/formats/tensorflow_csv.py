@@ -26,8 +26,6 @@ class TensorflowCsv(Format):
     """A split is a csv file, or several, with the columns filename, width, height, class, xmin,
     ymin, xmax, ymax, in pixels. Images beside it that are in no row have no objects."""
 
-    shared = True
-
     def find(self) -> list[Entry]:
         entries = []
         for path in self.split.paths:
