@@ -57,11 +57,15 @@ def first_to_report() -> bool:
     group = _process_group()
     if group is None:
         return os.environ.get("LOCAL_RANK", "0") == "0"
+    is_first = True
     with contextlib.suppress(RuntimeError):  # the store is gone with the process that held it
         store = group.distributed_c10d._get_default_store()
-        store.set_timeout(timedelta(seconds=5))  # another process may be gone
-        return bool(store.add("reported", 1) == 1)
-    return True
+        store.set_timeout(timedelta(seconds=5))  # another process may be gone, or have no error
+        is_first = store.add("reported", 1) == 1
+        store.set(f"asked/{group.get_rank()}", "")
+        if group.get_rank() == 0:  # it holds the store: it stays until the others have asked
+            store.wait([f"asked/{rank}" for rank in range(group.get_world_size())])
+    return is_first
 
 
 def _process_group() -> Any:
