@@ -12,8 +12,7 @@ from boltbox.detector.report.html import Section, write_page
 from boltbox.detector.report.table import aligned, number
 from boltbox.detector.system.configuration import differences, flatten
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.file_names import common_folder, inside
-from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
+from boltbox.detector.system.rank_zero import common_folder, inside, print_fact, rank_zero_print
 
 METRICS = ("mAP50-95", "mAP50", "P", "R", "coco/AP")
 CURVES = ("val/mAP50-95", "val/mAP50", "lr/weight")  # columns of metrics.csv

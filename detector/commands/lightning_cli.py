@@ -44,7 +44,7 @@ from boltbox.detector.loggers.placement import place_loggers
 from boltbox.detector.model.parts import find_part
 from boltbox.detector.system.configuration import differences, flatten
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.parent import announce_first_rank
+from boltbox.detector.system.operating_system import announce_first_rank
 from boltbox.detector.system.rank_zero import (
     is_first_process,
     print_fact,

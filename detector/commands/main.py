@@ -10,7 +10,7 @@ from pkgutil import resolve_name
 
 from boltbox.detector.commands.command_line import Command, CommandLine
 from boltbox.detector.system.errors import InputError, in_one_line
-from boltbox.detector.system.parent import die_with_parent
+from boltbox.detector.system.operating_system import die_with_parent
 from boltbox.detector.system.rank_zero import first_to_report, printable, program
 
 LONGEST = 2000  # characters of a message; what the user gave may be longer than anyone reads

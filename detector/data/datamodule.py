@@ -26,11 +26,10 @@ from boltbox.detector.data.sampler import (
     class_weights,
     image_weights,
     position,
-    rectangular_batches,
     resume_epoch,
 )
 from boltbox.detector.data.transforms.augment import Augment, TrainSamples
-from boltbox.detector.data.transforms.letterbox import round_up
+from boltbox.detector.data.transforms.letterbox import rectangular_batches, round_up
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import NonNegativeInt, PositiveInt
 from boltbox.detector.system.rank_zero import print_fact, rank_zero_print

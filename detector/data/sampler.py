@@ -115,37 +115,6 @@ class TrainBatches(Sampler[list[Key]]):
             yield batch[self.rank :: self.world]
 
 
-def rectangular_batches(
-    shapes: np.ndarray, size: int, batch_size: int, stride: int, pad: float, stable: bool = True
-) -> tuple[list[list[int]], np.ndarray]:
-    """Batches of images of similar aspect ratio, which need little padding.
-
-    Args:
-        shapes: (n, 2) height and width of every image.
-        size: longer side in pixels.
-        batch_size: images per batch.
-        stride: sides become multiples of it.
-        pad: extra, in strides.
-        stable: sort images of one ratio by area. YOLOv5's sort is unstable, and its order differs
-            between processors; which images share a batch moves the metrics of a small set by a few
-            thousandths.
-
-    Returns:
-        batches: of image numbers, from wide to tall.
-        shapes: (n, 2) height and width in pixels to letterbox each image to.
-    """
-    ratio = shapes[:, 0] / shapes[:, 1]
-    order = np.lexsort((shapes.prod(1), ratio)) if stable else np.argsort(ratio)
-    starts = range(0, len(order), batch_size)
-    low = np.minimum.reduceat(ratio[order], starts)
-    high = np.maximum.reduceat(ratio[order], starts)
-    unit = np.column_stack((high, 1 / low)).clip(max=1)  # (batches, 2)
-    batch_shapes = np.ceil(unit * size / stride + pad).astype(np.int64) * stride
-    image_shapes = np.empty((len(order), 2), np.int64)
-    image_shapes[order] = batch_shapes.repeat(batch_size, 0)[: len(order)]
-    return [order[i : i + batch_size].tolist() for i in starts], image_shapes
-
-
 def class_weights(counts: np.ndarray) -> np.ndarray:
     """(C,) inverse class frequencies that sum to 1; a class without labels counts as one with
     one."""

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 import boltbox
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.parent import PARENT
+from boltbox.detector.system.operating_system import PARENT
 
 GONE = re.compile(
     "timed? ?out|closed|by peer|not connected|broken pipe|refused|(read|write) error", re.IGNORECASE

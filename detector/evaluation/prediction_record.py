@@ -13,7 +13,7 @@ from boltbox.detector.evaluation.class_metrics import IOU_THRESHOLDS, match
 from boltbox.detector.evaluation.confusion import confused_pairs
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError, in_one_line
-from boltbox.detector.system.file_names import common_folder, inside
+from boltbox.detector.system.rank_zero import common_folder, inside
 
 ABOUT = ("names", "files", "command", "epoch")
 

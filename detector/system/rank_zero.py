@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -94,3 +94,20 @@ def program() -> str:
     if path.match("boltbox/__main__.py"):
         return "python -m boltbox"
     return "boltbox" if path.stem == "boltbox" else "python cli.py"
+
+
+def common_folder(files: Sequence[str]) -> str:
+    """The folder that all files are in; empty if there is none, or if some paths are absolute and
+    others relative.
+
+    >>> common_folder(["/data/a/1.png", "/data/b/1.png"]), common_folder(["a.png", "/b.png"])
+    ('/data', '')
+    """
+    if not files or len(set(map(os.path.isabs, files))) > 1:
+        return ""
+    return os.path.commonpath([os.path.dirname(file) for file in files])
+
+
+def inside(file: str, folder: str) -> str:
+    """The path of a file from a folder; if `folder` is empty, the path as it is."""
+    return os.path.relpath(file, folder) if folder else file

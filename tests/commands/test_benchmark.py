@@ -110,7 +110,7 @@ PROGRAM = """
 import os, subprocess, sys, time
 from pathlib import Path
 if sys.argv[1:]:
-    from boltbox.detector.system.parent import die_with_parent
+    from boltbox.detector.system.operating_system import die_with_parent
     Path("pid").write_text(str(os.getpid()))
     die_with_parent()
     time.sleep(600)

@@ -26,9 +26,9 @@ from boltbox.detector.data.sampler import (
     TrainBatches,
     class_weights,
     image_weights,
-    rectangular_batches,
 )
 from boltbox.detector.data.transforms.augment import Augment
+from boltbox.detector.data.transforms.letterbox import rectangular_batches
 
 
 def sampler(n: int, batch_size: int, seed: int = 0, **options: Any) -> TrainBatches:

@@ -21,9 +21,9 @@ from boltbox.detector.data.sampler import (
     Key,
     class_weights,
     image_weights,
-    rectangular_batches,
 )
 from boltbox.detector.data.transforms.augment import Augment, TrainSamples
+from boltbox.detector.data.transforms.letterbox import rectangular_batches
 from boltbox.detector.weights.yolov5 import by_our_names, key_map
 
 

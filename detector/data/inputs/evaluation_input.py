@@ -15,8 +15,11 @@ import torch
 from boltbox.detector.data.cache.images import ResizedImages
 from boltbox.detector.data.inputs.tiles import tile_windows
 from boltbox.detector.data.sample import Batch, LetterboxInfo, Sample, collate, to_floats
-from boltbox.detector.data.sampler import rectangular_batches
-from boltbox.detector.data.transforms.letterbox import letterbox_sample, resize_longest
+from boltbox.detector.data.transforms.letterbox import (
+    letterbox_sample,
+    rectangular_batches,
+    resize_longest,
+)
 
 
 class EvaluationInput(NamedTuple):

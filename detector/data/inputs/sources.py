@@ -39,8 +39,7 @@ from boltbox.detector.data.inputs.evaluation_input import (
 from boltbox.detector.data.loader import make_loader
 from boltbox.detector.data.sample import Batch, Sample, SourceImage
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.file_names import common_folder, inside
-from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.rank_zero import common_folder, inside, rank_zero_print
 
 Image = str | Path | bytes | np.ndarray | PIL.Image | Tensor
 VIDEOS = {
