@@ -17,7 +17,6 @@ from boltbox.detector.data.cache.labels import (
     digest,
     load_labels,
     save_labels,
-    states,
 )
 from boltbox.detector.data.datasets import DetectionDataset, Fault
 from boltbox.detector.data.formats.format import (
@@ -105,7 +104,8 @@ class SplitReader:
         split = self.format.split
         files_of_split = [str(path) for path in split.paths if not isdir(path)]
         files_of_split.append(inspect.getfile(type(self.format)))  # a user's own may change
-        before = states(files_of_split)
+        listed = self.format.files
+        before = list(map(listed.state_of_one, files_of_split))
         entries = self.format.find()
         if not split.share or split.name == "train":  # else they are reported twice
             self.faults += self.format.faults
@@ -113,7 +113,7 @@ class SplitReader:
             entries = part_of(entries, split.share, split)
         images = [entry.image for entry in entries]
         files = [entry.file for entry in entries]
-        now = states(images + list(dict.fromkeys(files)))
+        now = list(map(listed.state, images + list(dict.fromkeys(files))))
         stamp = digest([VERSION, self.names, files_of_split, before, images, files, now])
         kind = type(self.format).__qualname__
         place = digest([os.getcwd(), repr(split), kind, self.strict, self.single_class])[:24]

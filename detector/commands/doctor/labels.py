@@ -9,7 +9,7 @@ import numpy as np
 from boltbox.detector.commands.doctor.finding import Finding
 from boltbox.detector.data.dataset_file import DatasetFile, format_class
 from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.data.formats.format import PerImageFormat
+from boltbox.detector.data.formats.format import PerImageFormat, Split
 
 PAST_FRAME = 0.25  # pixels; less is the rounding of the fractions in a label file
 TINY = 2.0  # pixels; the augmentation keeps only boxes with both sides above
@@ -142,9 +142,10 @@ def examine_orphans(
     Yields:
         The findings.
     """
-    label_format = format_class(file.format)
-    if not issubclass(label_format, PerImageFormat):
+    kind = format_class(file.format)
+    if not issubclass(kind, PerImageFormat):
         return
+    label_format = kind(Split("", (), file.root))
     image_folders = defaultdict(set)
     for dataset in datasets.values():
         lost = [fault.image for fault in dataset.faults if not fault.where]

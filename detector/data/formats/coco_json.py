@@ -4,7 +4,6 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import filterfalse
-from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +56,7 @@ class CocoJson(Format):
             folders.append(root / folder)
         folders += [source.parent, source.parent / "images", source.parent / "data"]
         places = [str(folder / name) for folder in folders]
-        return next(filter(isfile, places), places[0])
+        return next(filter(self.files.is_file, places), places[0])
 
     def _by_image(
         self, source: Path, images: list[dict[str, Any]], annotations: list[dict[str, Any]]

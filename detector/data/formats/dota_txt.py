@@ -2,7 +2,6 @@
 `.../labelTxt/a/b.txt`, one line per object: `x1 y1 x2 y2 x3 y3 x4 y4 class difficult` in pixels."""
 
 import math
-from os.path import isfile
 
 import numpy as np
 
@@ -23,7 +22,7 @@ class DotaText(YoloText):
     folder = "labelTxt"
 
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels | None:
-        if not isfile(entry.file):
+        if not self.files.is_file(entry.file):
             return None
         objects = []
         for k, line in enumerate(read_text(entry.file, replace=True).split("\n"), 1):

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from os.path import exists, isdir, isfile
+from os.path import exists, isdir
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,7 +20,8 @@ import numpy as np
 
 from boltbox.detector.data.class_names import MOST_NUMBERS
 from boltbox.detector.data.datasets import Fault
-from boltbox.detector.data.images import SUFFIXES, find_images
+from boltbox.detector.data.file_list import FileList
+from boltbox.detector.data.images import SUFFIXES
 from boltbox.detector.system.errors import InputError
 
 NO_BOX = (math.nan,) * 4
@@ -118,11 +119,13 @@ class Format(ABC):
 
     Attributes:
         faults: objects that belong to no image; `find` fills it.
+        files: the images and label files that there are.
     """
 
     def __init__(self, split: Split) -> None:
         self.split = split
         self.faults: list[Fault] = []
+        self.files = FileList()
 
     @classmethod
     def find_names(cls, root: Path, splits: Mapping[str, Sequence[Path]]) -> list[str]:
@@ -187,27 +190,29 @@ class PerImageFormat(Format):
 
     suffix: ClassVar[str]
 
-    @classmethod
     @abstractmethod
-    def label_path(cls, image: str) -> str:
+    def label_path(self, image: str) -> str:
         """The path of the label file of an image, which need not exist."""
 
     @abstractmethod
-    def listed_images(self, source: Path) -> list[Path]:
+    def listed_images(self, source: Path) -> Sequence[str | Path]:
         """The images that a text file lists."""
 
     def find(self) -> list[Entry]:
         images: set[str] = set()
         for source in self.split.paths:
-            paths = find_images(source) if isdir(source) else self.listed_images(source)
-            images.update(map(str, paths))
+            if isdir(source):
+                images.update(self.files.images(source))
+            else:
+                images.update(map(str, self.listed_images(source)))
         return [Entry(image, self.label_path(image)) for image in sorted(images)]
 
 
 def has_labels(folder: Path, format: type[PerImageFormat]) -> bool:
     """Whether the first 100 images of a folder and its subfolders have labels of a format."""
     images = (str(path) for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
-    return any(isfile(format.label_path(image)) for image in islice(images, 100))
+    reader = format(Split("", (), folder))
+    return any(map(reader.files.is_file, map(reader.label_path, islice(images, 100))))
 
 
 def find_tail(path: str, *folders: Path) -> Path | None:

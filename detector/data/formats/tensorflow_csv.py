@@ -33,7 +33,8 @@ class TensorflowCsv(Format):
             for line, row in _rows(path):
                 rows_of[row["filename"]].append((line, row))
             images = set(rows_of)
-            images.update(f.name for f in path.parent.iterdir() if f.suffix.lower() in SUFFIXES)
+            beside = self.files.folder(path.parent) or ()
+            images.update(name for name in beside if Path(name).suffix.lower() in SUFFIXES)
             for name in sorted(images):
                 entries.append(Entry(str(path.parent / name), str(path), rows_of[name]))
         return entries

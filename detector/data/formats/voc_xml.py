@@ -2,7 +2,7 @@
 
 import os
 import re
-from os.path import isdir, isfile
+from os.path import isdir
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -17,7 +17,7 @@ from boltbox.detector.data.formats.format import (
     number,
 )
 from boltbox.detector.data.formats.yolo_txt import YoloText
-from boltbox.detector.data.images import find_images, read_lines
+from boltbox.detector.data.images import read_lines
 from boltbox.detector.system.errors import InputError
 
 ANNOTATIONS = ("Annotations", "annotations")
@@ -32,8 +32,7 @@ class VocXml(PerImageFormat):
 
     suffix = ".xml"
 
-    @classmethod
-    def label_path(cls, image: str) -> str:
+    def label_path(self, image: str) -> str:
         """The first of these that exists, else the first of all: for `.../JPEGImages/a/b.jpg` (or
         images, in any case) `.../Annotations/a/b.xml`, `.../Annotations/b.xml`, or annotations for
         Annotations; beside the image; in a folder Annotations or annotations beside the image."""
@@ -47,14 +46,13 @@ class VocXml(PerImageFormat):
         parent, file = os.path.split(xml)
         for name in ANNOTATIONS:
             places.append(os.path.join(parent, name, file))
-        return next(filter(isfile, places), places[0])
+        return next(filter(self.files.is_file, places), places[0])
 
     def listed_images(self, source: Path) -> list[Path]:
         folder = _image_folder(self.split.root)
-        image_of = {
-            image.relative_to(folder).with_suffix("").as_posix(): image
-            for image in find_images(folder)
-        }
+        image_of = {}
+        for image in map(Path, sorted(self.files.images(folder))):
+            image_of[image.relative_to(folder).with_suffix("").as_posix()] = image
         images = []
         for line in read_lines(source):
             name = line if line in image_of else line.split()[0]
@@ -62,7 +60,7 @@ class VocXml(PerImageFormat):
         return images
 
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels | None:
-        if not isfile(entry.file):
+        if not self.files.is_file(entry.file):
             return None
         xml = _read_xml(entry.file)
         objects = []

@@ -4,7 +4,6 @@ object: `class cx cy w h`, or `class x y x y ...` for a polygon, as fractions of
 import os
 import re
 from collections.abc import Iterator
-from os.path import exists, isdir, isfile
 from pathlib import Path
 
 import numpy as np
@@ -32,27 +31,28 @@ class YoloText(PerImageFormat):
     suffix = ".txt"
     folder = "labels"
 
-    @classmethod
-    def label_path(cls, image: str) -> str:
+    def label_path(self, image: str) -> str:
         """The last folder `images` becomes `folder`, the suffix .txt. Beside the image, as LabelImg
         writes it, where there is no such folder."""
         beside = os.path.splitext(image)[0] + ".txt"
-        path = re.sub("(?s)^(.*/|)images/", rf"\1{cls.folder}/", beside)
-        return beside if not isdir(os.path.dirname(path)) and isfile(beside) else path
+        path = re.sub("(?s)^(.*/|)images/", rf"\1{self.folder}/", beside)
+        if not self.files.is_folder(os.path.dirname(path)) and self.files.is_file(beside):
+            return beside
+        return path
 
     def listed_images(self, source: Path) -> list[Path]:
         root = self.split.root
         images = []
         for line in read_lines(source):
             places = [source.parent / line, root / line, Path(line)]
-            image = next(filter(exists, places), None)
+            image = next(filter(self.files.state, places), None)
             if image is None:
                 image = find_tail(line, source.parent, root)
             images.append(places[0] if image is None else image)
         return images
 
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels | None:
-        if not isfile(entry.file):
+        if not self.files.is_file(entry.file):
             return None
         # bytes that are no UTF-8 become no number
         objects = list(parse_yolo(read_text(entry.file, replace=True)))

@@ -1,0 +1,128 @@
+"""Which image and label files there are: one look at each folder, instead of one at each file."""
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from os.path import splitext
+from pathlib import Path
+from typing import NamedTuple
+
+from boltbox.detector.data.images import SUFFIXES
+
+
+class State(NamedTuple):
+    """Of a file.
+
+    Attributes:
+        size: bytes; -1 for a folder, -2 for a device or a pipe.
+        time: of the last change, in nanoseconds; 0 for what is no file.
+    """
+
+    size: int
+    time: int
+
+
+FOLDER = State(-1, 0)
+OTHER = State(-2, 0)
+
+
+class FileList:
+    """What is in the folders of a dataset, as it was at the first question about each.
+
+    A path is a text as the user, a list or a label file gives it: absolute, or relative to the
+    current folder. The folder of a file is what precedes its last separator. Links are followed.
+    A folder is listed at the first question about a file in it. A file that is not in the listing
+    is asked for itself, because a file system may ignore case or forbid listing.
+    """
+
+    def __init__(self) -> None:
+        self._folders: dict[str, Mapping[str, State] | None] = {}
+        self._files: dict[str, State] = {}
+
+    def folder(self, path: str | Path) -> Mapping[str, State] | None:
+        """The files and folders in a folder, by name; None if there is no such folder."""
+        path = os.fspath(path)
+        if path not in self._folders:
+            self._folders[path] = _listing(path)
+        return self._folders[path]
+
+    def state(self, path: str | Path) -> State | None:
+        """Of a file or folder; None if there is none."""
+        folder, name = os.path.split(path)
+        listing = self.folder(folder)
+        if listing is None:
+            return None
+        return listing.get(name) or self.state_of_one(path)
+
+    def state_of_one(self, path: str | Path) -> State | None:
+        """As `state`, of a file whose folder is of no interest."""
+        path = os.fspath(path)
+        state = self._files.get(path) or _state(path)
+        if state:
+            self._files[path] = state
+        return state
+
+    def is_file(self, path: str | Path) -> bool:
+        """Whether it is a regular file."""
+        state = self.state(path)
+        return state is not None and state.size >= 0
+
+    def is_folder(self, path: str | Path) -> bool:
+        """Whether it is a folder."""
+        return self.folder(path) is not None
+
+    def images(self, folder: str | Path) -> Iterator[str]:
+        """The image files in a folder and its subfolders, in any order; names that begin with a dot
+        are left out."""
+        folder = os.fspath(folder)
+        for name, state in (self.folder(folder) or {}).items():
+            path = name if folder == os.curdir else os.path.join(folder, name)
+            if name.startswith("."):
+                continue
+            if state == FOLDER:
+                yield from self.images(path)
+            elif state.size >= 0 and splitext(name)[1].lower() in SUFFIXES:
+                yield path
+
+    def record(self) -> tuple[dict[str, str], dict[str, State]]:
+        """What the answers so far depend on.
+
+        Returns:
+            A checksum of each folder's files and their states; the states of single files.
+        """
+        return {path: self.checksum(path) for path in self._folders}, self._files
+
+    def checksum(self, folder: str | Path) -> str:
+        """Of the names and states of all that is in a folder; an empty text if there is none."""
+        listing = self.folder(folder)
+        if listing is None:
+            return ""
+        lines = [f"{name}\0{size}\0{time}" for name, (size, time) in sorted(listing.items())]
+        return sha256(os.fsencode("\0".join(lines))).hexdigest()
+
+
+def _listing(folder: str) -> dict[str, State] | None:
+    listing = {}
+    try:
+        with os.scandir(folder or os.curdir) as entries:
+            for entry in entries:
+                if state := _state(entry):
+                    listing[entry.name] = state
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # the last: a zero byte
+        return None
+    except OSError:  # it may not be listed
+        return {}
+    return listing
+
+
+def _state(path: str | os.DirEntry) -> State | None:
+    """None if there is nothing, as behind a broken link."""
+    try:
+        status = os.stat(path) if isinstance(path, str) else path.stat()
+    except (OSError, ValueError):
+        return None
+    kind = stat.S_IFMT(status.st_mode)
+    if kind == stat.S_IFREG:
+        return State(status.st_size, status.st_mtime_ns)
+    return FOLDER if kind == stat.S_IFDIR else OTHER
