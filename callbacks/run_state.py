@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from boltbox.detector.distributed.process_group import gather
+from boltbox.detector.distributed.process_group import gather_on_first
 from boltbox.detector.training.gradient_window import gradients, restore_gradients
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.resume import check_training
@@ -33,7 +33,7 @@ class RunState(L.Callback):
             "epoch_losses": {name: total.cpu() for name, total in losses.items()},
             "random": _random_states(),
         }
-        checkpoint["processes"] = gather(state)
+        checkpoint["processes"] = gather_on_first(state)  # which writes the file
 
     def on_load_checkpoint(
         self, trainer: L.Trainer, pl_module: Detector, checkpoint: dict[str, Any]

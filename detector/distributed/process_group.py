@@ -27,6 +27,18 @@ def gather(value: Any) -> list[Any]:
     return values
 
 
+def gather_on_first(value: Any) -> list[Any]:
+    """As `gather`, for values that only the first process needs; the others get none."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return [value]
+    if dist.get_rank() > 0:
+        dist.gather_object(value)
+        return []
+    values: list[Any] = [None] * dist.get_world_size()
+    dist.gather_object(value, values)
+    return values
+
+
 def lost_contact(error: BaseException) -> bool:
     """Whether an error of torch.distributed means that another process is gone or timed out."""
     is_gloo = isinstance(error, RuntimeError) and "gloo" in str(error)
