@@ -1,6 +1,7 @@
-"""Two processes train and validate as one does."""
+"""Several processes train and validate as one does."""
 
 import json
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,26 @@ import yaml
 from made_datasets import lay_out, picture, save, yolo_line
 from ranks import together
 from small_fit import SMALL
+from torch import Tensor
 
 import cli
+from boltbox.detector.data.sample import Batch
+from boltbox.detector.training.module import Detector
 
 ROOT = Path(cli.__file__).parent
+RANKS = 4
 
 
 class Diary(L.Callback):
-    """What a process sees, in rank<N>.pt of the run folder. Batch norms stay in evaluation mode:
-    they are the only part of the network that looks across the images of a batch."""
+    """What a process sees, in rank<N>.pt of the run folder.
 
-    def __init__(self) -> None:
+    Args:
+        train_norms: Off: batch norms stay in evaluation mode; they are the only part of the network
+            that looks across the images of a batch.
+    """
+
+    def __init__(self, train_norms: bool) -> None:
+        self.train_norms = train_norms
         self.batches: list[dict[str, Any]] = []
         self.gradients: dict[str, torch.Tensor] = {}
         self.start: dict[str, torch.Tensor] = {}
@@ -34,7 +44,7 @@ class Diary(L.Callback):
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: Any, batch: Any, batch_idx: int
     ) -> None:
-        pl_module.network.eval()
+        pl_module.network.train(self.train_norms)
         rates = [
             (group["lr"], group["weight_decay"]) for group in trainer.optimizers[0].param_groups
         ]
@@ -61,13 +71,13 @@ class Diary(L.Callback):
 
 @pytest.fixture(scope="module")
 def alike(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """38 noisy images with the same three objects, and one to validate on: whichever images a
+    """28 noisy images with the same three objects, and one to validate on: whichever images a
     process gets, it has the same share of the objects. Box and class losses are means over the
     objects of each process, as in YOLOv5."""
     root = tmp_path_factory.mktemp("alike")
     objects = [(0, 4, 4, 20, 24), (1, 30, 8, 60, 40), (0, 10, 36, 50, 60)]
     text = "".join(yolo_line(*box, 64, 64) + "\n" for box in objects)
-    for k in range(39):
+    for k in range(29):
         split = "train" if k else "val"
         save(root / f"images/{split}/{k}.png", picture(64, 64, k))
         lay_out(root, {f"labels/{split}/{k}.txt": text})
@@ -75,34 +85,77 @@ def alike(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "data.yaml"
 
 
-def test_ten_steps_equal_those_of_one_process(alike: Path, here: Path) -> None:
+def step_by_shares(self: Detector, batch: Batch, batch_idx: int) -> dict[str, Any]:
+    """A training step of one process: the images of each of RANKS are a batch, that of the first
+    one the last, whose batch norm statistics stay."""
+    total = torch.zeros(())
+    terms: dict[str, list[Tensor]] = defaultdict(list)
+    for rank in reversed(range(RANKS)):
+        images = batch.images[rank::RANKS]
+        targets = batch.targets[batch.targets[:, 0] % RANKS == rank]
+        targets[:, 0] = targets[:, 0] // RANKS
+        loss, of_share = self.loss(self.network(images), targets, self.network.head)
+        total = total + loss
+        for name, term in of_share.items():
+            terms[name].append(term)
+    means = {name: torch.stack(parts).mean() for name, parts in terms.items()}
+    return {"loss": total * self.trainer.accumulate_grad_batches, "terms": means}
+
+
+@pytest.mark.parametrize("train_norms", [False, True])
+def test_steps_equal_those_of_one_process(
+    train_norms: bool, alike: Path, small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Loss and gradients of the first step; rates, windows and steps at each batch; weights and
-    average in the end. The last batch of each epoch is smaller."""
-    line = ["fit", "--config", str(ROOT / "configs/hyp/none.yaml"), "--data.dataset", str(alike), *SMALL,
+    average in the end. The last batch of each epoch is smaller.
+
+    Without batch norms and where objects are spread evenly, four processes equal one with the same
+    batch; else one that computes the batch norms and losses of each share by themselves."""
+    data, optimizer = alike, []
+    if train_norms:  # long steps would make much of the rounding
+        data, optimizer = (
+            small_data,
+            [
+                "--model.optim.optimizer",
+                "SGD",
+                "--model.optim.lr0",
+                "1e-4",
+                "--warmup.warmup_bias_lr",
+                "1e-3",
+            ],
+        )
+    line = ["fit", "--config", str(ROOT / "configs/hyp/none.yaml"), "--data.dataset", str(data), *SMALL,
             "--data.batch_size", "8", "--model.optim.nominal_batch_size", "16", "--warmup.warmup_epochs", "1",
-            "--trainer.max_epochs", "3", "--trainer.callbacks", "test_distributed.Diary", "--trainer.limit_val_batches", "0"]  # fmt: skip
+            "--trainer.max_epochs", "3", "--trainer.limit_val_batches", "0", *optimizer,
+            "--trainer.callbacks", "test_distributed.Diary", "--trainer.callbacks.train_norms", str(train_norms)]  # fmt: skip
+    together(cli.main, line + ["--run", "many", "--trainer.devices", str(RANKS)], ranks=RANKS)
+    if train_norms:
+        monkeypatch.setattr(Detector, "training_step", step_by_shares)
     cli.main(line + ["--run", "one"])
-    together(cli.main, line + ["--run", "two", "--trainer.devices", "2"])
-    files = ("one/rank0.pt", "two/rank0.pt", "two/rank1.pt")
-    one, *two = (torch.load(here / file, weights_only=False) for file in files)
-    assert one["batches"][-1]["step"] >= 10
+    files = ["one/rank0.pt"] + [f"many/rank{rank}.pt" for rank in range(RANKS)]
+    one, *many = (torch.load(here / file, weights_only=False) for file in files)
+    assert one["batches"][-1]["step"] >= 5
     assert len({str(batch["rates"]) for batch in one["batches"]}) > 4, "there is a warm-up"
     assert len({batch["window"] for batch in one["batches"]}) == 2, "there are windows"
-    for batch, first, second in zip(one["batches"], *(t["batches"] for t in two), strict=True):
-        for key in ("rates", "window", "step"):
-            assert batch[key] == first[key] == second[key], key
-        assert batch["images"] == first["images"] + second["images"]
-        mean = (first["parts"] + second["parts"]) / 2
+    for batch, *shares in zip(one["batches"], *(rank["batches"] for rank in many), strict=True):
+        for share in shares:
+            for key in ("rates", "window", "step"):
+                assert share[key] == batch[key], key
+        assert batch["images"] == sum(share["images"] for share in shares)
+        mean = np.mean([share["parts"] for share in shares], 0)
         assert batch["parts"] == pytest.approx(mean, rel=1e-4)
-    for t in two:
+    for rank in many:
         for name, gradient in one["gradients"].items():
-            error = (t["gradients"][name] - gradient).norm()
+            error = (rank["gradients"][name] - gradient).norm()
             assert error <= 1e-5 * gradient.norm().clamp(1e-3), name
-        for kind in ("network", "ema"):
-            torch.testing.assert_close(t[kind], one[kind], rtol=1e-4, atol=1e-4)
         for name, before in one["start"].items():
             moved = (one["network"][name] - before).norm()
-            assert (t["network"][name] - one["network"][name]).norm() <= 1e-3 * moved + 1e-6, name
+            error = (rank["network"][name] - one["network"][name]).norm()
+            assert error <= 1e-3 * moved + 1e-6, name
+    for kind in ("network", "ema"):  # with the statistics of batch norms, which are the first's
+        for name, tensor in one[kind].items():
+            if tensor.is_floating_point():  # not the number of batches
+                torch.testing.assert_close(many[0][kind][name], tensor, rtol=1e-4, atol=1e-4)
 
 
 class Figures(L.Callback):
