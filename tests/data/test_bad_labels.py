@@ -2,7 +2,6 @@
 dataset that cannot be used is an error that names the file."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,166 +14,46 @@ from made_datasets import (
     as_coco,
     as_voc,
     as_yolo,
-    coco_with,
     counts,
     files_of,
     lay_out,
     load,
-    lost_images,
     picture,
     save,
-    voc_object,
-    voc_xml,
 )
 
 import cli
 from boltbox.detector.data.dataset_file import DatasetFile
-from boltbox.detector.data.datasets import Fault
 from boltbox.detector.system.errors import InputError
 
-MISSING = "missing or non-finite coordinate"
-EMPTY = "zero or negative width or height"
-Maker = Callable[[Path], None]
 
-
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        ("0", "wrong column count (1;"),
-        ("0 .5 .5 .5 .5 .9", "wrong column count (6;"),
-        ("0 .1 .1 .5 .1 .5 .5 .1", "wrong column count (8;"),
-        ("cat .5 .5 .5 .5", "not a number"),
-        ("0,.5,.5,.5,.5", "not a number"),
-        ("0 nan .5 .5 .5", "non-finite value"),
-        ("0 .5 -.1 .5 .5", "negative value"),
-        ("-1 .5 .5 .5 .5", "negative value"),
-        ("0 1.001 .5 .5 .5", "coordinate above 1"),
-        ("0 .1 .1 .5 .1 .5 12", "coordinate above 1"),
-        ("0 .5 .5 0 .5", "zero width or height"),
-        ("0 .1 .1 .5 .1 .9 .1", "zero width or height"),
-        ("0.5 .5 .5 .5 .5", "class 0.5 is not an integer"),
-        ("0 .50 .50 .50 .50", "duplicate of an earlier line"),
-    ],
-)
-def test_yolo_line(tmp_path: Path, line: str, problem: str) -> None:
-    as_yolo(tmp_path)
-    lines = f"0 .5 .5 .5 .5\n\n{line}\n1 1 .25 .5 .125\n1 .1 .25 .9 .25 .5 .75\n"
-    lay_out(tmp_path, {"labels/train/c.txt": lines})
-    dataset = load(tmp_path)
-    (fault,) = dataset.faults
-    assert (fault.file, fault.where) == (str(tmp_path / "labels/train/c.txt"), "line 3")
-    assert fault.problem.startswith(problem)
-    labels = dataset.labels[2]  # of 64 x 64 pixels; a box may leave the image
-    expected = [[16, 16, 48, 48], [48, 12, 80, 20], [6.4, 16, 57.6, 48]]
-    np.testing.assert_allclose(labels.boxes, expected, atol=1e-4)
-    assert labels.classes.tolist() == [0, 1, 1]
-    assert labels.polygons[:2] == [[], []]
-    np.testing.assert_allclose(labels.polygons[2], [[[6.4, 16], [57.6, 16], [32, 48]]], atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("item", "problem"),
-    [
-        (voc_object("cat", 5, 5, 5, 9), EMPTY),
-        (voc_object("cat", 9, 5, 5, 9), EMPTY),
-        (voc_object("cat", "left", 5, 5, 9), MISSING),
-        (voc_object("cat", "nan", 5, 5, 9), MISSING),
-        ("<object><name>cat</name></object>", MISSING),
-    ],
-)
-def test_voc_object(tmp_path: Path, item: str, problem: str) -> None:
-    as_voc(tmp_path)
-    good = voc_object("dog", 0.5, 0, 9, 9)
-    lay_out(tmp_path, {"Annotations/a.xml": voc_xml(voc_object("cat"), item, good)})
-    dataset = load(tmp_path)
-    place = str(tmp_path / "Annotations/a.xml")
-    assert dataset.faults == [Fault(place, "object 2 (cat)", problem)]
-    assert dataset.labels[0].boxes.tolist() == [[1, 2, 11, 22], [0.5, 0, 9, 9]]
-    assert dataset.labels[0].classes.tolist() == [0, 1]
-
-
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        ({"bbox": [5, 5, 9, -1]}, EMPTY),
-        ({"bbox": None}, MISSING),
-        ({"bbox": [5, 5, 9]}, MISSING),
-        ({"bbox": [None, 5, 9, 9]}, MISSING),
-        ({"bbox": [1, 1, 10**400, 9]}, MISSING),
-        ({"bbox": [1e7, 1, 0.4, 9]}, EMPTY),  # in float32
-        ({"bbox": [1e9, 1, 1, 9]}, "coordinate beyond 16777216 px"),
-        ({"image_id": 99}, "its image 99 is not listed, or more than once"),
-        ({"image_id": None}, "its image None is not listed, or more than once"),
-    ],
-)
-def test_coco_annotation(tmp_path: Path, change: dict[str, Any], problem: str) -> None:
-    as_coco(tmp_path, coco_with([{}, change, {"category_id": 3, "bbox": [0.5, 0, 8.5, 9]}]))
-    dataset = load(tmp_path)
-    where = "annotation 102" if "image_id" in change else "annotation 102 (cat)"
-    assert dataset.faults == [Fault(str(tmp_path / "train.json"), where, problem)]
-    assert dataset.labels[0].boxes.tolist() == [[10, 20, 40, 30], [0.5, 0, 9, 9]]
-    assert dataset.labels[0].classes.tolist() == [0, 1]
-
-
-def bad_yolo(root: Path) -> None:
+def test_an_image_that_lost_all(here: Path) -> None:
+    """b is left out and named, also from the cache, and is not in a repaired copy; c keeps what is
+    sound, where a box may leave the image."""
+    root = here / "data"
     as_yolo(root)
-    lay_out(root, {"labels/train/b.txt": "0 1.5 .5 .5 .5\n0 .5 .5 .5\n"})
-
-
-def bad_voc(root: Path) -> None:
-    as_voc(root)
-    item = voc_object("cat", 5, 5, 5, 9)
-    lay_out(root, {"Annotations/b.xml": voc_xml(item, item)})
-
-
-def bad_coco(root: Path) -> None:
-    lost = [{"image_id": 10, "bbox": [1, 2, 0, 4]}, {"image_id": 10, "bbox": None}]
-    as_coco(root, coco_with([{}, *lost]))
-
-
-@pytest.mark.parametrize(
-    ("make", "first"),
-    [
-        (bad_yolo, "line 1, coordinate above 1 (coordinates are fractions of the image)"),
-        (bad_voc, f"object 1 (cat), {EMPTY}"),
-        (bad_coco, f"annotation 102 (cat), {EMPTY}"),
-    ],
-)
-def test_an_image_that_lost_all(tmp_path: Path, make: Maker, first: str) -> None:
-    """b is left out and named, also from the cache, and is not in a repaired copy; c, which has
-    none, stays."""
-    root = tmp_path / "data"
-    make(root)
+    sound = "0 .5 .5 .5 .5\n\n0 2 .5 .5 .5\n1 1 .25 .5 .125\n1 .1 .25 .9 .25 .5 .75\n"
+    lost = "0 1.5 .5 .5 .5\n0 .5 .5 .5\n"
+    lay_out(root, {"labels/train/b.txt": lost, "labels/train/c.txt": sound})
     for _ in range(2):
         dataset = load(root)
         assert files_of(dataset) == ["a.png", "c.png"]
-        image = str(next(root.rglob("b.png")))
-        problem = f"none of its objects can be used, first: {first}"
-        assert lost_images(dataset) == [Fault(image, "", problem)]
-        assert (counts(dataset)[2], len(dataset.faults)) == (1, 3)
-    line = ["doctor", "--data.dataset", str(root), "--data.image_size", "64"]
-    with pytest.raises(SystemExit) as leaving:
-        cli.main([*line, "--run", str(tmp_path / "run"), "--fix", str(tmp_path / "copy")])
-    assert leaving.value.code == 1
-    assert files_of(load(tmp_path / "copy")) == ["a.png", "c.png"]
-    assert "b.png" in (tmp_path / "copy/repairs.txt").read_text()
-
-
-@pytest.mark.parametrize("text", ["<annotation><object>", ""])
-def test_broken_xml_drops_the_image(tmp_path: Path, text: str) -> None:
-    as_voc(tmp_path)
-    lay_out(tmp_path, {"Annotations/b.xml": text})
-    (lost,) = load(tmp_path).faults
-    assert (lost.file, lost.where) == (str(tmp_path / "Annotations/b.xml"), "")
-
-
-def test_coco_annotations_that_may_be_of_two_images(tmp_path: Path) -> None:
-    content = coco_with([{"image_id": 30}, {"image_id": 10}])
-    for image in content["images"]:
-        image["id"] = min(image["id"], 20) if image["id"] < 30 else 30
-    content["images"][1]["id"] = content["images"][0]["id"]
-    as_coco(tmp_path, content)
-    assert len(files_of(load(tmp_path))) == 1, "nobody knows whose the box is"
+        assert counts(dataset) == (2, 4, 0, 0)
+        places = {(Path(fault.file).name, fault.where) for fault in dataset.faults}
+        named = {("b.png", ""), ("b.txt", "line 1"), ("b.txt", "line 2"), ("c.txt", "line 3")}
+        assert places == named
+        labels = dataset.labels[1]  # of 64 x 64 pixels
+        expected = [[16, 16, 48, 48], [48, 12, 80, 20], [6.4, 16, 57.6, 48]]
+        np.testing.assert_allclose(labels.boxes, expected, atol=1e-4)
+        assert labels.classes.tolist() == [0, 1, 1]
+        assert labels.polygons[:2] == [[], []]
+        triangle = [[6.4, 16], [57.6, 16], [32, 48]]
+        np.testing.assert_allclose(labels.polygons[2], [triangle], atol=1e-4)
+    line = "doctor --data.dataset data --data.image_size 64 --run run --fix copy"
+    with pytest.raises(SystemExit, match="1"):
+        cli.main(line.split())
+    assert files_of(load(here / "copy")) == ["a.png", "c.png"]
+    assert "b.png" in (here / "copy/repairs.txt").read_text()
 
 
 LIST = "train: l.txt\n"
@@ -219,45 +98,27 @@ CLASSES = '"categories": [{"id": 1, "name": "cat"}]'
             f'{{"images": [{{"id": 1}}], {CLASSES}}}', f'{{"images": [{{"id": true, "file_name": "a"}}], {CLASSES}}}',
             '{"images": [], "categories": [{"id": 1}]}', f'{{"images": [], "annotations": [{{"image_id": []}}], {CLASSES}}}',
         )),
+        (None, {}, ["no supported labels", "convert"]),
+        (None, {"ImageSets/Main/train.txt": "a"}, ["data.yaml", "names", "convert"]),
+        (None, {"a.png": "", "b.png": ""}, ["2 images", "docs/data.md"]),
+        (None, {"data.yaml": f"{TRAIN}{PAIR}format: my.Rows"}, ["data.yaml", "--data.format"]),
     ],
-    ids=lambda x: x.__name__ if callable(x) else x[-1] if isinstance(x, list) else "",
+    ids=str,
 )  # fmt: skip
-def test_errors(tmp_path: Path, base: Maker, files: dict[str, str], words: list[str]) -> None:
-    base(tmp_path)
+def test_errors(tmp_path: Path, base: Any, files: dict[str, str], words: list[str]) -> None:
+    if base:
+        base(tmp_path)
     lay_out(tmp_path, files)
     with pytest.raises(InputError) as caught:
         load(tmp_path)
     assert [word for word in words if word not in str(caught.value)] == []
 
 
-@pytest.mark.parametrize(
-    ("files", "source", "words"),
-    [
-        ({}, "gone.yaml", ["gone.yaml"]),
-        ({"train.json": "{}"}, "train.json", ["train.json", "folder"]),
-        ({"a.xml": "<annotations/>"}, "a.xml", ["a.xml", "convert"]),
-        ({"ImageSets/Main/train.txt": "a"}, ".", ["data.yaml", "names", "convert"]),
-        ({"a.png": "", "b.png": ""}, ".", ["2 images", "docs/data.md"]),
-        ({"data.yaml": f"{TRAIN}{PAIR}format: my.Rows"}, "data.yaml", ["data.yaml", "--data.format"]),
-    ],
-)  # fmt: skip
-def test_what_is_no_dataset(
-    files: dict[str, str], source: str, words: list[str], tmp_path: Path
-) -> None:
-    lay_out(tmp_path, files)
-    with pytest.raises(InputError) as caught:
-        DatasetFile.read(str(tmp_path / source))
-    assert [word for word in words if word not in str(caught.value)] == []
-
-
-def test_exit_status(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    as_yolo(here / "data")
-    for stem in SCENES:
-        lay_out(here, {f"data/labels/train/{stem}.txt": "9 .5 .5 .2 .2\n"})
-    with pytest.raises(SystemExit) as leaving:
-        cli.main(["fit", "--data.dataset", "data", "--data.split", "0.4", "--run", "run"])
-    assert leaving.value.code == 2
-    assert "labels/train/" in capsys.readouterr().err
+@pytest.mark.parametrize("name", ["gone.yaml", "train.json", "a.xml"])
+def test_files_that_are_no_dataset(name: str, tmp_path: Path) -> None:
+    lay_out(tmp_path, {"train.json": "{}", "a.xml": "<annotations/>"})
+    with pytest.raises(InputError, match=name):
+        DatasetFile.read(str(tmp_path / name))
 
 
 def test_identical_images_with_other_boxes(here: Path) -> None:

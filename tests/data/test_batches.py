@@ -12,7 +12,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from made_datasets import lay_out, picture, save
 from made_labels import labels_of, table_of
 from made_samples import SIZE, few, noise, noise_set, seeds
 
@@ -45,6 +44,7 @@ def test_ranks_share_one_global_order(n: int, size: int, world: int, done: int, 
     epoch, start = divmod(done, -(-n // size))
     order = sampler(n, size, seed).order(epoch).tolist()
     assert sorted(order) == list(range(n))
+    assert sampler(n, 1, seed).order(epoch).tolist() == order, "whatever the batch size"
     for rank in range(world):
         mine = sampler(n, size, seed, position=lambda: (epoch, start), rank=rank, world=world)
         assert len(mine) == -(-n // size), "Lightning counts whole epochs"
@@ -56,19 +56,14 @@ def test_ranks_share_one_global_order(n: int, size: int, world: int, done: int, 
         assert list(mine) == expected
 
 
-def test_order() -> None:
-    """It changes with epoch and seed, not with the batch size; the position is asked for at the
-    start of each epoch."""
-    keys = ((0, 0), (0, 1), (1, 0), (1, 1))
-    orders = [sampler(30, 4, seed).order(epoch).tolist() for seed, epoch in keys]
-    assert len(set(map(tuple, orders))) == 4
-    assert sampler(30, 7, 0).order(1).tolist() == orders[1]
+def test_fixed_order() -> None:
+    """The position is asked for at the start of each epoch."""
     position = [(0, 0)]
-    moving = sampler(5, 2, position=lambda: position[0])
-    position[0] = (3, 1)
-    assert list(moving) == moving.batches(3)[1:]
-    fixed = sampler(4, 3, order=np.array([3, 0, 2, 1]))
-    assert fixed.batches(7) == [[Key(7, 3, 0), Key(7, 0, 0), Key(7, 2, 0)], [Key(7, 1, 0)]]
+    fixed = sampler(4, 3, order=np.array([3, 0, 2, 1]), position=lambda: position[0])
+    batches = [[Key(7, 3, 0), Key(7, 0, 0), Key(7, 2, 0)], [Key(7, 1, 0)]]
+    assert fixed.batches(7) == batches
+    position[0] = (7, 1)
+    assert list(fixed) == batches[1:]
 
 
 def test_weighted_order() -> None:
@@ -100,10 +95,6 @@ def weights_of(images: list[list[int]], classes: int, maps: Any = 0.0) -> np.nda
 @pytest.mark.parametrize(
     ("images", "maps", "expected"),
     [
-        # each class a third of the draws instead of 90, 9 and 1 %
-        ([[0]] * 90 + [[1]] * 9 + [[2]], 0, [1 / 270] * 90 + [1 / 27] * 9 + [1 / 3]),
-        # mAP 0.5 against 0: a quarter of the weight
-        ([[0]] * 6 + [[1]] * 2, [0.5, 0, 0], [1 / 30] * 6 + [2 / 5] * 2),
         # two of eight images without objects
         ([[0]] * 4 + [[1]] * 2 + [[]] * 2, 0, [3 / 32] * 4 + [3 / 16] * 2 + [1 / 8] * 2),
         # every class is found perfectly
@@ -115,49 +106,6 @@ def weights_of(images: list[list[int]], classes: int, maps: Any = 0.0) -> np.nda
 )
 def test_image_weights(images: list[list[int]], maps: Any, expected: list[float]) -> None:
     np.testing.assert_allclose(weights_of(images, 3, maps), expected)
-
-
-@pytest.fixture(scope="module")
-def uneven(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """24 images: the first 12 hold three objects of a common class, the fourth of them one of a
-    rare class too."""
-    root = tmp_path_factory.mktemp("uneven")
-    for k in range(24):
-        save(root / f"images/{k:02}.png", picture(40, 40, k))
-        lines = "1 0.5 0.5 0.2 0.2\n1 0.2 0.2 0.2 0.2\n1 0.8 0.8 0.2 0.2\n" if k < 12 else ""
-        if k == 3:
-            lines += "0 0.5 0.2 0.2 0.2\n"
-        lay_out(root, {f"labels/{k:02}.txt": lines})
-    text = "train: images\nval: images\nnames: [rare, common, absent]\n"
-    lay_out(root, {"data.yaml": text})
-    return str(root / "data.yaml")
-
-
-def test_rare_images_of_a_data_set(uneven: str) -> None:
-    """The rare image is half of those with objects, or less once its class is found; it makes up as
-    much of the mosaics as of the draws. Rectangles are off, which need an order."""
-    options: dict[str, Any] = {"image_size": 64, "batch_size": 8, "workers": 0}
-    rare = []
-    for weighted in (False, True):
-        data = DetectionData(uneven, **options, image_weights=weighted, rect=weighted)
-        data.setup("fit")
-        loader = data.train_dataloader()
-        classes = []
-        for epoch in range(10):
-            loader.batch_sampler.position = lambda epoch=epoch: (epoch, 0)
-            for batch in loader:
-                classes += batch.targets[:, 1].tolist()
-        rare.append(classes.count(0) / len(classes))
-    assert rare[0] < 0.05, "1 of 37 objects"
-    assert rare[1] > 0.11, "0.26 of 0.26 * 4 + 0.24 * 3, or 0.15; with other tiles at random 0.06"
-
-    shares = []
-    for found in (0.0, 0.9):
-        data.epoch_maps = [found, 0.0, 0.0]
-        orders = [loader.batch_sampler.order(epoch) for epoch in range(200)]
-        shares.append(np.bincount(np.concatenate(orders), minlength=24) / (24 * 200))
-    assert shares[0][12:].sum() == pytest.approx(0.5, abs=0.03)
-    assert 2 * shares[1][3] < shares[0][3] > 0.23
 
 
 EPOCHS = 2

@@ -2,8 +2,8 @@
 val."""
 
 import json
+import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import label_layouts
@@ -34,10 +34,8 @@ from boltbox.detector.data.datasets import DetectionDataset, Fault
 from boltbox.detector.system.errors import InputError
 
 
-@pytest.mark.parametrize("write", [as_yolo, as_voc, as_coco])
-def test_each_format_gives_the_same_samples(tmp_path: Path, write: Callable[[Path], None]) -> None:
-    write(tmp_path)
-    assert DatasetFile.read(str(tmp_path)).format == write.__name__.removeprefix("as_")
+def test_samples(tmp_path: Path) -> None:
+    as_yolo(tmp_path)
     dataset = load(tmp_path)
     assert dataset.names == NAMES
     assert files_of(dataset) == ["a.png", "b.png", "c.png"]
@@ -165,7 +163,7 @@ def test_several_coco_files(tmp_path: Path) -> None:
     assert dataset.labels.classes.tolist() == [0, 1]
 
 
-def test_single_class(tmp_path: Path) -> None:
+def test_class_counts(tmp_path: Path) -> None:
     as_yolo(tmp_path)
     lay_out(tmp_path, {"labels/train/c.txt": "55 .5 .5 .1 .1"})
     for names, expected in ((PAIR, "item"), ("names: [cell]", "cell")):
@@ -173,12 +171,8 @@ def test_single_class(tmp_path: Path) -> None:
         dataset = DatasetFile.read(str(tmp_path)).open("train", single_class=True)
         assert dataset.names == [expected]
         assert dataset.class_counts().tolist() == [4]
-
-
-def test_class_counts_has_a_place_for_absent_classes(tmp_path: Path) -> None:
-    as_yolo(tmp_path)
-    lay_out(tmp_path, {"data.yaml": TRAIN + "names: [cat, dog, cow, eel]"})
-    assert load(tmp_path).class_counts().tolist() == [2, 1, 0, 0]
+    lay_out(tmp_path, {"data.yaml": TRAIN + f"names: {[str(k) for k in range(57)]}"})
+    assert load(tmp_path).class_counts()[[0, 1, 55, 56]].tolist() == [2, 1, 1, 0]
 
 
 def test_objects_in_metadata(tmp_path: Path) -> None:
@@ -204,38 +198,30 @@ def test_objects_in_metadata(tmp_path: Path) -> None:
         split()
 
 
-def parts(file: DatasetFile) -> dict[str, list[str]]:
-    """The stems of the images of each split."""
+def split_of(root: Path) -> dict[str, list[str]]:
+    """The stems of the images of each split, of which val is two fifths."""
+    file = DatasetFile.read(str(root), split=0.4)
     found = {}
-    for split in file.splits:
+    for split in ("train", "val"):
         found[split] = [Path(path).stem for path in file.open(split, strict=False).files]
     return found
 
 
-def test_a_share_of_train_is_val(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_share_of_train_is_val(tmp_path: Path) -> None:
     """The same elsewhere and later; one image more moves at most one."""
-    for name in ("kaggle", "images_and_labels", "label_studio_coco"):
+    for name in ("images_and_labels", "label_studio_coco", "kaggle"):
         root = label_layouts.LAYOUTS[name].write(tmp_path / name)
-        first = parts(DatasetFile.read(str(root), split=0.4))
+        first = split_of(root)
         assert sorted(first["train"] + first["val"]) == list(label_layouts.PICTURES)
         assert len(first["val"]) == 2
-        shutil.copytree(root, tmp_path / "b" / name)
-        assert parts(DatasetFile.read(str(tmp_path / "b" / name), split=0.4)) == first
-    assert first["val"] != ["p0", "p1"], "not the first ones of the alphabet"
-    root = tmp_path / "kaggle"
-    first = parts(DatasetFile.read(str(root), split=0.4))
+        assert split_of(shutil.copytree(root, tmp_path / "b" / name)) == first
+        assert first["val"] != ["p0", "p1"], "not the first ones of the alphabet"
     save(root / "images/more.png", picture(20, 20))
-    grown = parts(DatasetFile.read(str(root), split=0.4))
-    assert len(set(first["val"]) ^ set(grown["val"])) <= 1
+    assert len({*first["val"], *split_of(root)["val"]}) <= 3
     lay_out(root, {"data.yaml": "train: images\nsplit: 0.4\n"})
     data = DetectionData(str(root), image_size=64, workers=0)
-    data.prepare_data()
     data.setup("fit")
-    assert {split: len(data.datasets[split]) for split in ("train", "val")} == {
-        "train": 4,
-        "val": 3,
-    }
-    assert "names: 2 found in the labels: cat, dog" in capsys.readouterr().out
+    assert [len(data.datasets[split]) for split in ("train", "val")] == [4, 3]
 
 
 def test_summary(tmp_path: Path) -> None:
@@ -245,10 +231,7 @@ def test_summary(tmp_path: Path) -> None:
     (tmp_path / "labels/train/c.txt").unlink()
     (tmp_path / "images/train/b.png").write_text("")
     first, *rest = load(tmp_path).summary("val")
-    assert (
-        first
-        == "val: 2 images, 1 boxes, 1 images without objects (1 without a label file), 11 boxes dropped, 1 images dropped"
-    )
+    assert re.findall(r"\d+", first) == ["2", "1", "1", "1", "11", "1"]
     assert len(rest) == 11
     assert "b.png" in rest[0], "images first"
     assert "2 more" in rest[-1]

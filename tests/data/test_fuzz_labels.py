@@ -173,6 +173,7 @@ def compare(dataset: DetectionDataset, verdict: Verdict) -> None:
     left = dict(verdict.boxes)
     for labels in dataset.labels:
         assert np.isfinite(labels.area).all()
+        assert (labels.boxes[:, 2:] > labels.boxes[:, :2]).all()
         assert all(np.isfinite(part).all() for parts in labels.polygons for part in parts)
         for c, box in zip(labels.classes.tolist(), labels.boxes.tolist(), strict=True):
             match = []
@@ -238,8 +239,28 @@ def opened(root: Path) -> DetectionDataset | str:
         return str(e)
 
 
+BAD_LINES = """0
+0 .5 .5 .5 .5 .9
+0 .1 .1 .5 .1 .5 .5 .1
+cat .5 .5 .5 .5
+0,.5,.5,.5,.5
+0 nan .5 .5 .5
+0 .5 -.1 .5 .5
+-1 .5 .5 .5 .5
+0 1.001 .5 .5 .5
+0 .1 .1 .5 .1 .5 12
+0 .5 .5 0 .5
+0 .1 .1 .5 .1 .9 .1
+0.5 .5 .5 .5 .5
+0 .5 .5 .5 .5
+0 .50 .5 5e-1 .5
+-0 .5 .5 .5 .5
+"""
+
+
 @FUZZ
 @given(data=corrupted(FORMATS["yolo"][2]))
+@example(data=BAD_LINES.encode())
 @example(data=b"\xef\xbb\xbf0 .5 .5 .5 .5\n\r\n0 0.31 0.42 0.15e-11 0.08")  # no width in float32
 @example(data=b"0 .5 .5 .5 .5\x0c1 .5 .5 .5\n1 .2 .2 .1 .1 \n\n0 .6 .5 .5 .5")
 @example(data="0 .5 .5 .1 0.\u0665\n1_0 .5 .5 .5 .5\n16777217 .5 .5 .5 .5\n1e-60 0 0 1 1".encode())
@@ -247,13 +268,31 @@ def test_yolo(roots: dict[str, Path], data: bytes) -> None:
     check("yolo", roots["yolo"], data)
 
 
+BAD_OBJECTS = [
+    voc_object("cat", 5, 5, 5, 9),
+    voc_object("cat", 9, 5, 5, 9),
+    voc_object("cat", "left", 5, 5, 9),
+    voc_object("cat", "nan", 5, 5, 9),
+    "<object><name>cat</name></object>",
+]
+
+
 @FUZZ
 @given(data=corrupted(FORMATS["voc"][2]))
+@example(data=voc_xml(*BAD_OBJECTS).encode())
 @example(data=voc_xml(voc_object("cat", more="<name>dog</name><bndbox/>")).encode())
 @example(data=voc_xml(voc_object("cat", "1</xmin><xmin>5"), voc_object("cat", "<b/>1")).encode())
 @example(data=voc_xml(voc_object("cat", 1, 2, 3e7), voc_object("cat", 16777214)).encode())
 def test_voc(roots: dict[str, Path], data: bytes) -> None:
     check("voc", roots["voc"], data)
+
+
+BAD_BOXES = [
+    {"id": k, "image_id": 30, "category_id": 17, "bbox": box}
+    for k, box in enumerate(
+        [[5, 5, 9, -1], None, [5, 5, 9], [None, 5, 9, 9], [1, 1, 10**400, 9], [1e7, 1, 0.4, 9], [1e9, 1, 1, 9]]
+    )
+]  # fmt: skip
 
 
 def changed(**changes: Any) -> bytes:
@@ -267,6 +306,7 @@ def changed(**changes: Any) -> bytes:
 @example(data=changed(categories=[{"id": math.nan, "name": "cat"}, {"id": "3", "name": "dog"}]))
 @example(data=changed(annotations=[{"id": [], "image_id": 30.0, "bbox": [1, 2, 1e30, 4]}, 5]))
 @example(data=changed(annotations=[{"image_id": 30, "category_id": [17]}]))
+@example(data=changed(annotations=BAD_BOXES))
 def test_coco(roots: dict[str, Path], data: bytes) -> None:
     check("coco", roots["coco"], data)
 

@@ -6,16 +6,12 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from made_datasets import read_yolo
-from made_samples import few
 
 from boltbox.detector.data.cache.images import ResizedImages
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.sampler import Key
 from boltbox.detector.data.transforms.augment import Augment, TrainSamples
-from boltbox.detector.data.transforms.letterbox import _span
 
 SHAPES = [(120, 160), (160, 160), (200, 320), (77, 60), (340, 171)]
 GEOMETRY = Augment(
@@ -93,28 +89,3 @@ def test_jpeg_is_decoded_smaller_but_never_too_small(tmp_path: Path) -> None:
     shapes = [data.read(i, 64).shape for i in range(4)]
     assert shapes == [(45, 64, 3), (91, 127, 3), (125, 75, 3), (64, 64, 3)]
     assert data.read(2).shape == (500, 300, 3)
-
-
-@given(
-    st.integers(0, 60),
-    st.integers(1, 60),
-    st.floats(0.05, 3),
-    st.floats(-40, 40),
-    st.integers(1, 100),
-)
-@few
-def test_spans(low: int, length: int, gain: float, shift: float, n: int) -> None:
-    """Whole numbers that cover what is asked for and lie on the line as well as they can."""
-    high = low + length
-    seen = (max(low, shift), min(high, n * gain + shift))
-    if round(seen[0]) >= round(seen[1]):
-        return
-    low = round(seen[0])
-    high = round(seen[1])
-    s1, s2, d1, d2 = _span(low, high, gain, shift, n)
-    assert 0 <= s1 < s2 <= n
-    assert d1 <= low < high <= d2
-    if s1 * gain + shift < low - 0.5:
-        assert abs(s1 * gain + shift - d1) <= 0.5
-    if s2 * gain + shift > high + 0.5:
-        assert abs(s2 * gain + shift - d2) <= 0.5

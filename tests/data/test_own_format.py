@@ -73,24 +73,6 @@ def test_fit_and_validate(data: Path, small_data: Path, here: Path) -> None:
     assert json.loads((here / "again/metrics.json").read_text())
 
 
-def test_doctor_names_the_line_and_repairs(data: Path, here: Path) -> None:
-    text = (data / "train.csv").read_text().splitlines()
-    name, label = text[2].split(",")[:2]
-    bad = [f"{name},{label},10.5,20.5,5000,40.5", text[2], f"{name},unicorn,1,2,30,40"]
-    (data / "train.csv").write_text("\n".join(text + bad) + "\n")
-    line = ["doctor", *SMALL, "--data.format", NAME, "--data.dataset", str(data / "data.yaml")]
-    with pytest.raises(SystemExit) as leaving:
-        cli.main([*line, "--fix", "copy", "--run", "one"])
-    assert leaving.value.code == 1
-    findings = json.loads((here / "one/doctor.json").read_text())["findings"]
-    found = {f["where"] for f in findings if f["file"] == str(data / "train.csv")}
-    assert found >= {f"line {k}" for k in (2, len(text) + 1, len(text) + 2, len(text) + 3)}
-    copy = DatasetFile.read("copy").open("train")
-    assert copy.faults == []
-    assert len(copy.labels.boxes) == len(text) - 2 + 1, "with the clipped box"
-    assert [10.5, 20.5, copy.labels.sizes[0, 1], 40.5] in copy.labels.boxes.tolist()
-
-
 def test_a_data_file_loads_no_code(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (data / "data.yaml").read_text()
     lay_out(data, {"data.yaml": f"{text}format: {NAME}\n"})

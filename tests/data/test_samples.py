@@ -14,20 +14,18 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-import torch
 import yaml
 from forked import forks
 from made_datasets import read_yolo
 from made_labels import labels_of
 from made_samples import SIZE, assert_same, noise, noise_set, random_sample
-from torch.utils.data import DataLoader
 
 import cli
 from benchmarks.resume_fuzz import command, difference, start
 from boltbox.detector.data.cache.images import ResizedImages
 from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.data.sample import Batch, LetterboxInfo, Sample, collate
-from boltbox.detector.data.sampler import Key, TrainBatches
+from boltbox.detector.data.sample import LetterboxInfo, Sample
+from boltbox.detector.data.sampler import Key
 from boltbox.detector.data.transforms.augment import STEP_NAMES, Augment, TrainSamples
 from boltbox.detector.data.transforms.colour import Albumentations, RandomFlip, RandomHSV
 from boltbox.detector.data.transforms.letterbox import Letterbox
@@ -76,21 +74,6 @@ def test_samples_depend_on_key_and_seed_alone(dataset: DetectionDataset) -> None
     again = read_yolo(Path(dataset.files[0]).parent, dataset.names, Path())
     assert np.array_equal(dataset.labels.boxes, again.labels.boxes), "labels are not touched"
     assert np.array_equal(dataset.labels.points, again.labels.points)
-
-
-@pytest.mark.parametrize("rect", [False, True])
-def test_other_processes_make_the_same_samples(dataset: DetectionDataset, rect: bool) -> None:
-    # the second batch of the second epoch of three
-    batches = TrainBatches(8, 3, 5, position=lambda: (1, 1))
-
-    def through(workers: int) -> list[Batch]:
-        samples = train_samples(dataset, rect=rect)
-        return list(DataLoader(samples, 1, False, None, batches, workers, collate))
-
-    for keys, a, b in zip(batches, through(0), through(2), strict=True):
-        assert a.indices == b.indices == [key.index for key in keys]
-        assert torch.equal(a.images, b.images)
-        assert torch.equal(a.targets, b.targets)
 
 
 LAZY = "Mosaic RandomPerspective MixUp"

@@ -21,16 +21,13 @@ from boltbox.detector.data.sample import Sample
 from boltbox.detector.data.transforms import mixing
 from boltbox.detector.data.transforms.colour import (
     Albumentations,
-    RandomFlip,
     RandomHSV,
     _multiply,
     adjust_hsv,
     flip,
 )
 from boltbox.detector.data.transforms.letterbox import (
-    LazyImage,
     Letterbox,
-    longest_shape,
     resize_longest,
 )
 from boltbox.detector.data.transforms.mixing import (
@@ -41,12 +38,9 @@ from boltbox.detector.data.transforms.mixing import (
 )
 from boltbox.detector.data.transforms.perspective import (
     RandomPerspective,
-    is_candidate,
-    warp_sample,
 )
 from boltbox.detector.system.errors import InputError
 
-sides = st.integers(10, 600)
 targets = st.sampled_from([64, 96, 128, 320])
 
 
@@ -75,14 +69,6 @@ def test_flip(axis: int) -> None:
     (part,) = once.polygons[0]  # its box is around it
     np.testing.assert_allclose(np.concatenate((part.min(0), part.max(0))), once.boxes[0], atol=1e-5)
     assert once.letterbox is None
-
-
-@pytest.mark.parametrize(("p", "low", "high"), [(0.0, 0, 0), (1.0, 400, 400), (0.25, 65, 135)])
-def test_flip_probability(p: float, low: int, high: int) -> None:
-    sample = random_sample(0, 10, 12)
-    rng = generator()
-    kept = sum(RandomFlip(1, p)(sample, rng) is sample for _ in range(400))
-    assert low <= 400 - kept <= high  # four standard deviations of 8.7
 
 
 @pytest.mark.parametrize("gains", [(1, 1, 1), (1.013, 1.4, 0.61), (0.9, 0.3, 1.7), (1.5, 1, 1)])
@@ -165,16 +151,6 @@ def test_albumentations_errors(transforms: list[Any], named: str) -> None:
         Albumentations(transforms)
 
 
-@given(sides, sides, targets)
-@few
-def test_longer_side_is_exact_and_the_shorter_rounded_up(
-    height: int, width: int, size: int
-) -> None:
-    shorter = -(-min(height, width) * size // max(height, width))  # in integers
-    expected = (size, shorter) if height >= width else (shorter, size)
-    assert longest_shape(height, width, size) == expected
-
-
 @given(st.integers(80, 300), st.integers(80, 300), targets, targets, targets)
 @few
 def test_labels_follow_the_pixels_and_lead_back_to_the_file(
@@ -253,30 +229,3 @@ def test_labels_follow_the_pixels_through_a_warp(seed: int) -> None:
     # Half a pixel, scaled, as OpenCV's pixels have their origin at their centre; the rest is the
     # blur of the corners' tips.
     np.testing.assert_allclose(white_box(warped.image), warped.boxes[0], atol=2)
-
-
-@pytest.mark.parametrize(
-    ("after", "kept"),
-    [
-        ([0, 0, 2.0, 50], False),  # not wider than 2 px
-        ([0, 0, 2.1, 50], True),
-        ([0, 0, 50, 2.0], False),
-        ([0, 0, 10, 9.9], False),  # 99 of 1000 square pixels
-        ([0, 0, 10, 10.1], True),
-        ([0, 0, 300, 2.9], False),  # 103 times as wide as high
-        ([0, 0, 280, 2.9], True),
-    ],
-)
-def test_what_is_left_of_a_box(after: list[float], kept: bool) -> None:
-    assert is_candidate(np.array([[0, 0, 20, 50.0]]), np.array([after])).tolist() == [kept]
-
-
-def test_a_lazy_image_is_warped_to_the_same_place() -> None:
-    """Eight levels per pixel of the output to the right, and downwards."""
-    x, y = np.meshgrid(np.arange(0, 240, 4), np.arange(0, 240, 4))
-    sample = replace(bare(60, 60), image=np.stack((x, y, x), -1).astype(np.uint8))
-    lazy = replace(sample, image=LazyImage.of(sample.image))
-    matrix = np.array([[0.5, 0, 3], [0, 0.5, 5], [0, 0, 1.0]])
-    eager = warp_sample(sample, matrix, 0.5, (40, 40)).image[6:34, 6:32].astype(int)
-    image = warp_sample(lazy, matrix, 0.5, (40, 40)).image[6:34, 6:32]
-    assert np.abs(image - eager).max() <= 2
