@@ -438,11 +438,3 @@ def test_validation_with_augmentation_and_in_tiles(
     assert figures["images"] == 8
     assert figures["objects"] > 8
     assert not any("loss" in name for name in figures)
-
-
-def test_an_image_no_larger_than_a_tile_is_predicted_once(checkpoint: Path, pictures: Path) -> None:
-    predictor = Predictor.load(checkpoint, device="cpu", conf=0.0005)
-    whole = predictor("pictures/0000.jpg")
-    same = predictor("pictures/0000.jpg", tile_size=300)
-    np.testing.assert_array_equal(same.xyxy, whole.xyxy)
-    assert len(predictor("pictures/0000.jpg", tile_size=64)) != len(whole)

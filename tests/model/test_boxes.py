@@ -6,39 +6,10 @@ import torch
 from made_samples import random_boxes
 
 from boltbox.detector.model.boxes import (
-    area_xyxy,
-    clip_xyxy,
-    cxcywh_to_xyxy,
-    cxcywhn_to_xyxy,
     iou_cxcywh,
     pairwise_iou_xyxy,
     xyxy_to_cxcywh,
-    xyxy_to_cxcywhn,
 )
-
-
-def test_conversions_in_numbers() -> None:
-    """Of arrays and of tensors, in the dtype of the argument."""
-    for convert, given, expected in (
-        (xyxy_to_cxcywh, [[40.0, 15, 60, 35]], [[50, 25, 20, 20]]),
-        (cxcywh_to_xyxy, [[50.0, 25, 20, 24]], [[40, 13, 60, 37]]),
-        (lambda b: xyxy_to_cxcywhn(b, 100, 50), [[40.0, 15, 60, 35]], [[0.5, 0.5, 0.2, 0.4]]),
-        (
-            lambda b: cxcywhn_to_xyxy(b, 100, 50),
-            [[0.5, 0.5, 0.25, 0.5]],
-            [[37.5, 12.5, 62.5, 37.5]],
-        ),
-        (lambda b: clip_xyxy(b, 100, 50), [[-3.0, 5, 120, 60]], [[0, 5, 100, 50]]),
-        (area_xyxy, [[[1.0, 2, 4, 6]]], [[12]]),
-    ):
-        for dtype in (np.float32, np.float64):
-            boxes = np.array(given, dtype)
-            ours = convert(boxes)
-            as_tensor = convert(torch.from_numpy(boxes))
-            assert isinstance(as_tensor, torch.Tensor)
-            assert ours.dtype == dtype
-            assert np.array_equal(ours, np.array(expected, dtype))
-            assert np.array_equal(ours, as_tensor.numpy())
 
 
 def test_overlaps_against_a_loop() -> None:

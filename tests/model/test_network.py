@@ -28,10 +28,9 @@ def narrow(size: str = "n", num_classes: int = 2, **options: Any) -> YOLOv5:
     return network
 
 
-@pytest.mark.parametrize("size", ["n6", "p2"])
 @torch.no_grad()
-def test_a_fused_copy_gives_the_same(size: str) -> None:
-    network = narrow(size)
+def test_a_fused_copy_gives_the_same() -> None:
+    network = narrow("p2")
     before = {name: t.clone() for name, t in network.state_dict().items()}
     fused = network.fused()
     assert all(torch.equal(before[name], t) for name, t in network.state_dict().items())
@@ -55,20 +54,6 @@ def test_free_levels(levels: tuple[int, ...]) -> None:
     width = 2 * network.max_stride
     raw = network(torch.zeros(1, 3, height, width))
     assert [r.shape for r in raw] == [(1, 3, height // 2**k, width // 2**k, 7) for k in levels]
-
-
-def test_free_depth_and_width() -> None:
-    """Repeats round half to even and are 1 at least; channels round up to multiples of 8; each
-    replaces its own value alone."""
-    network = YOLOv5(1, "m", depth_multiple=0.5, width_multiple=0.2)
-    # of 3 6 9 3: 1.5 3 4.5 1.5
-    assert [len(network.backbone.c3[k].m) for k in "2345"] == [2, 3, 4, 2]
-    # 25.6 51.2 102.4 204.8
-    assert [network.backbone.down[k].conv.out_channels for k in "2345"] == [32, 56, 104, 208]
-    assert {len(c.m) for c in network.neck.top_down.values()} == {2}
-    shallow = YOLOv5(1, "s", depth_multiple=0.01)
-    assert [len(shallow.backbone.c3[k].m) for k in "2345"] == [1, 1, 1, 1]
-    assert shallow.backbone.stem.conv.out_channels == 32
 
 
 # Specification 1.3: YOLOv5's layer numbers.

@@ -11,7 +11,6 @@ import torch
 import torchvision
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_heads import head_of
 from torch import Tensor
 
 from boltbox.detector.inference.predictor import Predictor
@@ -19,23 +18,6 @@ from boltbox.detector.model import postprocess
 from boltbox.detector.model.network import NetworkOptions
 from boltbox.detector.model.postprocess import NMSResult, nms
 from boltbox.detector.training.module import Detector
-
-
-def test_decode_is_the_loop_over_cells() -> None:
-    """Specification 1.5: rows by level, anchor, row, column; in float32 whatever the precision."""
-    rng = torch.Generator().manual_seed(0)
-    anchors = torch.rand(2, 2, 2, generator=rng) * 4 + 0.1
-    raw = [torch.randn(1, 2, h, w, 7, generator=rng).half() * 3 for h, w in [(3, 5), (2, 3)]]
-    rows = []
-    for maps, level_anchors, stride in zip(raw, anchors, (8, 16), strict=True):
-        for a, j, i in np.ndindex(*maps.shape[1:4]):
-            y = [1 / (1 + math.exp(-v)) for v in maps[0, a, j, i].tolist()]
-            w, h = (level_anchors[a] * stride).tolist()
-            centre = [(2 * y[0] - 0.5 + i) * stride, (2 * y[1] - 0.5 + j) * stride]
-            rows.append([*centre, (2 * y[2]) ** 2 * w, (2 * y[3]) ** 2 * h, *y[4:]])
-    decoded = head_of(anchors, [8, 16]).decode(raw)
-    assert decoded.dtype == torch.float32
-    np.testing.assert_allclose(decoded[0], rows, rtol=1e-5, atol=1e-4)
 
 
 def slow_nms(
