@@ -3,22 +3,33 @@
 from pathlib import Path
 
 SMALL = [
-    "--data.image_size", "64", "--data.workers", "0", "--model.network.width_multiple", "0.125", "--model.network.depth_multiple", "0.1",
-    "--model.network.levels", "[5]",
-    "--trainer.accelerator", "cpu", "--trainer.precision", "32-true", "--trainer.enable_progress_bar", "false",
-    "--autoanchor.enabled", "false", "--report.enabled", "false", "--pictures.enabled", "false", "--doctor.enabled", "false",
-]  # fmt: skip
+    "--data.image_size",
+    "64",
+    "--data.workers",
+    "0",
+    "--model.network.width_multiple",
+    "0.125",
+    "--model.network.depth_multiple",
+    "0.1",
+    "--model.network.levels",
+    "[5]",
+    "--trainer.accelerator",
+    "cpu",
+    "--trainer.precision",
+    "32-true",
+    "--trainer.enable_progress_bar",
+    "false",
+    "--autoanchor.enabled",
+    "false",
+    "--report.enabled",
+    "false",
+    "--pictures.enabled",
+    "false",
+    "--doctor.enabled",
+    "false",
+]
 
 
 def small_fit(data: Path, run: Path, *more: str) -> list[str]:
-    return [
-        "fit",
-        "--data.dataset",
-        str(data),
-        "--run",
-        str(run),
-        *SMALL,
-        "--data.batch_size",
-        "8",
-        *more,
-    ]
+    given = ["--data.dataset", str(data), "--run", str(run), "--data.batch_size", "8", *more]
+    return ["fit"] + SMALL + given

@@ -29,12 +29,8 @@ def test_singular_values_become_about_one(rows: int, columns: int, scale: float)
     assert (diagonal > 0.3).all()
     assert (diagonal < 1.3).all()
     torch.testing.assert_close(between, torch.diag_embed(diagonal), atol=1e-6, rtol=0)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_no_gradient_no_step(dtype: torch.dtype) -> None:
-    zeros = torch.zeros(1, 3, 4, dtype=dtype)
-    assert torch.equal(orthogonalised(zeros), zeros)
+    zeros = torch.zeros(1, 3, 4)
+    assert torch.equal(orthogonalised(zeros), zeros), "no gradient, no step"
 
 
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has its own Muon since 2.9")
@@ -116,9 +112,8 @@ def test_auto_goes_by_what_a_training_starts_from(
     weights = ["--model.start.weights", "fresh/checkpoints/last.ckpt"]
     set_limit("MIN_OBJECTNESS", 0.99)
     assert ": Muon (auto: from scratch), lr0 0.008 " in optimizer("unknown", 1, *weights)
-    for option in ("lr0", "momentum", "weight_decay"):
-        line = optimizer(option, 1, *weights, f"--model.optim.{option}", "0.002")
-        assert ": AdamW (auto: for pretrained weights)" in line
+    given = optimizer("given", 1, *weights, "--model.optim.momentum", "0.8")
+    assert ": AdamW (auto: for pretrained weights)" in given
     set_limit("MIN_OBJECTNESS", 0.0)
     assert ": AdamW (auto: for pretrained weights), lr0 0.001 " in optimizer("tuned", 1, *weights)
     set_limit("MIN_MAP50", 0.0)
@@ -126,7 +121,6 @@ def test_auto_goes_by_what_a_training_starts_from(
     set_limit("MIN_OBJECTNESS", 0.99)
     last = ["--ckpt_path", "last"]
     assert ": AdamW (auto: for pretrained weights), lr0 0.0003 " in optimizer("known", 2, *last)
-    assert ": AdamW (auto: for pretrained weights), lr0 0.001 " in optimizer("tuned", 2, *last)
 
 
 class Fixed(nn.Module):

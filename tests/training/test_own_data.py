@@ -1,7 +1,6 @@
 """Data of one's own in torchvision's detection style, and the decoded prediction."""
 
 import json
-import re
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,11 @@ from lightning.pytorch.utilities.model_summary import ModelSummary
 from made_options import made_detector
 from made_runs import rows
 from small_fit import SMALL
-from test_python import ROOT, equal, options
+from test_python import equal, options
 from torch.utils.data import DataLoader, IterableDataset
 
 import cli
-from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.detection_batch import detection_batch
-from boltbox.detector.data.sample import Batch, finish_on_device
-from boltbox.detector.model.boxes import cxcywhn_to_xyxy
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 
@@ -91,14 +87,6 @@ def test_the_command_line(here: Path, capsys: pytest.CaptureFixture) -> None:
         assert named in capsys.readouterr().err
 
 
-def test_the_loader_of_the_docs() -> None:
-    text = re.findall("```python\n(.*?)```", (ROOT / "docs/python.md").read_text(), re.S)[1]
-    names: dict[str, Any] = {"dataset": make_items()}
-    exec(text.partition("trainer =")[0].replace("num_workers=4", "num_workers=0"), names)
-    batch = detection_batch(next(iter(names["loader"])), len(names["detector"].names), 32)
-    assert batch.images.shape == (12, 3, 64, 64)
-
-
 def test_own_loaders(here: Path) -> None:
     """Fit, validate and predict; a resume between epochs is exact, though the loader shuffles."""
     limits = {"limit_train_batches": 1.0, "limit_val_batches": 1.0, "max_epochs": 2}
@@ -132,23 +120,6 @@ def test_an_own_data_module(here: Path) -> None:
     own.names = ("a", "c")
     with pytest.raises(InputError, match=r"data have .*'c'"):
         L.Trainer(**options()).fit(make_detector(), datamodule=own)
-
-
-def test_batches_are_those_of_the_data_module(small_data: Path) -> None:
-    """Its images and boxes, given in torchvision's style, make its batch again."""
-    data = DetectionData(str(small_data), image_size=64, batch_size=8, workers=0, cache="none")
-    data.setup("fit")
-    batch: Batch = finish_on_device(next(iter(data.train_dataloader())))
-    lines = batch.targets
-    boxes = torch.from_numpy(cxcywhn_to_xyxy(lines[:, 2:].numpy(), 64, 64))
-    targets = []
-    for i in range(8):
-        is_own = lines[:, 0] == i
-        targets.append({"boxes": boxes[is_own], "labels": lines[is_own, 1].long()})
-    ours = detection_batch((batch.images, targets), 5, 32)
-    assert torch.equal(ours.images, batch.images)
-    assert len(lines) > 8
-    np.testing.assert_allclose(ours.targets, lines, atol=1e-5)
 
 
 def test_padding_and_boxes() -> None:

@@ -14,7 +14,6 @@ from made_runs import load, rows
 from plain_loop import batches
 from torch.utils.data import DataLoader
 
-import boltbox
 import cli
 from boltbox.callbacks import (
     EMA,
@@ -109,19 +108,9 @@ def test_the_program_trains_what_the_command_trains(
     assert tables[0] == tables[1]
 
 
-def test_a_plain_trainer_says_what_it_lacks(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    class Own(Warmup):
-        pass
-
-    missing = "not the whole recipe: {} of boltbox.callbacks"
-    plain_fit(enable_checkpointing=False)
-    assert missing.format("Warmup, EMA, AutoAnchor") in capsys.readouterr().out
-    plain_fit(Own(), EMA(enabled=False), enable_checkpointing=False)
-    assert missing.format("AutoAnchor") in capsys.readouterr().out
-
-
 def test_callbacks_work_alone(small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
-    """A report without the recipe's other files; a line on what needs boltbox's data."""
+    """A report without the recipe's other files; a line on what needs boltbox's data, and on what a
+    plain Trainer lacks."""
     data = DetectionData(str(small_data), **SMALL)
     trainer = L.Trainer(
         max_epochs=1, callbacks=[Warmup(), EMA(), MetricsFiles(), Report()],
@@ -133,6 +122,8 @@ def test_callbacks_work_alone(small_data: Path, here: Path, capsys: pytest.Captu
     assert not (here / "config.yaml").exists()
     plain_fit(AutoAnchor(), RunFolder(), DoctorCheck(), default_root_dir=here / "own")
     assert capsys.readouterr().out.count("data of your own: ") == 2
+    plain_fit(EMA(enabled=False), enable_checkpointing=False)
+    assert "not the whole recipe: Warmup, AutoAnchor of" in capsys.readouterr().out
 
 
 class OwnGroups(Detector):
@@ -206,12 +197,3 @@ def test_own_callbacks_take_the_place_of_the_recipes(here: Path) -> None:
     bar = TQDMProgressBar()
     callbacks = recipe(callbacks=[bar])["callbacks"]
     assert [callback for callback in callbacks if isinstance(callback, ProgressBar)] == [bar]
-
-
-def test_the_names_of_the_package() -> None:
-    """Each is there, and what `import boltbox` names is what a type checker sees."""
-    assert boltbox.Detector is Detector
-    assert boltbox.recipe is recipe
-    assert None not in [getattr(boltbox, name) for name in boltbox.__all__]
-    with pytest.raises(AttributeError):
-        boltbox.Yolo  # noqa: B018

@@ -176,18 +176,6 @@ def test_words_for_a_process_that_is_gone(words: str, is_gone: bool) -> None:
     assert lost_contact(RuntimeError(f"[pair.cc:525] {words}.")) is is_gone
 
 
-def test_torchrun_tells_what_failed(small_data: Path, here: Path, log: Path) -> None:
-    """In its summary: which process prints first is chance, and so is which one torchrun calls the
-    root cause; it may end one before it prints."""
-    line = torchrun(0, command(small_data, here / "run"))
-    code, output = start(line, log, BOLTBOX_TROUBLE="raise:1:2")
-    assert code != 0
-    assert_over(here / "run", log)
-    summary = output[output.rindex(" FAILED") :]
-    assert "rank      : 1 " in summary
-    assert "ZeroDivisionError: made trouble" in summary
-
-
 def fuzzed(data: Path, run: Path, workers: int) -> list[str]:
     """Two epochs of three batches each, no checkpoint within them."""
     short = "--trainer.max_epochs 2 --data.batch_size 8 --model.optim.nominal_batch_size 48"

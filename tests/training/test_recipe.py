@@ -20,7 +20,6 @@ from boltbox.detector.data.cache.images import ResizedImages
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.sampler import Key
 from boltbox.detector.data.transforms.augment import Augment, TrainSamples
-from boltbox.detector.training.schedule import Schedule, lr_factor
 
 
 def scaler() -> torch.amp.GradScaler:
@@ -50,15 +49,6 @@ def test_training_equals_a_plain_loop_to_the_last_bit(half: bool, literal: bool)
     assert module.ema is not None
     for ours, expected in ((module.network, network), (module.ema, average)):
         assert all(torch.equal(v, expected[k]) for k, v in ours.state_dict().items())
-
-
-def test_rates_after_the_warmup_of_yolov5() -> None:
-    """To the end of the epoch they are those of the end of the warm-up, then one epoch late."""
-    schedule = Schedule(4, 45, 0.01, 0.01, "linear", 0.937, 4.0, 100, 0.8, 0.1, literal=True)
-    rates = [schedule.rates_at(iteration).bias_lr for iteration in range(180)]
-    assert rates[0] == 0.1
-    assert len(set(rates[90:101])) == 11
-    assert rates[100:] == pytest.approx([0.01 * lr_factor(2, 4, 0.01)] * 80)
 
 
 def test_the_average_has_its_width() -> None:
