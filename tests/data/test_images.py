@@ -183,26 +183,18 @@ def encoded(image: np.ndarray, kind: str, **options: Any) -> bytes:
 def huge(kind: str) -> bytes:
     """An image file of this format whose header promises 4 to 10 gigapixels."""
     data = bytearray(encoded(STORED, kind))
-    side = 65_500 if kind == "JPEG" else 100_000
     if kind == "PNG":
-        data[16:24] = struct.pack(">2I", side, side)
+        data[16:24] = struct.pack(">2I", 100_000, 100_000)
         data[29:33] = zlib.crc32(data[12:29]).to_bytes(4, "big")
     elif kind == "BMP":
-        data[18:26] = struct.pack("<2i", side, side)
-    elif kind == "JPEG":
-        # start of frame: length, precision, height, width; 16 bits each
+        data[18:26] = struct.pack("<2i", 100_000, 100_000)
+    else:  # start of frame: length, precision, height, width; 16 bits each
         at = data.index(b"\xff\xc0")
-        data[at + 5 : at + 9] = struct.pack(">2H", side, side)
-    else:  # TIFF: entries of 12 bytes: tag, type (4: 32 bits), count, value
-        first = struct.unpack_from("<I", data, 4)[0]
-        for k in range(struct.unpack_from("<H", data, first)[0]):
-            at = first + 2 + 12 * k
-            if struct.unpack_from("<H", data, at)[0] in (256, 257, 278):
-                data[at + 2 : at + 12] = struct.pack("<HII", 4, 1, side)
+        data[at + 5 : at + 9] = struct.pack(">2H", 65_500, 65_500)
     return bytes(data)
 
 
-@pytest.mark.parametrize("kind", ["PNG", "JPEG", "BMP", "TIFF"])
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "BMP"])
 def test_no_decoder_is_called_for_a_huge_image(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

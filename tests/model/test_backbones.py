@@ -2,7 +2,6 @@
 one cannot serve."""
 
 import json
-import signal
 import sys
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from small_fit import small_fit
 from torch import Tensor
 
 import cli
-from benchmarks.resume_fuzz import command, difference, start
 from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.timm_backbone import TimmBackbone
@@ -149,31 +147,6 @@ def test_without_timm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(InputError, match=r"model.network.backbone timm/.*pip install .*timm"):
         YOLOv5(1, backbone=f"timm/{RESNET}")
-
-
-@pytest.mark.usefixtures("quick_starts")
-def test_a_killed_run_ends_the_same(
-    small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Muon for neck and head, AdamW at its own rate for the backbone, also where the file that it
-    started from is gone and the options are open."""
-    save_file(timm.create_model(RESNET).state_dict(), here / "model.safetensors")
-    options = (
-        f"{TIMM} --model.network.levels [5] --model.optim.optimizer auto --trainer.max_epochs 2"
-    )
-    limits = "--trainer.limit_train_batches 2 --trainer.limit_val_batches 1"
-    off = "--autoanchor.enabled false --doctor.enabled false"
-    more = f"{options} {limits} {off}".split()
-    file = [WEIGHTS, "model.safetensors"]
-    whole = here / "whole"
-    run = here / "run"
-    cli.main(command(small_data, whole, 0, 1, within_epochs=False, more=more)[2:] + file)
-    line = command(small_data, run, 0, 1, more=more)
-    assert start(line + file, "batch:2") == -signal.SIGKILL
-    (here / "model.safetensors").unlink()
-    cli.main(line[2:] + ["--ckpt_path", "last"])
-    assert not difference(run, whole)
-    assert capsys.readouterr().out.count("lr0 0.016 (linear), backbone 0.001") == 2
 
 
 def test_a_checkpoint_tells_its_origin_and_needs_no_weights(

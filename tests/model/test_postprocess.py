@@ -5,7 +5,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torchvision
@@ -13,11 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.model import postprocess
-from boltbox.detector.model.network import NetworkOptions
 from boltbox.detector.model.postprocess import NMSResult, nms
-from boltbox.detector.training.module import Detector
 
 
 def slow_nms(
@@ -166,26 +162,3 @@ def test_classes_far_apart_do_not_touch() -> None:
     row = torch.cat((corner, torch.ones(2, 1000)), 1)
     (found,) = nms(row[None], max_det=5000)
     assert found.classes.bincount().tolist() == [2] * 1000
-
-
-def test_rounded_nms_is_an_option_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Class 79 lies 606,720 px to the right, where float32 has 1/16 px."""
-    rng = np.random.default_rng(0)
-    first = np.column_stack((rng.integers(1, 7, (300, 2)) * 100.0, np.full((300, 2), 6.0)))
-    pairs = np.stack((first, first + rng.normal(0, 0.5, first.shape)), 1).reshape(-1, 4)
-    rows = torch.zeros(1, len(pairs), 5 + 80)
-    rows[0, :, :4] = torch.from_numpy(pairs)
-    rows[0, :, 4] = torch.linspace(1, 0.1, len(pairs))
-    rows[0, :, -1] = 1
-    monkeypatch.setattr(Predictor, "_forward", lambda self, images: (rows, None))
-    scores = []
-    for literal in (False, True):
-        (expected,) = nms(rows, 0.001, 0.6, 300, False, rounded=literal)
-        names = [f"class{i}" for i in range(80)]
-        network = NetworkOptions(width_multiple=0.0625)
-        detector = Detector(names, network=network, literal=literal).eval()
-        image = np.zeros((640, 640, 3), np.uint8)
-        found = detector.predict(image, conf=0.001, iou=0.6, max_det=300)
-        scores.append(found.confidence.tolist())
-        assert scores[-1] == expected.scores.tolist()
-    assert scores[0] != scores[1]

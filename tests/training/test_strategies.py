@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from agreement import apart
+from agreement import assert_close
 from ranks import ROOT, free_port, run_all
 from small_fit import small_fit
 
@@ -55,7 +55,7 @@ def test_sharded_training_equals_ddp(small_data: Path, here: Path) -> None:
     ends = run_all(job(cut, f"{kill} {resume}"), job(elsewhere, ddp), BOLTBOX_KILL="")
     assert [code for code, _ in ends] == [0, 0], ends
     assert difference(cut, whole) == ""
-    assert apart(elsewhere, whole) < 1e-4
+    assert_close(elsewhere, whole)
     assert validate(whole / "checkpoints/last.ckpt", "--trainer.devices 1") >= 0
 
 
