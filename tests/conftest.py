@@ -16,7 +16,10 @@ import pytest
 import torch
 from forked import forks
 from hypothesis import HealthCheck, settings
+from refusal import refused_line  # noqa: F401 - a fixture
+from small_fit import small_fit
 
+import cli
 from boltbox.detector.data.demo import make_demo
 from boltbox.detector.system.operating_system import available_cores
 
@@ -164,6 +167,17 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def small_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data.yaml of 24 training and 8 validation images of the demo data set."""
     return make_demo(tmp_path_factory.mktemp("data") / "demo", train=24, val=8)
+
+
+@pytest.fixture(scope="session")
+def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run folder of one epoch of one batch, not to be written to."""
+    run = tmp_path_factory.mktemp("trained") / "run"
+    one = "--trainer.max_epochs 1 --trainer.limit_train_batches 1"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("BOLTBOX_RUN", raising=False)
+        cli.main(small_fit(small_data, run, *one.split()))
+    return run
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,7 @@ import re
 import shutil
 from pathlib import Path
 from shlex import split
-from typing import Any
 
-import cv2
 import lightning as L
 import numpy as np
 import pytest
@@ -15,6 +13,9 @@ import torch
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_datasets import lay_out, picture, save
+from made_runs import load
+from plain_loop import spawn
 
 import cli
 from boltbox.callbacks import EMA, AutoAnchor
@@ -31,12 +32,15 @@ from boltbox.detector.training.module import Detector
 
 STRIDES = (8, 16, 32)
 QUICK = split(
-    "--data.image_size 64 --data.batch_size 8 --data.workers 0 --report.enabled false --pictures.enabled false --doctor.enabled false --trainer.enable_progress_bar false --trainer.precision 32-true --model.network.width_multiple 0.125 --model.network.depth_multiple 0.1 --trainer.max_epochs 1 --trainer.limit_train_batches 1 --trainer.limit_val_batches 0 --run run"
+    "--data.image_size 64 --data.batch_size 8 --data.workers 0 --report.enabled false"
+    " --doctor.enabled false --trainer.enable_progress_bar false --trainer.precision 32-true"
+    " --model.network.width_multiple 0.125 --model.network.depth_multiple 0.1"
+    " --trainer.max_epochs 1 --trainer.limit_train_batches 1 --trainer.limit_val_batches 0 --run run"
 )
 
 
-def fit(data: Path, *options: str) -> None:
-    cli.main(["fit", "--data.dataset", str(data), *QUICK, *options])
+def fit(data: Path, options: str) -> None:
+    cli.main(["fit", "--data.dataset", str(data), *QUICK, *options.split()])
 
 
 def defaults(per_level: int = 3) -> np.ndarray:
@@ -44,22 +48,19 @@ def defaults(per_level: int = 3) -> np.ndarray:
 
 
 def random_sizes(rng: np.random.Generator) -> np.ndarray:
-    """Label sizes of every kind: few and many, flat, tiny, huge, on one line, in a few clumps, all
-    alike."""
+    """Label sizes of every kind: few and many, flat, tiny, huge, in a few clumps, all alike."""
     n = int(rng.choice([1, 3, 9, 10, 30, 200, 1000]))
-    kind = rng.integers(7)
-    if kind == 0:
-        return np.full((n, 2), rng.uniform(1, 300, 2))
-    if kind == 1:
-        return np.column_stack((rng.uniform(1, 300, n), np.full(n, 40.0)))
-    if kind == 2:
-        return rng.uniform(0.01, 3, (n, 2))
-    if kind == 3:
-        return rng.choice(rng.uniform(2, 400, (4, 2)), n)
-    if kind == 4:
-        return np.repeat(rng.uniform(2, 400, (n, 1)), 2, 1)
     sides = np.exp(rng.normal(rng.uniform(1, 5, 2), rng.uniform(0.1, 1.5, 2), (n, 2)))
-    return sides * (1000 if kind == 5 else 1)
+    match rng.integers(5):
+        case 0:
+            return np.full((n, 2), rng.uniform(1, 300, 2))
+        case 1:
+            return np.column_stack((sides[:, 0], np.full(n, 40.0)))
+        case 2:
+            return rng.choice(rng.uniform(2, 400, (4, 2)), n)
+        case 3:
+            return sides * 1000
+    return sides
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.sampled_from([1.5, 2.5, 4.0]))
@@ -98,7 +99,7 @@ def test_never_worse(seed: int) -> None:
     assert choice.reason
     if not choice.changed:
         assert np.array_equal(choice.anchors, start)
-    for sizes in (labels, *([] if seen is None else [seen])):
+    for sizes in (labels, labels if seen is None else seen):
         old = measure(start.reshape(-1, 2), sizes)
         new = measure(choice.anchors.reshape(-1, 2), sizes)
         assert new.bpr >= old.bpr
@@ -110,19 +111,13 @@ def test_never_worse(seed: int) -> None:
 def test_badly_fitting_anchors_get_better() -> None:
     """Flat boxes, 30 times as wide as high."""
     rng = np.random.default_rng(2)
-    sizes = (
-        np.exp(rng.normal(2.0, 0.4, (400, 1)))
-        * np.array([[30.0, 1.0]])
-        * np.exp(rng.normal(0, 0.1, (400, 2)))
-    )
+    heights = np.exp(rng.normal(2.0, 0.4, 400))
+    sizes = np.column_stack((heights * 30, heights)) * np.exp(rng.normal(0, 0.1, (400, 2)))
     choice = choose_anchors(defaults(), STRIDES, sizes)
     assert measure(defaults().reshape(-1, 2), sizes).bpr < 0.5
     assert choice.changed
     assert measure(choice.anchors.reshape(-1, 2), sizes).bpr > 0.99
-    assert re.fullmatch(
-        r"new ones, BPR 0\.\d{4} -> (0\.99\d\d|1\.0000), fitness 0\.\d{4} -> 0\.\d{4}",
-        choice.reason,
-    )
+    assert choice.reason.startswith("new ones, BPR 0.")
     assert (np.diff(choice.anchors.prod(-1).mean(-1)) > 0).all(), (
         "finer levels get the smaller ones"
     )
@@ -143,14 +138,14 @@ def test_labels_of_which_none_can_be_made(sizes: np.ndarray) -> None:
     assert np.array_equal(choice.anchors, defaults())
 
 
-@pytest.mark.parametrize("labels", [9, 90, 30_000])
+@pytest.mark.parametrize("labels", [9, 30_000])
 def test_as_many_different_sizes_as_anchors(labels: int) -> None:
     """Random starts draw some of them twice and lose clusters; there are as many anchors as asked
     for nevertheless."""
     rng = np.random.default_rng(0)
     different = rng.uniform(10, 400, (9, 2)).round()
-    sizes = rng.permutation(np.concatenate((different, different[rng.integers(0, 8, labels - 9)])))
-    found = find_anchors(sizes, 9, generations=0)
+    sizes = np.concatenate((different, different[rng.integers(0, 8, labels - 9)]))
+    found = find_anchors(rng.permutation(sizes), 9, generations=0)
     assert found is not None
     assert len(np.unique(found.round(3), axis=0)) == 9
     assert measure(found, different).fitness > 0.95
@@ -164,7 +159,7 @@ def test_fitting_anchors_are_kept() -> None:
     assert choose_anchors(defaults(), STRIDES, sizes, force=True).changed
 
 
-@pytest.mark.parametrize("per_level", [1, 2, 4, 5])
+@pytest.mark.parametrize("per_level", [1, 5])
 def test_default_anchors_of_another_number(per_level: int) -> None:
     network = YOLOv5(2, "n", width_multiple=0.125, anchors=per_level)
     pixels = network.head.anchors_px.numpy()
@@ -176,11 +171,8 @@ def test_default_anchors_of_another_number(per_level: int) -> None:
 
 
 def test_levels_in_the_wrong_order_are_reversed() -> None:
-    rows = default_anchors((3, 4, 5))
-    assert torch.equal(
-        YOLOv5(1, width_multiple=0.125, anchors=rows[::-1]).anchors,
-        YOLOv5(1, width_multiple=0.125).anchors,
-    )
+    reversed_rows = YOLOv5(1, width_multiple=0.125, anchors=default_anchors((3, 4, 5))[::-1])
+    assert torch.equal(reversed_rows.anchors, YOLOv5(1, width_multiple=0.125).anchors)
     assert np.array_equal(in_level_order(defaults(), STRIDES), defaults())
 
 
@@ -190,27 +182,14 @@ def flat_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fit badly."""
     root = tmp_path_factory.mktemp("flat")
     rng = np.random.default_rng(0)
-    for part in ("train", "val"):
-        for i in range(24 if part == "train" else 4):
-            image = root / f"images/{part}/{i}.jpg"
-            lines = []
-            image.parent.mkdir(parents=True, exist_ok=True)
-            cv2.imwrite(str(image), rng.integers(0, 255, (64, 64, 3), dtype=np.uint8))
-            for _ in range(3):
-                w = rng.uniform(0.4, 0.9)
-                h = w / 10 * rng.uniform(0.7, 1.4)
-                lines.append(
-                    f"{rng.integers(2)} {rng.uniform(w / 2, 1 - w / 2)} {rng.uniform(h / 2, 1 - h / 2)} {w} {h}\n"
-                )
-            label = root / f"labels/{part}/{i}.txt"
-            label.parent.mkdir(parents=True, exist_ok=True)
-            label.write_text("".join(lines))
-    (root / "data.yaml").write_text("train: images/train\nval: images/val\nnames: [a, b]\n")
+    for i in range(24):
+        w = rng.uniform(0.4, 0.9, 3)
+        h = w / 10 * rng.uniform(0.7, 1.4, 3)
+        lines = "".join(f"{i % 2} .5 .5 {w[k]} {h[k]}\n" for k in range(3))
+        save(root / f"images/train/{i}.jpg", picture(64, 64, i))
+        lay_out(root, {f"labels/train/{i}.txt": lines})
+    lay_out(root, {"data.yaml": "train: images/train\nval: images/train\nnames: [a, b]\n"})
     return root / "data.yaml"
-
-
-def load(path: Path) -> dict[str, Any]:
-    return torch.load(path, weights_only=True)
 
 
 def test_new_anchors_travel(
@@ -219,7 +198,7 @@ def test_new_anchors_travel(
     """Two a level, as asked for: into network, average, checkpoint and predictions; a resume keeps
     them although the labels have changed."""
     shutil.copytree(flat_data.parent, here / "data")
-    fit(here / "data/data.yaml", *split("--pictures.enabled true --model.network.anchors 2"))
+    fit(here / "data/data.yaml", "--model.network.anchors 2")
     told = capsys.readouterr().out
     assert re.search(r"^anchors:   new ones, BPR 0\.\d+ -> ", told, re.M)
     state = load(here / "run/checkpoints/last.ckpt")["state_dict"]
@@ -230,38 +209,36 @@ def test_new_anchors_travel(
     stored = (state["network.head.anchors"] * torch.tensor(STRIDES).view(3, 1, 1)).flatten(1)
     assert torch.equal(state["ema.head.anchors"], state["network.head.anchors"])
     assert stored.tolist() == pytest.approx(np.array(report["after"]["anchors"]), abs=0.006)
-    assert not np.allclose(stored, np.array(report["before"]["anchors"]))
     assert report["after"]["bpr"] > report["before"]["bpr"]
 
     for label in (here / "data/labels/train").iterdir():
         label.write_text("0 .5 .5 .1 .9\n")
-    cli.main(["fit", "--run", "run", "--ckpt_path", "last", "--trainer.max_epochs", "2"])
+    cli.main(split("fit --run run --ckpt_path last --trainer.max_epochs 2"))
     assert "anchors:   those of the checkpoint" in capsys.readouterr().out
     resumed = load(here / "run/checkpoints/last.ckpt")["state_dict"]
-    assert torch.equal(resumed["network.head.anchors"], state["network.head.anchors"])
-    assert torch.equal(resumed["ema.head.anchors"], state["network.head.anchors"])
-    cli.main(["validate", "--ckpt_path", "run/checkpoints/last.ckpt", *QUICK[:10]])
+    for name in ("network.head.anchors", "ema.head.anchors"):
+        assert torch.equal(resumed[name], state[name])
 
 
 def test_the_command_trains_nothing_and_its_line_can_be_pasted(
     flat_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ["--data.dataset", str(flat_data), "--data.image_size", "64"]
-    cli.main(["anchors", *options])
+    line = f"anchors --data.dataset {flat_data} --data.image_size 64"
+    cli.main(line.split())
     told = capsys.readouterr().out
     report = json.loads((here / "runs/anchors-1/anchors.json").read_text())
     assert report["changed"] is True
-    line = told.partition("to use them: ")[2].partition("\nreport: ")[0]
-    assert yaml.safe_load(line)["model"]["network"]["anchors"] == report["after"]["anchors"]
-    (here / "pasted.yaml").write_text(line)
-    fit(flat_data, "--config", "pasted.yaml")
+    options = told.partition("to use them: ")[2].partition("\nreport: ")[0]
+    assert yaml.safe_load(options)["model"]["network"]["anchors"] == report["after"]["anchors"]
+    (here / "pasted.yaml").write_text(options)
+    fit(flat_data, "--config pasted.yaml")
     assert "anchors:   those of model.network.anchors" in capsys.readouterr().out
     state = load(here / "run/checkpoints/last.ckpt")["state_dict"]
     assert state["network.head.anchors"].flatten(1)[0].tolist() == pytest.approx(
         [v / 8 for v in report["after"]["anchors"][0]]
     )
-    size = split("--model.network.width_multiple 0.125 --model.network.depth_multiple 0.1")
-    cli.main(["anchors", *options, *size, "--model.start.weights", "run/checkpoints/last.ckpt"])
+    line += " --model.network.width_multiple 0.125 --model.network.depth_multiple 0.1"
+    cli.main(f"{line} --model.start.weights run/checkpoints/last.ckpt".split())
     again = json.loads((here / "runs/anchors-2/anchors.json").read_text())
     assert again["before"]["anchors"] == report["after"]["anchors"]
 
@@ -298,20 +275,18 @@ class Remember(L.Callback):
 def test_two_processes_have_the_same_anchors(flat_data: Path, here: Path) -> None:
     module = Detector(["a", "b"], network=NetworkOptions(width_multiple=0.125))
     data = DetectionData(str(flat_data), image_size=64, batch_size=8, workers=0)
-    trainer = L.Trainer(
-        accelerator="cpu", devices=2, strategy="ddp_fork", max_epochs=1, limit_train_batches=1, limit_val_batches=0,
-        callbacks=[EMA(), AutoAnchor(), Remember(here)], default_root_dir=here, use_distributed_sampler=False, logger=False,
-        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
-    )  # fmt: skip
+    callbacks = [EMA(), AutoAnchor(), Remember(here)]
+    limits = {"max_epochs": 1, "limit_train_batches": 1, "limit_val_batches": 0}
+    trainer = spawn(2, callbacks=callbacks, default_root_dir=here, **limits)
     trainer.fit(module, data)
-    first, second = (load(here / f"{rank}.pt") for rank in (0, 1))
-    assert torch.equal(first, second)
+    first = load(here / "0.pt")
+    assert torch.equal(first, load(here / "1.pt"))
     assert not torch.allclose(first, Detector(["a", "b"]).network.anchors)
 
 
 def test_the_demo_keeps_its_anchors(small_data: Path, here: Path) -> None:
     """The default set fits at the size of configs/yolo.yaml, so that its figures do not depend on
     this callback."""
-    cli.main(["anchors", "--data.dataset", str(small_data), "--data.image_size", "128"])
+    cli.main(f"anchors --data.dataset {small_data} --data.image_size 128".split())
     report = json.loads((here / "runs/anchors-1/anchors.json").read_text())
     assert report["changed"] is False

@@ -8,6 +8,7 @@ import lightning as L
 import pytest
 import torch
 from lightning.pytorch.plugins import MixedPrecision
+from made_networks import same
 from made_options import made_detector
 from plain_loop import CLIP, Steps, batches, small_detector, spawn
 from torch.multiprocessing import ProcessRaisedException
@@ -93,10 +94,9 @@ def test_a_loss_that_is_not_finite(small_data: Path, tmp_path: Path) -> None:
     ((name, report),) = reports(tmp_path).items()
     files = [str(data.path("train", i)) for i in trouble.indices]
     assert name == "incident-1-1.json"
-    place = [report[key] for key in ("kind", "split", "epoch", "batch", "done")]
-    assert place == ["non-finite loss", "train", 1, 1, "stopped"]
-    assert report["indices"] == trouble.indices
-    assert report["files"] == files
+    place = {"kind": "non-finite loss", "split": "train", "epoch": 1, "batch": 1}
+    place |= {"done": "stopped", "indices": trouble.indices, "files": files}
+    assert place.items() <= report.items()
     for part in ("epoch 1, batch 1", *files[:3], "and 5 more", name, "model.optim.lr0"):
         assert part in str(error.value)
     assert all(bool(p.isfinite().all()) for p in module.parameters())
@@ -108,8 +108,8 @@ def test_a_gradient_is_checked_before_any_weight_changes(small_data: Path, tmp_p
     with pytest.raises(Incident, match="non-finite gradient in epoch 0, batch 1"):
         trainer_in(tmp_path, Trouble((0, 0), "gradient"), Guard()).fit(module, data_of(small_data))
     assert len(reports(tmp_path)["incident-0-1.json"]["indices"]) == 8
-    fresh = dict(detector().named_parameters())
-    assert all(torch.equal(p, fresh[n]) for n, p in module.named_parameters())
+    weights = dict(module.named_parameters())
+    assert same(weights, dict(detector().named_parameters()))
 
 
 def test_a_healthy_training_is_not_touched(small_data: Path, tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_healthy_training_is_not_touched(small_data: Path, tmp_path: Path) -> 
         trainer = trainer_in(tmp_path, EMA(), *callbacks, max_epochs=1, limit_val_batches=1)
         trainer.fit(module, data_of(small_data))
         ends.append(module.state_dict())
-    assert all(torch.equal(value, ends[0][name]) for name, value in ends[1].items())
+    assert same(*ends)
     assert reports(tmp_path) == {}
 
 

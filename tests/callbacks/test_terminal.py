@@ -1,7 +1,6 @@
 """What a training shows: on a terminal, in a log file, after Ctrl-C."""
 
 import contextlib
-import csv
 import io
 import os
 import re
@@ -12,11 +11,11 @@ from typing import Any
 
 import lightning as L
 import pytest
+from made_runs import rows
 from small_fit import small_fit
 
-import boltbox.callbacks
 import cli
-from boltbox.callbacks import epoch_table
+from boltbox.callbacks import EarlyStop, epoch_table
 
 HEADING = ["epoch", "box", "obj", "cls", "P", "R", "mAP50", "mAP50-95", "time", "ETA", "best"]
 NAMES = [
@@ -62,11 +61,6 @@ def run_on(screen: io.TextIOBase, *words: str) -> None:
 
 def fit(data: Path, *options: str) -> list[str]:
     return small_fit(data, Path("run"), "--trainer.enable_progress_bar", "true", *options)
-
-
-def rows(run: Path) -> list[dict[str, str]]:
-    with open(run / "metrics.csv", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def table(lines: list[str]) -> list[list[str]]:
@@ -121,9 +115,8 @@ def test_facts_fit_a_narrow_terminal(
     facts = [line for line in lines if re.match(r"[a-z]+: +\S", line)]
     names = [line.partition(":")[0] for line in facts]
     assert names[:3] == ["train", "val", "cache"]
-    (time,) = (k for k, line in enumerate(lines) if line.startswith("time:      about 00:"))
-    (end_of_epoch,) = (k for k, line in enumerate(lines) if line.startswith("   1/2 "))
-    assert time < end_of_epoch
+    text = "\n".join(lines)
+    assert 0 < text.index("\ntime:      about 00:") < text.index("\n   1/2 ")
     assert "hint" in names
     assert names[-1] == "next"
     assert all(len(line) <= 50 and line[11] != " " for line in facts)
@@ -168,18 +161,15 @@ def test_without_a_terminal(
     cli.main([*line, "--ckpt_path", "last"])
 
 
-def test_an_early_stop_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    early = boltbox.callbacks.EarlyStop(patience=5)
-    trainer = L.Trainer(
-        callbacks=[early], logger=False, default_root_dir=tmp_path, accelerator="cpu"
-    )
+def test_an_early_stop_is_printed(capsys: pytest.CaptureFixture) -> None:
+    early = EarlyStop(patience=5)
+    resumed = EarlyStop(patience=9)
+    ends = (L.Trainer(logger=False, accelerator="cpu"), L.LightningModule())
     capsys.readouterr()
-    early.on_train_end(trainer, L.LightningModule())
+    early.on_train_end(*ends)
     early.wait_count = 5  # also in the first epoch
-    early.on_train_end(trainer, L.LightningModule())
+    early.on_train_end(*ends)
+    resumed.load_state_dict(early.state_dict())
+    resumed.on_train_end(*ends)
     [line] = capsys.readouterr().out.splitlines()
     assert line.startswith("early stop: no better one in 5 validations")
-    resumed = boltbox.callbacks.EarlyStop(patience=9)
-    resumed.load_state_dict(early.state_dict())
-    resumed.on_train_end(trainer, L.LightningModule())
-    assert not capsys.readouterr().out

@@ -1,10 +1,12 @@
 """Checkpoint files: what they hold, when the thread that writes them is done, and which one of a
 folder is taken when some are damaged."""
 
+import gc
 import io
 import os
 import shutil
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,13 @@ from typing import Any
 import lightning as L
 import pytest
 import torch
+from made_runs import load
+from refusal import Refused
 from small_fit import small_fit
 
 import cli
 from benchmarks.resume_fuzz import unlike
+from boltbox.callbacks import RunState
 from boltbox.detector.checkpoint.reader import find_trained, newest_valid, read_checkpoint
 from boltbox.detector.checkpoint.runs import claim
 from boltbox.detector.checkpoint.writer import AtomicCheckpointIO, snapshot
@@ -23,10 +28,6 @@ from boltbox.detector.system.errors import InputError
 
 ONE_BATCH = ["--trainer.limit_train_batches", "1", "--trainer.max_epochs"]
 SAVE = "boltbox.detector.checkpoint.writer.torch.save"
-
-
-def load(path: Path) -> dict[str, Any]:
-    return torch.load(path, weights_only=True)
 
 
 @pytest.fixture(scope="module")
@@ -72,9 +73,7 @@ def test_a_checkpoint_is_complete_and_plain(trained: Path) -> None:
     assert [load(file)["epoch"] for file in (files[0], files[1], *files[3:])] == [1, 0, 0, 1]
 
 
-def test_a_kill_in_the_first_save_leaves_no_gap(
-    trained: Path, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_kill_in_the_first_save_leaves_no_gap(trained: Path, here: Path) -> None:
     """After best.ckpt, which is the first of its names: the resume writes the others."""
     shutil.copytree(trained, here / "run")
     folder = here / "run/checkpoints"
@@ -113,7 +112,7 @@ def test_a_damaged_file_is_not_the_newest(
 
 
 def test_the_run_goes_on_from_the_file_before_a_damaged_one(
-    trained: Path, here: Path, capsys: pytest.CaptureFixture[str]
+    trained: Path, here: Path, refused: Refused, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """To the same weights; where all are damaged, it is an error."""
     shutil.copytree(trained, here / "run")
@@ -122,19 +121,15 @@ def test_the_run_goes_on_from_the_file_before_a_damaged_one(
     for name in ("last", "epoch1"):
         (folder / f"{name}.ckpt").write_bytes(DAMAGE["cut"]((folder / "last.ckpt").read_bytes()))
     os.utime(folder / "previous.ckpt", (1, 1))
-    line = ["fit", "--run", "run", "--ckpt_path"]
-    cli.main([*line, "last"])
-    assert "resume:    run/checkpoints/previous.ckpt\n" in capsys.readouterr().out
+    cli.main(["fit", "--run", "run", "--ckpt_path", "last"])
+    assert "resume:    run/checkpoints/previous.ckpt\n" in capfd.readouterr().out
     ours = load(folder / "last.ckpt")["state_dict"]
     theirs = load(trained / "checkpoints/last.ckpt")["state_dict"]
     assert not unlike(ours, theirs, "")
     for file in folder.iterdir():
         file.write_bytes(b"")
     for word in ("last", "auto"):
-        with pytest.raises(SystemExit) as leaving:
-            cli.main([*line, word])
-        assert leaving.value.code == 2
-        assert "run/checkpoints" in capsys.readouterr().err
+        assert "run/checkpoints" in refused(f"fit --run run --ckpt_path {word}")
 
 
 @pytest.mark.parametrize(
@@ -147,9 +142,9 @@ def test_the_run_goes_on_from_the_file_before_a_damaged_one(
 )
 def test_last_comes_first(steps: dict[str, int], first: str, tmp_path: Path) -> None:
     """Then previous, then the most trained, whatever the times of the files are."""
-    for k, name in enumerate(sorted(steps, key=lambda name: name != first)):
-        write(tmp_path, **{name: steps[name]})
-        os.utime(tmp_path / f"{name}.ckpt", (2e9 + k, 2e9 + k))
+    write(tmp_path, **steps)
+    for name in steps:
+        os.utime(tmp_path / f"{name}.ckpt", (2e9, 2e9 + (name != first)))
     found = newest_valid(tmp_path)
     assert found
     assert found[0].stem == first
@@ -294,3 +289,32 @@ def test_a_move_that_fails_leaves_the_older_file(
     assert not errors
     assert list(tmp_path.iterdir()) == [last]
     assert last.read_bytes() == before
+
+
+def test_a_resume_reads_its_checkpoint_once_and_keeps_nothing_of_it(
+    small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the training starts. Network and average are copied out of the file's tensors; the
+    optimizer keeps its own, as Lightning's loading has it."""
+    cli.main(small_fit(small_data, Path("run"), *ONE_BATCH, "1"))
+    tensors: dict[str, weakref.ref[torch.Tensor]] = {}
+    left: list[int] = []
+    read = torch.load
+
+    def counted(file: Any, **options: Any) -> Any:
+        content = read(file, **options)
+        if not options.get("mmap"):
+            for name, tensor in content["state_dict"].items():
+                assert name not in tensors, "it is read again"
+                tensors[name] = weakref.ref(tensor)
+        return content
+
+    def starts(*_: Any) -> None:
+        gc.collect()
+        left.append(sum(tensor() is not None for tensor in tensors.values()))
+
+    monkeypatch.setattr(torch, "load", counted)
+    monkeypatch.setattr(RunState, "on_train_start", starts)
+    cli.main(["fit", "--ckpt_path", "last", "--run", "run", "--trainer.max_epochs", "2"])
+    assert "network.head.anchors" in tensors
+    assert left == [0]

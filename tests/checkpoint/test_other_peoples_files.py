@@ -8,9 +8,7 @@ import os
 import pickle
 import random
 import shutil
-import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -22,11 +20,11 @@ import torch
 from made_backbones import BACKBONE, RESNET
 from made_networks import small, yolov5_converter  # noqa: F401
 from made_payloads import Call
-from small_fit import SMALL, small_fit
+from refusal import Refused
+from small_fit import SMALL
 from torch import nn
 from weight_files import read_yolov5
 
-import cli
 from boltbox.detector.checkpoint.reader import newest_valid, read_checkpoint
 from boltbox.detector.checkpoint.runs import new_run
 from boltbox.detector.system.errors import InputError
@@ -37,6 +35,7 @@ from boltbox.detector.weights.torch_file import StandIn, load_torch_file
 from boltbox.detector.weights.trained import read_trained
 from boltbox.detector.weights.yolov5 import ALLOWED
 
+MULTIPLES = {"depth_multiple": 0.33, "width_multiple": 0.125}
 NAMES = ["disc", "ring", "star", "triangle", "cross"]
 
 
@@ -63,15 +62,11 @@ def pickled(content: Any, protocol: int = 2) -> bytes:
 
 
 def payloads(marker: Path) -> dict[str, bytes]:
-    """Files that create `marker` when torch loads them without care."""
-    shell = f"touch {marker}"
-    system = Call(os.system, shell)
+    """Files that create `marker`, or a run, when torch loads them without care."""
+    system = Call(os.system, f"touch {marker}")
     state = {"state_dict": {}, "hyper_parameters": {"names": ["cat", {"deep": (system,)}]}}
     return {
         "os.system": pickled(system),
-        "exec": pickled(Call(exec, f"open({str(marker)!r}, 'w').close()")),
-        "getattr": pickled(Call(Call(getattr, Call(__import__, "os"), "system"), shell)),
-        "Popen": pickled(Call(subprocess.Popen, ["touch", str(marker)])),
         "a class of ours": pickled(Call(new_run, "fit")),
         "in the names": pickled(state),
         "protocol 4": pickled(system, 4),  # torch refuses the instruction itself
@@ -79,34 +74,25 @@ def payloads(marker: Path) -> dict[str, bytes]:
     }
 
 
-def ran(marker: Path, seconds: float) -> bool:
-    """Whether the marker, or the folder of a class of ours, appears within that time."""
-    end = time.monotonic() + seconds
-    while not marker.exists() and not Path("runs").exists() and time.monotonic() < end:
-        time.sleep(0.01)
-    return marker.exists() or Path("runs").exists()
-
-
 @pytest.mark.parametrize("kind", payloads(Path("m")))
 def test_nothing_in_a_file_is_executed(
     kind: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    marker = here / "marker"
     for suffix in (".pt", ".ckpt"):
         file = here / f"last{suffix}"
-        file.write_bytes(payloads(marker)[kind])
+        before = [*os.listdir(), file.name]
+        file.write_bytes(payloads(here / "marker")[kind])
         torch.load(file, weights_only=False)
-        assert ran(marker, 5), "it runs something where nobody minds"
-        marker.unlink(missing_ok=True)
-        shutil.rmtree("runs", ignore_errors=True)
+        (made,) = set(os.listdir()).difference(before)  # where nobody minds
+        shutil.move(made, here.with_suffix(suffix))
         with pytest.raises(InputError, match=f"^{file}: [^\n]+$"):
             load_weights(small(), file)
-        assert not ran(marker, 0.3 if kind == "Popen" else 0)
+        assert sorted(os.listdir()) == sorted(before)
     with pytest.raises(InputError):
         read_checkpoint(file)
     assert newest_valid(here) is None
     assert str(file) in capsys.readouterr().out
-    assert not ran(marker, 0)
+    assert sorted(os.listdir()) == sorted(before)
 
 
 @pytest.mark.parametrize("name", ["evil.Thing", "torch.load", "models.common.os.system"])
@@ -154,11 +140,7 @@ def script() -> bytes:
 EMPTY = pickle.dumps({}, 2)
 BROKEN: dict[str, Callable[[], bytes]] = {
     "empty": lambda: b"",
-    "one byte": lambda: b"P",
-    "random": lambda: random.Random(0).randbytes(10_000),
     "a page of the web": lambda: b"<!DOCTYPE html><html><body>404</body></html>",
-    "the start of a zip": lambda: saved(TINY)[:200],
-    "all but the end of a zip": lambda: saved(TINY)[:-10],
     "a zip without a pickle": lambda: zipped({"archive/hello.txt": b"hello"}),
     "a zip with half a pickle": lambda: pickled(pickle.dumps({"model": [1.5] * 9}, 2)[:40]),
     "a script": script,
@@ -201,29 +183,14 @@ def test_cut_or_changed_anywhere(tmp_path: Path, zip_format: bool) -> None:
             read_yolov5(file)
 
 
-@pytest.fixture(scope="module")
-def run(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of one epoch, not to be written to: `previous.ckpt` is from before its last batch, with
-    a window of gradients open. Its network finds nothing: so an export has no ties to compare."""
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    options = "--data.batch_size 4 --model.optim.nominal_batch_size 8 --warmup.warmup_epochs 0"
-    options += " --trainer.limit_train_batches 4 --checkpoints.every_minutes 1e-9"
-    options += " --trainer.max_epochs 1 --model.network.bn_momentum 0.03"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("BOLTBOX_RUN", raising=False)
-        cli.main(small_fit(small_data, folder, *options.split()))
-    return folder
-
-
 @pytest.fixture
-def whole(here: Path, run: Path, as_yolov5: Callable[..., Any]) -> dict[str, Path]:
+def whole(here: Path, trained: Path, as_yolov5: Callable[..., Any]) -> dict[str, Path]:
     """A whole file of each kind; the .ckpt in a run folder of its own."""
-    shutil.copytree(run, here / "run")
-    multiples = {"depth_multiple": 0.33, "width_multiple": 0.125}
-    torch.save({"model": as_yolov5(small(5), names=NAMES, yaml=multiples)}, here / "x.pt")
+    shutil.copytree(trained, here / "run")
+    torch.save({"model": as_yolov5(small(5), names=NAMES, yaml=MULTIPLES)}, here / "x.pt")
     torch.save(timm.create_model(RESNET).state_dict(), here / "timm.pth")
     files = ("run/checkpoints/best.ckpt", "x.pt", "timm.pth")
-    return {file.rpartition("/")[2]: here / file for file in files}
+    return {Path(file).name: here / file for file in files}
 
 
 READERS: dict[str, Callable[[Path], Any]] = {
@@ -254,49 +221,42 @@ def test_a_flipped_bit_changes_no_tensor(whole: dict[str, Path]) -> None:
         assert refused > 8
 
 
-FIT = ["fit", "--trainer.max_epochs", "1", *SMALL, "--data.dataset", "DATA", "--run", "new"]
+NEW = f"fit --trainer.max_epochs 1 {' '.join(SMALL)} --data.dataset DATA --run new"
 DOORS = {  # the file that it opens, and the line
-    "start": ("best.ckpt", [*FIT, "--model.start.weights", "FILE"]),
-    "start x.pt": ("x.pt", [*FIT, "--model.start.weights", "FILE"]),
-    "backbone": ("timm.pth", [*FIT, *BACKBONE, "--model.start.backbone_weights", "FILE"]),
-    "fit": ("best.ckpt", ["fit", "--ckpt_path", "best", "--run", "run"]),
-    "validate": ("best.ckpt", ["validate", "--ckpt_path", "FILE", "--data.dataset", "DATA"]),
-    "validate x.pt": ("x.pt", ["validate", "--ckpt_path", "FILE", "--data.dataset", "DATA"]),
-    "ensemble": (
-        "best.ckpt",
-        ["predict", "--ckpt_path", "run/checkpoints/last.ckpt", "--ensemble", "[FILE]"],
-    ),
-    "predict": ("best.ckpt", ["predict", "--ckpt_path", "FILE"]),
-    "predict x.pt": ("x.pt", ["predict", "--ckpt_path", "FILE"]),
-    "export": ("best.ckpt", ["export", "--ckpt_path", "FILE"]),
+    "start": ("best.ckpt", f"{NEW} --model.start.weights FILE"),
+    "start x.pt": ("x.pt", f"{NEW} --model.start.weights FILE"),
+    "backbone": ("timm.pth", f"{NEW} {' '.join(BACKBONE)} --model.start.backbone_weights FILE"),
+    "fit": ("best.ckpt", "fit --ckpt_path best --run run"),
+    "validate": ("best.ckpt", "validate --ckpt_path FILE --data.dataset DATA"),
+    "validate x.pt": ("x.pt", "validate --ckpt_path FILE --data.dataset DATA"),
+    "ensemble": ("best.ckpt", "predict --ckpt_path LAST --ensemble [FILE] --source DATA"),
+    "predict": ("best.ckpt", "predict --ckpt_path FILE --source DATA"),
+    "predict x.pt": ("x.pt", "predict --ckpt_path FILE --source DATA"),
+    "export": ("best.ckpt", "export --ckpt_path FILE"),
 }
+Door = Callable[[str, Path], str]
 
 
-def refused(door: str, file: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    """What the command says: one sentence that names the file, which shows that it was opened. It
-    leaves the run's files alone and makes no run."""
-    line = list(DOORS[door][1])
-    if line[0] == "predict":
-        line += ["--source", str(next(data.parent.rglob("*.jpg")))]
-    for word, meant in (("FILE", file), ("DATA", data)):
-        line = [each.replace(word, str(meant)) for each in line]
-    before = {path: path.read_bytes() for path in Path("run/checkpoints").iterdir()}
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as leaving:
-        cli.main(line)
-    told = capsys.readouterr().err.strip()
-    assert leaving.value.code == 2
-    assert told.startswith("error: ")
-    assert len(told.splitlines()) == 1
-    assert {path: path.read_bytes() for path in Path("run/checkpoints").iterdir()} == before
-    assert not Path("new").exists()
-    return told
+@pytest.fixture
+def opened(small_data: Path, refused: Refused) -> Door:
+    """What a command says of a file that it refuses. It leaves the run's files alone and makes no
+    run."""
+
+    def open_door(door: str, file: Path) -> str:
+        line = DOORS[door][1].replace("LAST", "run/checkpoints/last.ckpt")
+        checkpoints = sorted(Path("run/checkpoints").iterdir())
+        before = [path.read_bytes() for path in checkpoints]
+        told = refused(line.replace("FILE", str(file)).replace("DATA", str(small_data.parent)))
+        assert sorted(Path("run/checkpoints").iterdir()) == checkpoints
+        assert [path.read_bytes() for path in checkpoints] == before
+        assert not Path("new").exists()
+        return told
+
+    return open_door
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_every_door(
-    door: str, whole: dict[str, Path], small_data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_door(door: str, whole: dict[str, Path], opened: Door) -> None:
     """A flipped bit in a tensor, and a file that runs a shell command."""
     file = whole[DOORS[door][0]]
     with zipfile.ZipFile(file) as archive:
@@ -304,12 +264,12 @@ def test_every_door(
     data = bytearray(file.read_bytes())
     data[entry.header_offset + 1000 + entry.file_size // 2] ^= 1
     file.write_bytes(data)
-    told = refused(door, file, small_data, capsys)
+    told = opened(door, file)
     assert file.name in told
     assert "damaged in" in told
     marker = Path("marker").absolute()
     file.write_bytes(payloads(marker)["in the names"])
-    assert file.name in refused(door, file, small_data, capsys)
+    assert file.name in opened(door, file)
     assert not marker.exists()
 
 
@@ -338,17 +298,16 @@ CRAFTED: dict[str, Craft] = {  # the door that meets it, and what
 
 @pytest.mark.parametrize("case", CRAFTED)
 def test_checkpoints_that_hold_something_else(
-    case: str, run: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+    case: str, trained: Path, here: Path, opened: Door
 ) -> None:
-    content = torch.load(run / "checkpoints/previous.ckpt", weights_only=True)
-    assert content["processes"][0]["gradients"]
-    shutil.copytree(run, here / "run")
+    shutil.copytree(trained, here / "run")
     file = here / "run/checkpoints/best.ckpt"
+    content = torch.load(file, weights_only=True)
     torch.save(content, file)
     assert read_checkpoint(file), "it was good"
     CRAFTED[case](content)
     torch.save(content, file)
-    told = refused(case.partition(":")[0], file, small_data, capsys)
+    told = opened(case.partition(":")[0], file)
     assert "checkpoint" in told or file.name in told
     if case.startswith("predict"):
         with pytest.raises(InputError, match=r"best\.ckpt"):
@@ -386,8 +345,7 @@ def test_files_of_yolov5_that_hold_something_else(
     case: str, tmp_path: Path, as_yolov5: Callable[..., Any]
 ) -> None:
     file = tmp_path / "crafted.pt"
-    multiples = {"depth_multiple": 0.33, "width_multiple": 0.125}
-    model = as_yolov5(small(3), yaml=multiples, names=["a", "b", "c"])
+    model = as_yolov5(small(3), yaml=MULTIPLES, names=["a", "b", "c"])
     model_of_yolov5 = copy.deepcopy(model)
     YOLOV5[case](model)
     torch.save({"model": model}, file)
@@ -397,9 +355,9 @@ def test_files_of_yolov5_that_hold_something_else(
     assert read_trained(file).names == ["a", "b", "c"], "it was good"
 
 
-@pytest.mark.parametrize("name", ["missing.pt", "missing.ckpt", "folder", "folder.ckpt"])
-def test_no_such_file(tmp_path: Path, name: str) -> None:
-    if name.startswith("folder"):
-        (tmp_path / name).mkdir()
-    with pytest.raises(InputError, match=f"{name}: no (such weights file$|run folder)"):
-        load_weights(small(), tmp_path / name)
+def test_no_such_file(here: Path) -> None:
+    for name in ("folder", "folder.ckpt"):
+        (here / name).mkdir()
+    for name in ("missing.pt", "missing.ckpt", "folder", "folder.ckpt"):
+        with pytest.raises(InputError, match=f"{name}: no (such weights file$|run folder)"):
+            load_weights(small(), here / name)

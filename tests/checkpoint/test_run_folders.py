@@ -15,9 +15,11 @@ from typing import Any
 
 import lightning as L
 import pytest
-import torch
 from lightning.pytorch.loggers import CSVLogger
+from made_datasets import lay_out
+from made_runs import load
 from ranks import together
+from refusal import Refused
 from small_fit import small_fit
 
 import cli
@@ -29,9 +31,8 @@ from boltbox.detector.report.video_file import VideoFile
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 
-TOGETHER = 3
-ROUNDS = 2
-QUIET = ["--trainer.enable_progress_bar", "false", "--report.enabled", "false"]
+TOGETHER = 4
+NARROW = NetworkOptions(width_multiple=0.125, depth_multiple=0.1, levels=[5])
 
 
 class Where(L.Callback):
@@ -59,36 +60,14 @@ def contents(run: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
 
 
-def refused(line: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as leaving:
-        cli.main(line)
-    told = capsys.readouterr().err
-    assert leaving.value.code == 2
-    assert told.startswith("error: ")
-    assert told.count("\n") == 1, told
-    return told
-
-
-@pytest.fixture(scope="module")
-def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of one epoch, not to be written to."""
-    run = tmp_path_factory.mktemp("trained") / "run"
-    cli.main([*small(small_data), "--run", str(run)])
-    return run
-
-
 def reserve(number: int, begin: int) -> None:
-    """In a process of its own: a folder, from the moment on that the pipe is closed. Numbers of a
-    round follow each other."""
+    """In a process of its own: a folder, from the moment on that the pipe is closed."""
     code = 1
     try:
         os.read(begin, 1)
         run = new_run("fit")
         Path(f"chosen-{number}").touch()
-        first = number - number % TOGETHER
-        # before any of them writes
-        while not all(Path(f"chosen-{k}").exists() for k in range(first, first + TOGETHER)):
+        while len(list(Path().glob("chosen-*"))) < TOGETHER:  # before any of them writes
             time.sleep(0.001)
         with locked(run, "fit"):
             (run / "config.yaml").write_text(str(number))
@@ -98,22 +77,19 @@ def reserve(number: int, begin: int) -> None:
 
 
 def test_processes_that_start_together_have_folders_of_their_own(here: Path) -> None:
-    for k in range(ROUNDS):
-        begin, now = os.pipe()
-        children = []
-        for number in range(TOGETHER):
-            child = os.fork()
-            if child == 0:
-                os.close(now)
-                reserve(k * TOGETHER + number, begin)
-            children.append(child)
-        os.close(now)
-        os.close(begin)
-        assert [os.waitpid(child, 0)[1] for child in children] == [0] * TOGETHER
-    written = [
-        (here / f"runs/fit-{k + 1}/config.yaml").read_text() for k in range(ROUNDS * TOGETHER)
-    ]
-    assert sorted(map(int, written)) == list(range(ROUNDS * TOGETHER))
+    begin, now = os.pipe()
+    children = []
+    for number in range(TOGETHER):
+        child = os.fork()
+        if child == 0:
+            os.close(now)
+            reserve(number, begin)
+        children.append(child)
+    os.close(now)
+    os.close(begin)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * TOGETHER
+    written = [(here / f"runs/fit-{k + 1}/config.yaml").read_text() for k in range(TOGETHER)]
+    assert sorted(written) == [*"0123"]
 
 
 def hold(taken: Any) -> None:
@@ -125,7 +101,7 @@ def hold(taken: Any) -> None:
 
 
 def test_a_second_process_in_one_run_is_refused(
-    small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+    small_data: Path, here: Path, refused: Refused
 ) -> None:
     """Until the first one is gone, however that ends; not until its children are."""
     taken = multiprocessing.Event()
@@ -134,10 +110,8 @@ def test_a_second_process_in_one_run_is_refused(
     try:
         assert taken.wait(60)
         (worker,) = children(first.pid)
-        told = refused([*small(small_data), "--run", "run"], capsys)
+        told = refused([*small(small_data), "--run", "run"])
         assert f"run run is in use by process {first.pid} on {socket.gethostname()}" in told
-        with pytest.raises(InputError, match="in use"), locked(Path("run"), "fit"):
-            pass
     finally:
         first.kill()
         first.join()
@@ -160,12 +134,10 @@ def children(parent: int | None) -> list[int]:
 
 def test_processes_that_torchrun_has_started_are_one_run(small_data: Path, here: Path) -> None:
     """Without --run: those after the first learn its folder."""
-    line = small(
-        small_data, "--trainer.devices", "2", "--trainer.callbacks", "test_run_folders.Where"
-    )
+    options = "--trainer.devices 2 --trainer.callbacks test_run_folders.Where"
     (here / "runs/fit-1").mkdir(parents=True)
-    together(lambda: cli.main(line))
-    assert sorted(p.name for p in (here / "runs").iterdir()) == ["fit-1", "fit-2"]
+    together(lambda: cli.main(small(small_data, *options.split())))
+    assert sorted(os.listdir("runs")) == ["fit-1", "fit-2"]
     assert {(here / f"rank{rank}").read_text() for rank in (0, 1)} == {"runs/fit-2"}
 
 
@@ -174,18 +146,14 @@ def test_a_script_has_its_folder_alone(
 ) -> None:
     """And evaluates in another one."""
     data = DetectionData(str(small_data), image_size=64, batch_size=8, workers=0)
-    network = NetworkOptions(width_multiple=0.125, depth_multiple=0.1, levels=[5])
-    detector = Detector(data.names, network=network)
-    quiet: dict[str, Any] = {
-        "enable_progress_bar": False,
-        "accelerator": "cpu",
-        "precision": "32-true",
-        "logger": False,
-        "callbacks": [kind(enabled=False) for kind in (Report, Pictures, AutoAnchor, DoctorCheck)],
-    }
-    first, second = (
-        L.Trainer(**recipe(max_epochs=1, limit_train_batches=1, **quiet)) for _ in range(2)
-    )
+    detector = Detector(data.names, network=NARROW)
+    short: dict[str, Any] = {"max_epochs": 1, "limit_train_batches": 1, "accelerator": "cpu"}
+    short |= {"enable_progress_bar": False, "precision": "32-true", "logger": False}
+    short["callbacks"] = [
+        kind(enabled=False) for kind in (Report, Pictures, AutoAnchor, DoctorCheck)
+    ]
+    first = L.Trainer(**recipe(**short))
+    second = L.Trainer(**recipe(**short))
     assert [first.default_root_dir, second.default_root_dir] == ["runs/fit-1", "runs/fit-2"]
     first.fit(detector, data)
     files = contents(here / "runs/fit-1")
@@ -198,11 +166,12 @@ def test_a_script_has_its_folder_alone(
 
 
 def test_a_command_that_fails_leaves_no_folder(
-    small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+    small_data: Path, here: Path, refused: Refused
 ) -> None:
-    for line in (small(small_data), [*small(small_data), "--run", "a/b"]):
-        assert "strategy" in refused([*line, "--trainer.strategy", "fsdp"], capsys)
-        assert not list(here.iterdir())
+    for run in ([], ["--run", "a/b"]):
+        line = small(small_data, *run, "--trainer.strategy", "fsdp")
+        assert "strategy" in refused(line)
+        assert os.listdir() == []
 
 
 def test_a_file_system_without_locks(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,52 +183,47 @@ def test_a_file_system_without_locks(here: Path, monkeypatch: pytest.MonkeyPatch
         assert Path("run/machine.json").is_file()
 
 
-def test_a_training_keeps_its_files(
-    trained: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_training_keeps_its_files(trained: Path, small_data: Path, here: Path) -> None:
     """Whatever is done with its checkpoint."""
     shutil.copytree(trained, here / "run")
     files = contents(here / "run")
-    source = ["--source", str(small_data.parent / "images/val"), "--device", "cpu"]
-    cli.main(["predict", "--ckpt_path", "best", "--run", "run", *source])
-    assert ":   runs/predict-1" in capsys.readouterr().out
-    assert list((here / "runs/predict-1").iterdir())
+    line = (
+        f"predict --ckpt_path best --run run --device cpu --source {small_data.parent}/images/val"
+    )
+    cli.main(line.split())
+    assert os.listdir("runs/predict-1")
     assert contents(here / "run") == files
 
 
-@pytest.mark.parametrize("command", ["fit", "doctor", "compare", "link"])
-def test_a_folder_that_takes_no_files(
-    command: str, trained: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+def test_folders_that_take_no_files(
+    trained: Path, small_data: Path, here: Path, refused: Refused
 ) -> None:
     """The last is a folder of runs that leads nowhere."""
-    line = [command, "--data.dataset", str(small_data), "--run", "/proc/none"]
-    if command == "compare":
-        shutil.copytree(trained, here / "other")
-        line = ["compare", str(trained), "other", "--run", "/proc/none"]
-    if command == "link":
-        (here / "runs").symlink_to("unmounted")
-        line = ["fit", *line[1:3]]
-    told = refused(line, capsys)
-    folder = "runs/fit-1" if command == "link" else "/proc/none"
-    assert told.startswith(f"error: run {folder}: ")
-    assert "--run" in told
+    shutil.copytree(trained, here / "other")
+    (here / "runs").symlink_to("unmounted")
+    for line, folder in {
+        f"fit --data.dataset {small_data} --run /proc/none": "/proc/none",
+        f"doctor --data.dataset {small_data} --run /proc/none": "/proc/none",
+        f"compare {trained} other --run /proc/none": "/proc/none",
+        f"fit --data.dataset {small_data}": "runs/fit-1",
+    }.items():
+        told = refused(line)
+        assert told.startswith(f"error: run {folder}: ")
+        assert "--run" in told
 
 
-def test_what_a_resume_may_change(
-    small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_resume_may_change(small_data: Path, here: Path, refused: Refused) -> None:
     """Not the optimizer, also where the new one has the same groups, and the run can be resumed
     after the refusal; the average can be left out. Layers are frozen, but not all."""
-    line = small_fit(small_data, here / "run", "--trainer.max_epochs", "1")
-    cli.main([*line, "--trainer.limit_train_batches", "1"])
-    again = ["fit", "--ckpt_path", "last", "--run", "run", "--trainer.max_epochs", "2"]
-    told = refused([*again, "--model.optim.optimizer", "AdamW"], capsys)
+    cli.main([*small(small_data), "--run", "run"])
+    again = "fit --ckpt_path last --run run --trainer.max_epochs 2"
+    told = refused(f"{again} --model.optim.optimizer AdamW")
     assert "optimizer state is of another optimizer" in told
-    cli.main([*again, "--ema.enabled", "false"])
-    state = torch.load("run/checkpoints/last.ckpt", weights_only=True)["state_dict"]
+    cli.main(f"{again} --ema.enabled false".split())
+    state = load(here / "run/checkpoints/last.ckpt")["state_dict"]
     assert not [name for name in state if name.startswith("ema.")]
-    line = small_fit(small_data, here / "frozen", "--model.start.freeze", "11")
-    assert "model.start.freeze 11: nothing is left to train" in refused(line, capsys)
+    told = refused(small(small_data, "--model.start.freeze", "11"))
+    assert "model.start.freeze 11: nothing is left to train" in told
 
 
 def test_links_are_not_written_through(small_data: Path, here: Path) -> None:
@@ -285,67 +249,57 @@ def test_links_beside_pictures_and_videos(trained: Path, small_data: Path, here:
     claim(here / "out", "predict")
     (here / "out/images").mkdir()
     (here / f"out/images/.{image.stem}.jpg.tmp").symlink_to(victim)
-    cli.main(["predict", "--ckpt_path", str(trained / "checkpoints/last.ckpt"), "--source", str(image), "--run", "out",
-              "--device", "cpu"])  # fmt: skip
-    assert [p.name for p in (here / "out/images").iterdir()] == [f"{image.stem}.jpg"]
+    line = f"predict --ckpt_path {trained}/checkpoints/last.ckpt --source {image} --run out"
+    cli.main([*line.split(), "--device", "cpu"])
+    assert os.listdir("out/images") == [f"{image.stem}.jpg"]
     (here / ".film.mp4.tmp.mp4").symlink_to(victim)
     VideoFile(here / "film.mp4", 5, (64, 64)).close()
     assert victim.read_text() == "untouched"
 
 
-COMMANDS = {
-    "fit": "--data.dataset {data}",
-    "validate": "--ckpt_path {run}/checkpoints/last.ckpt",
-    "doctor": "--data.dataset {data}",
-    "evolve": "--data.dataset {data}",
-    "predict": "--ckpt_path {run}/checkpoints/last.ckpt --source {images}",
-    "compare": "{run} {run}/../run-2",
-}
+LINES = [
+    "fit --data.dataset {data}",
+    "validate --ckpt_path {run}/checkpoints/last.ckpt",
+    "evolve --data.dataset {data}",
+    "compare {run} ../other",
+    "doctor --data.dataset {data}",
+    "predict --ckpt_path {run}/checkpoints/last.ckpt --source {data}/images/val --labels false"
+    " --device cpu",
+]
 
 
-def command_line(command: str, trained: Path, data: Path) -> list[str]:
-    images = data.parent / "images/val"
-    return [command, *COMMANDS[command].format(data=data, run=trained, images=images).split()]
-
-
-@pytest.mark.parametrize("command", [*COMMANDS, "report", "recipe"])
+@pytest.mark.parametrize("line", LINES)
 def test_a_folder_of_something_else_is_left_alone(
-    command: str, trained: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+    line: str, trained: Path, small_data: Path, here: Path, refused: Refused
 ) -> None:
-    """A project, whatever its files are called."""
+    """A project, whatever its files are called. A command marks a folder of its own, so that it may
+    write there again."""
     mine = {"config.yaml": "mine", "machine.json": "{}", "src/metrics.json": "{}"}
-    (here / "project/src").mkdir(parents=True)
-    for name, text in mine.items():
-        (here / "project" / name).write_text(text)
+    lay_out(here / "project", mine)
+    shutil.copytree(trained, here / "other")
     os.chdir("project")
-    if command == "recipe":
-        with pytest.raises(InputError, match=r"^run \.: not a run folder \("):
-            recipe(run=".")
-    elif command == "report":
-        assert "run .: not a run folder (" in refused(["report", "."], capsys)
-    else:
-        shutil.copytree(trained, trained.parent / "run-2", dirs_exist_ok=True)
-        line = [*command_line(command, trained, small_data), "--run", "."]
-        assert "run .: not a run folder (" in refused(line, capsys)
-    left = {str(p.relative_to(here / "project")): p for p in Path().absolute().rglob("*")}
-    assert {name: p.read_text() for name, p in left.items() if p.is_file()} == mine
-    assert sorted(left) == sorted([*mine, "src"])
+    given = line.format(data=small_data.parent, run=trained)
+    assert "run .: not a run folder (" in refused(f"{given} --run .")
+    left = contents(here / "project")
+    assert {str(path.relative_to(here / "project")) for path in left} == mine.keys()
+    assert all(text.decode() in mine.values() for text in left.values())
+    if line in LINES[-2:]:
+        for _ in range(2):
+            with contextlib.suppress(SystemExit):  # of a doctor who finds something
+                cli.main([*given.split(), "--run", "../out"])
+            assert len(os.listdir("../out")) > 1
+            command = json.loads((here / "out/machine.json").read_text())["command"]
+            assert command == line.split()[0]
 
 
-@pytest.mark.parametrize("command", ["doctor", "predict"])
-def test_every_command_marks_its_folder(
-    command: str, trained: Path, small_data: Path, here: Path
+def test_no_report_and_no_recipe_in_a_folder_of_something_else(
+    here: Path, refused: Refused
 ) -> None:
-    """So that it may write there again."""
-    shutil.copytree(trained, trained.parent / "run-2", dirs_exist_ok=True)
-    line = command_line(command, trained, small_data)
-    if command == "predict":
-        line += ["--labels", "false", "--device", "cpu"]
-    for _ in range(2):
-        with contextlib.suppress(SystemExit):  # of a doctor who finds something
-            cli.main([*line, "--run", "out"])
-        assert len(list((here / "out").iterdir())) > 1
-        assert json.loads((here / "out/machine.json").read_text())["command"] == command
+    lay_out(here, {"config.yaml": "mine", "machine.json": "{}"})
+    assert "run .: not a run folder (" in refused("report .")
+    with pytest.raises(InputError, match=r"^run \.: not a run folder \("):
+        recipe(run=".")
+    assert sorted(os.listdir()) == ["config.yaml", "machine.json"]
 
 
 def test_a_finished_run_is_left_alone(
@@ -376,7 +330,6 @@ def test_what_a_killed_start_leaves_is_no_hindrance(small_data: Path, here: Path
 def test_run_folder_alone_in_a_script(small_data: Path, here: Path) -> None:
     """Lightning's default logger has begun before it."""
     data = DetectionData(str(small_data), image_size=64, batch_size=8, workers=0)
-    network = NetworkOptions(width_multiple=0.125, depth_multiple=0.1, levels=[5])
     trainer = L.Trainer(
         default_root_dir="bare",
         callbacks=[RunFolder()],
@@ -387,7 +340,5 @@ def test_run_folder_alone_in_a_script(small_data: Path, here: Path) -> None:
         enable_progress_bar=False,
         enable_checkpointing=False,
     )
-    trainer.fit(Detector(data.names, network=network), data)
-    assert {"lightning_logs", "machine.json", "config.yaml"} == {
-        path.name for path in (here / "bare").iterdir()
-    }
+    trainer.fit(Detector(data.names, network=NARROW), data)
+    assert set(os.listdir("bare")) == {"lightning_logs", "machine.json", "config.yaml"}

@@ -4,7 +4,7 @@ user trusts it."""
 import contextlib
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +13,21 @@ import torch
 import yaml
 from jsonargparse._typehints import ActionTypeHint
 from option_names import parser_of
-from small_fit import SMALL, small_fit
 
 import cli
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 
 MODEL = {
-    "model.network.head",
-    "model.loss.assigner",
-    "model.loss.function",
-    "model.optim.optimizer",
+    *["model.network.head", "model.loss.assigner", "model.loss.function", "model.optim.optimizer"]
 }
 TRAINER = {
     f"trainer.{name}"
-    for name in ("accelerator", "strategy", "logger", "callbacks", "profiler", "plugins")
+    for name in ["accelerator", "strategy", "logger", "callbacks", "profiler", "plugins"]
 }
 WITHIN = {"data.augment.after", "data.augment.albumentations"}  # classes within maps and lists
 # by another way: an import path, a file of options
-OTHER = {"data.format", "model", "data", "data.augment", "ema", "config"}
+OTHER = {*["data.format", "model", "data", "data.augment", "ema", "config"]}
 OPTIONS = sorted(MODEL | TRAINER | WITHIN | OTHER)
 TRAP = """
 from pathlib import Path
@@ -45,21 +41,10 @@ class Form(YoloText):
 """
 
 
-@pytest.fixture(scope="module")
-def run(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run folder, not to be written to."""
-    folder = tmp_path_factory.mktemp("foreign") / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder.parent)
-        one = "--trainer.max_epochs 1 --trainer.limit_train_batches 1"
-        cli.main(small_fit(small_data, folder, *one.split()))
-    return folder
-
-
 @pytest.fixture
-def foreign(run: Path, here: Path) -> Path:
-    """A copy of it that may be changed."""
-    shutil.copytree(run, here / "run")
+def foreign(trained: Path, here: Path) -> Path:
+    """A run folder that may be changed."""
+    shutil.copytree(trained, here / "run")
     return here / "run"
 
 
@@ -110,14 +95,19 @@ def put(folder: Path, option: str, value: Any) -> None:
     file.write_text(yaml.safe_dump(content))
 
 
-def told(line: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]) -> Callable[[str], str]:
     """What a command says that ends with an error or, if it knows better, well."""
-    capsys.readouterr()
-    with contextlib.suppress(SystemExit):
-        cli.main(line)
-    out, err = capsys.readouterr()
-    assert err.count("\n") <= 1, err
-    return f"{out}{err}"
+
+    def run(line: str) -> str:
+        capsys.readouterr()
+        with contextlib.suppress(SystemExit):
+            cli.main(line.split())
+        out, err = capsys.readouterr()
+        assert err.count("\n") <= 1, err
+        return f"{out}{err}"
+
+    return run
 
 
 def test_all_options_that_take_a_class_are_here(here: Path) -> None:
@@ -133,13 +123,10 @@ def test_all_options_that_take_a_class_are_here(here: Path) -> None:
 
 
 @pytest.mark.parametrize("option", OPTIONS)
-def test_a_resume_runs_nothing(
-    option: str, foreign: Path, mark: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_resume_runs_nothing(option: str, foreign: Path, mark: Path, told: Any) -> None:
     """Every option with one payload, callbacks with all. What is no class there may be taken as the
     text that it is."""
     original = (foreign / "config.yaml").read_text()
-    line = ["fit", "--ckpt_path", "last", "--run", str(foreign), "--trainer.max_epochs", "1"]
     kinds = ("file", "text") if option in OTHER else ("module", "shell")
     names: Iterable[str] = [kinds[OPTIONS.index(option) % 2]]
     if option == "trainer.callbacks":
@@ -148,31 +135,32 @@ def test_a_resume_runs_nothing(
         payload = payloads(mark)[name]
         (foreign / "config.yaml").write_text(original)
         put(foreign, option, payload)
-        said = told(line, capsys)
+        said = told(f"fit --ckpt_path last --run {foreign} --trainer.max_epochs 1")
         assert not mark.exists(), name
         assert "trap" not in sys.modules, name
         if isinstance(payload, dict) and option in MODEL | TRAINER | {"data.augment.after"}:
             assert f"{foreign}/config.yaml: {option}" in said, name
 
 
-@pytest.mark.parametrize("command", ["validate", "predict", "export", "report"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "validate --ckpt_path {run}/checkpoints/last.ckpt",
+        "predict --ckpt_path {run}/checkpoints/last.ckpt --source {image}",
+        "export --ckpt_path {run}/checkpoints/last.ckpt --out made.onnx",
+        "report {run}",
+    ],
+)
 def test_other_commands_run_nothing(
-    command: str, foreign: Path, mark: Path, small_data: Path, capsys: pytest.CaptureFixture[str]
+    line: str, foreign: Path, mark: Path, small_data: Path, told: Any
 ) -> None:
     """validate takes over the classes; the others do their work without."""
-    more = {
-        "predict": ["--source", str(next(small_data.parent.rglob("*.jpg")))],
-        "export": ["--out", "made.onnx"],
-    }
-    line = [command, "--ckpt_path", str(foreign / "checkpoints/last.ckpt"), *more.get(command, [])]
-    if command == "report":
-        line = [command, str(foreign)]
     put(foreign, "data.format", "trap.Form")
-    said = told(line, capsys)
+    said = told(line.format(run=foreign, image=next(small_data.parent.rglob("*.jpg"))))
     assert not mark.exists()
     assert "trap" not in sys.modules
     refusal = f"error: {foreign}/config.yaml: data.format names trap.Form"
-    assert (refusal in said) == ("error" in said) == (command == "validate")
+    assert (refusal in said) == ("error" in said) == line.startswith("validate")
 
 
 def change_checkpoint(foreign: Path, head: str) -> Path:
@@ -188,18 +176,20 @@ def change_checkpoint(foreign: Path, head: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("command", ["fit", "predict", "export", "ensemble"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "fit --ckpt_path {file}",
+        "predict --ckpt_path {file} --source {data}",
+        "export --ckpt_path {file}",
+        "validate --ckpt_path run/checkpoints/last.ckpt --ensemble [{file}] --data.dataset {data}",
+    ],
+)
 def test_a_checkpoint_alone(
-    command: str, foreign: Path, mark: Path, small_data: Path, capsys: pytest.CaptureFixture[str]
+    line: str, foreign: Path, mark: Path, small_data: Path, told: Any
 ) -> None:
     checkpoint = change_checkpoint(foreign, head="trap.Trap")
-    line = [command, "--ckpt_path", str(checkpoint)]
-    if command == "predict":
-        line += ["--source", str(small_data.parent)]
-    if command == "ensemble":
-        line = ["validate", "--ckpt_path", str(foreign / "checkpoints/last.ckpt"), *SMALL]
-        line += ["--data.dataset", str(small_data), "--ensemble", f"[{checkpoint}]"]
-    said = told(line, capsys)
+    said = told(line.format(file=checkpoint, data=small_data.parent))
     assert "model.network.head names trap.Trap" in said
     assert "--trust_parts true" in said
     assert not mark.exists()
@@ -215,59 +205,48 @@ def test_a_script(foreign: Path, mark: Path) -> None:
     assert type(Detector.load(checkpoint, "cpu").network.head).__name__ == "Trap"
 
 
-def test_what_the_user_trusts(
-    foreign: Path, mark: Path, small_data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_user_trusts(foreign: Path, mark: Path, told: Any) -> None:
     """Named on the command line, in a file that is given there, or all of it; to name one class is
     not to trust another."""
     put(foreign, "model.network.head", {"class_path": "trap.Trap"})
     change_checkpoint(foreign, head="trap.Trap").rename(foreign / "checkpoints/last.ckpt")
-    line = ["fit", "--ckpt_path", "last", "--run", str(foreign), "--trainer.max_epochs", "2"]
-    assert "not part of boltbox" in told(line, capsys)
+    line = f"fit --ckpt_path last --run {foreign} --trainer.max_epochs"
+    named = f"{line} 2 --model.network.head trap.Trap"
+    assert "not part of boltbox" in told(f"{line} 2")
     put(foreign, "model.loss.assigner", "trap_2.Trap")
-    assert "trap_2.Trap, which is not part of boltbox" in told(
-        [*line, "--model.network.head", "trap.Trap"], capsys
-    )
+    assert "trap_2.Trap, which is not part of boltbox" in told(named)
     assert "trap_2" not in sys.modules
     put(foreign, "model.loss.assigner", {"class_path": "torch.load", "init_args": {"f": "x"}})
-    named = ["--model.network.head", "trap.Trap", "--data.augment.after.hsv", "[torch.nn.Identity]"]
-    assert "model.loss.assigner names torch.load" in told([*line, *named], capsys)
+    said = told(f"{named} --data.augment.after.hsv [torch.nn.Identity]")
+    assert "model.loss.assigner names torch.load" in said
     put(foreign, "model.loss.assigner", None)
-    said = told([*line, "--trust_parts", "true"], capsys)
-    assert "error" not in said
+    assert "error" not in told(f"{line} 2 --trust_parts true")
     assert "trust_parts" not in (foreign / "config.yaml").read_text()
     other = change_checkpoint(foreign, head="trap_2.Trap")
-    for command in ([], ["export", "--ckpt_path", str(other), "--trust_parts", "true"]):
-        assert not command or "error" not in told(command, capsys)
+    for trust in (False, True):
+        if trust:
+            assert "error" not in told(f"export --ckpt_path {other} --trust_parts true")
         sys.modules.pop("trap_2", None)
         with pytest.raises(InputError, match="import trap_2 first"):  # trust ends with the command
             Detector.load(other, "cpu")
-    line[line.index("2")] = "3"
-    assert "error" not in told([*line, "--model.network.head", "trap.Trap"], capsys)
+    assert "error" not in told(f"{line} 3 --model.network.head trap.Trap")
 
 
-def test_a_run_of_our_own_classes_resumes(
-    foreign: Path, mark: Path, small_data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_of_our_own_classes_resumes(foreign: Path, mark: Path, told: Any) -> None:
     """Loggers, callbacks, strategies of Lightning; transforms and parts of boltbox: nothing has to
     be trusted."""
+    lightning = "lightning.pytorch"
+    flip = "boltbox.detector.data.transforms.colour.RandomFlip"
     for option, path, given in (
-        ("trainer.callbacks", "lightning.pytorch.callbacks.LearningRateMonitor", {}),
-        ("trainer.logger", "lightning.pytorch.loggers.CSVLogger", {"save_dir": "."}),
-        ("trainer.profiler", "lightning.pytorch.profilers.SimpleProfiler", {}),
-        ("trainer.strategy", "lightning.pytorch.strategies.SingleDeviceStrategy", {}),
+        ("trainer.callbacks", f"{lightning}.callbacks.LearningRateMonitor", {}),
+        ("trainer.logger", f"{lightning}.loggers.CSVLogger", {"save_dir": "."}),
+        ("trainer.profiler", f"{lightning}.profilers.SimpleProfiler", {}),
+        ("trainer.strategy", f"{lightning}.strategies.SingleDeviceStrategy", {}),
         ("model.loss.assigner", "boltbox.detector.model.assigner.YOLOv5Assigner", {}),
-        (
-            "data.augment.after",
-            "boltbox.detector.data.transforms.colour.RandomFlip",
-            {"axis": 1, "p": 0.5},
-        ),
+        ("data.augment.after", flip, {"axis": 1, "p": 0.5}),
     ):
-        put(foreign, option, {"class_path": path} | ({"init_args": given} if given else {}))
+        put(foreign, option, {"class_path": path, "init_args": given})
     put(foreign, "data.augment.albumentations", {"Blur": {"p": 0.1}})
-    checkpoint = str(foreign / "checkpoints/last.ckpt")
-    for line in (
-        ["fit", "--ckpt_path", "last", "--run", str(foreign), "--trainer.max_epochs", "1"],
-        ["validate", "--ckpt_path", checkpoint, "--report.enabled", "false"],
-    ):
-        assert "error" not in told(line, capsys)
+    checkpoint = f"--ckpt_path {foreign}/checkpoints/last.ckpt"
+    assert "error" not in told(f"fit --ckpt_path last --run {foreign} --trainer.max_epochs 1")
+    assert "error" not in told(f"validate {checkpoint} --report.enabled false")

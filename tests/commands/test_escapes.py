@@ -26,14 +26,14 @@ def steered(small_data: Path, tmp_path: Path) -> Path:
     broken."""
     shutil.copytree(small_data.parent, tmp_path / "data")
     path = tmp_path / "data/data.yaml"
-    content = yaml.safe_load(path.read_text())
-    content["names"] = [f"{CLEAR}class \x9b31m {k}" for k in range(len(content["names"]))]
-    path.write_text(yaml.safe_dump({**content, "path": str(path.parent)}))
-    image, *others = sorted((tmp_path / "data").rglob("train/*.jpg"))
-    label = Path(str(image).replace("images", "labels")).with_suffix(".txt")
-    label.rename(label.with_stem(f"{TITLE}{label.stem}")).write_text("0 1.5 .5 .1 .1\n")
-    image.rename(image.with_stem(f"{TITLE}{image.stem}"))
-    others[0].with_stem(f"{TITLE}broken").write_bytes(b"no image")
+    names = [f"{CLEAR}class \x9b31m {k}" for k in range(5)]
+    content = yaml.safe_load(path.read_text()) | {"names": names, "path": str(path.parent)}
+    path.write_text(yaml.safe_dump(content))
+    image = path.parent / "images/train/0000.jpg"
+    image.with_stem(f"{TITLE}broken").write_bytes(b"no image")
+    image.rename(image.with_stem(f"{TITLE}0000"))
+    label = path.parent / "labels/train/0000.txt"
+    label.rename(label.with_stem(f"{TITLE}0000")).write_text("0 1.5 .5 .1 .1\n")
     return path
 
 

@@ -1,25 +1,17 @@
 """YOLOv5's flat files of hyper-parameters become overlays, and nothing in them is lost unnamed."""
 
+import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
+from refusal import Refused
 
 import cli
 from boltbox.detector.commands.evolve.space import YOLOV5_GENES
 from boltbox.detector.system.configuration import flatten
 
 ROOT = Path(cli.__file__).parent
-
-
-def failure(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """The error of a command that ends with exit code 2."""
-    with pytest.raises(SystemExit) as leaving:
-        cli.main(["import-hyp", *words])
-    captured = capsys.readouterr()
-    assert (leaving.value.code, captured.out, captured.err.count("\n")) == (2, "", 1)
-    return captured.err
 
 
 def test_flat_values_become_our_file(here: Path) -> None:
@@ -66,25 +58,25 @@ def test_every_key_reaches_its_option(here: Path, capsys: pytest.CaptureFixture[
         ("lr0: fast", "lr0"),
     ],
 )
-def test_bad_files_get_a_sentence(
-    content: str, named: str, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_files_get_a_sentence(content: str, named: str, here: Path, refused: Refused) -> None:
     Path("hyp.yaml").write_text(content)
-    error = failure(capsys, "hyp.yaml")
+    error = refused("import-hyp hyp.yaml")
     assert error.startswith("error: hyp.yaml: ")
     assert named in error
-    assert [path.name for path in here.iterdir()] == ["hyp.yaml"]
+    assert os.listdir() == ["hyp.yaml"]
 
 
-def test_nothing_is_written_over(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_written_over(here: Path, refused: Refused) -> None:
     Path("folder").mkdir()
-    names: dict[str, list[Any]] = {name: ["--out", name] for name in ("hyp.yaml", "folder")}
-    names |= {"hyp_boltbox.yaml": []}
     for name in ("hyp.yaml", "hyp_boltbox.yaml"):
         Path(name).write_text("lr0: 0.5\n")
-    for name, typed in names.items():
-        assert failure(capsys, "hyp.yaml", *typed).startswith(f"error: {name}: ")
-    assert failure(capsys, "none.yaml").startswith("error: none.yaml: ")
+    for line, name in {
+        "hyp.yaml": "hyp_boltbox.yaml",
+        "hyp.yaml --out hyp.yaml": "hyp.yaml",
+        "hyp.yaml --out folder": "folder",
+        "none.yaml": "none.yaml",
+    }.items():
+        assert refused(f"import-hyp {line}").startswith(f"error: {name}: ")
     assert all(path.is_dir() or path.read_text() == "lr0: 0.5\n" for path in here.iterdir())
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from made_runs import QUICK
+from small_fit import small_fit
 
 import cli
 
@@ -17,21 +18,14 @@ def test_logger_profiler_and_folder(
     """The folder is that of the run, with Lightning's lightning_logs in it."""
     lightning = logging.getLogger("lightning.pytorch")
     lightning.addHandler(caplog.handler)
-    line = [
-        "--trainer.logger",
-        "CSVLogger",
-        "--trainer.profiler",
-        "simple",
-        "--trainer.devices",
-        "1",
-    ]
-    data = ["--data.dataset", str(small_data), *QUICK]
-    fit = ["--trainer.log_every_n_steps", "1", "--trainer.limit_train_batches", "2"]
-    fit += ["--trainer.max_epochs", "1", "--trainer.max_time", "00:01:00:00"]
+    common = "--trainer.logger CSVLogger --trainer.profiler simple --trainer.devices 1"
+    common += " --trainer.default_root_dir mine"
+    fit = "--trainer.log_every_n_steps 1 --trainer.limit_train_batches 2 --trainer.max_epochs 1"
+    fit += f" --trainer.max_time 00:01:00:00 --data.dataset {small_data} {' '.join(QUICK)}"
     try:
-        cli.main(["fit", *data, *line, *fit, "--trainer.default_root_dir", "mine"])
+        cli.main(f"fit {common} {fit}".split())
         assert "FIT Profiler Report" in caplog.text
-        cli.main(["validate", "--ckpt_path", "last", *line, "--trainer.default_root_dir", "mine"])
+        cli.main(f"validate --ckpt_path last {common}".split())
         assert "VALIDATE Profiler Report" in caplog.text
     finally:
         lightning.removeHandler(caplog.handler)
@@ -47,9 +41,8 @@ def test_logger_profiler_and_folder(
 
 
 def test_a_folder_of_the_logger_s_own(small_data: Path, here: Path) -> None:
-    line = ["fit", "--data.dataset", str(small_data), *QUICK, "--run", "run"]
-    line += ["--trainer.logger", "TensorBoardLogger", "--trainer.logger.save_dir", "logs"]
-    line += ["--trainer.limit_val_batches", "0"]
-    cli.main([*line, "--trainer.limit_train_batches", "1", "--trainer.max_epochs", "1"])
+    logger = "--trainer.logger TensorBoardLogger --trainer.logger.save_dir logs"
+    limits = "--trainer.max_epochs 1 --trainer.limit_train_batches 1 --trainer.limit_val_batches 0"
+    cli.main(small_fit(small_data, Path("run"), *logger.split(), *limits.split()))
     assert list(Path("logs").rglob("events.*"))
     assert not Path("run/lightning_logs").exists()

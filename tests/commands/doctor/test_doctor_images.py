@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +39,7 @@ def examine(*paths: Path, **splits: list[Path]) -> list[Finding]:
 
 def test_nothing_to_say(tmp_path: Path) -> None:
     kinds_of_files: list[tuple[str, dict[str, Any]]] = [
-        ("jpg", {}),
-        ("jpeg", {"progressive": True}),
+        ("jpg", {"progressive": True}),
         ("jpg", {"quality": 100, "subsampling": 0, "optimize": True}),
         ("png", {}),
         ("bmp", {}),
@@ -50,7 +48,7 @@ def test_nothing_to_say(tmp_path: Path) -> None:
         ("mpo", {}),
     ]
     files = []
-    for size in ((10, 13), (150, 131), (128, 384)):
+    for size in ((10, 13), (128, 384)):
         for suffix, options in kinds_of_files:
             files.append(tmp_path / f"{len(files)}.{suffix}")
             Image.fromarray(smooth(*size, len(files))).save(files[-1], **options)
@@ -90,15 +88,13 @@ BROKEN: list[tuple[str, Callable[[bytes], bytes]]] = [
 def test_broken_files(
     tmp_path: Path, size: tuple[int, int], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    paths = [
-        save(tmp_path / f"{k}.{suffix}", picture(*size, k)) for k, (suffix, _) in enumerate(BROKEN)
-    ]
-    for path, (_, spoil) in zip(paths, BROKEN, strict=True):
-        path.write_bytes(spoil(path.read_bytes()))
+    paths = []
+    for k, (suffix, spoil) in enumerate(BROKEN):
+        paths.append(save(tmp_path / f"{k}.{suffix}", picture(*size, k)))
+        paths[k].write_bytes(spoil(paths[k].read_bytes()))
     findings = examine(*paths, save(tmp_path / "good.png", picture(*size, 99)))
-    assert [(f.file, f.severity, f.kind) for f in findings] == [
-        (str(path), "fault", "damaged_image") for path in paths
-    ]
+    assert [f.file for f in findings] == [str(path) for path in paths]
+    assert {(f.severity, f.kind) for f in findings} == {("fault", "damaged_image")}
     bar = r"images: +\d+%\|[^|\r\n]*\| \d+/\d+ \[[^\]]*\]"
     rest = re.sub(bar, "", capfd.readouterr().err).strip()
     assert rest == "", "what decoders say is for the report, not for the terminal"
@@ -166,35 +162,27 @@ def test_near_duplicates_are_those_of_a_slow_loop() -> None:
         pictures[copy] = (pictures[of] * 0.8 + rng.normal(0, 6, (16, 16)) + 10).clip(0, 255)
     groups = rng.integers(0, 2, 40)
 
-    def bits(image: np.ndarray) -> list[bool]:
-        down = [image[y + 1, x] > image[y, x] for y in range(15) for x in range(16)]
-        return down + [image[y, x + 1] > image[y, x] for y in range(16) for x in range(15)]
-
-    def difference(a: int, b: int) -> float:
-        pairs = zip(bits(pictures[a]), bits(pictures[b]), strict=True)
-        return sum(x != y for x, y in pairs) / 480
+    def bits(image: np.ndarray) -> np.ndarray:
+        down = image[1:, :] > image[:-1, :]
+        right = image[:, 1:] > image[:, :-1]
+        return np.concatenate((down.ravel(), right.ravel()))
 
     expected = []
     for i in range(40):
-        near = [(groups[j] == groups[i], difference(i, j), j) for j in range(i)]
-        near = [rival for rival in near if rival[1] <= MAX_DIFFERENCE]
-        expected += [(i, min(near)[2])] if near else []
+        near = []
+        for j in range(i):
+            difference = np.mean(bits(pictures[i]) != bits(pictures[j]))
+            if difference <= MAX_DIFFERENCE:
+                near.append((groups[j] == groups[i], difference, j))
+        if near:
+            expected.append((i, min(near)[2]))
     assert len(expected) == 5
     content = b"".join(difference_hash(image.astype(np.uint8)) for image in pictures)
     hashes = np.frombuffer(content, np.uint64).reshape(40, 8)
     assert list(near_duplicates.near_duplicates(hashes, groups)) == expected
 
 
-def test_for_any_five_bits_a_mask_keeps_none() -> None:
-    fives = np.array(list(combinations(range(37), 5)))
-    is_kept = np.zeros(len(fives), bool)
-    for mask in near_duplicates.MASKS:
-        bits = np.array([mask >> k & 1 for k in range(37)], bool)
-        is_kept |= ~bits[fives].any(1)
-    assert is_kept.all()
-
-
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_near_duplicates_are_those_of_comparing_all(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,6 +208,5 @@ def test_near_duplicates_are_those_of_comparing_all(
     with monkeypatch.context() as patch:
         patch.delattr(near_duplicates, "compare_all")
         assert list(near_duplicates.near_duplicates(hashes, groups)) == expected
-    dense = hashes[chosen]
-    groups = groups[chosen]
-    assert [*near_duplicates.near_duplicates(dense, groups)] == [*compare_all(dense, groups)]
+    dense = (hashes[chosen], groups[chosen])
+    assert list(near_duplicates.near_duplicates(*dense)) == list(compare_all(*dense))

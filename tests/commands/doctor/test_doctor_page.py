@@ -53,13 +53,9 @@ def near(image: np.ndarray, colour: str) -> np.ndarray:
 def test_the_box_is_marked_and_in_the_middle(tmp_path: Path) -> None:
     """Of two boxes the second: thin orange, on the thick blue of a label."""
     boxes = ((0, 40, 60, 120, 140), (0, 240, 160, 340, 240))
-    lay_out(
-        tmp_path,
-        {
-            "labels/train/g.txt": "".join(yolo_line(*box, 400, 300) + "\n" for box in boxes),
-            "data.yaml": "train: images/train\nnames: [cat]\n",
-        },
-    )
+    lines = "".join(yolo_line(*box, 400, 300) + "\n" for box in boxes)
+    described = "train: images/train\nnames: [cat]\n"
+    lay_out(tmp_path, {"labels/train/g.txt": lines, "data.yaml": described})
     path = str(save(tmp_path / "images/train/g.png", np.full((300, 400, 3), 128, np.uint8)))
     finding = Finding("fault", "odd", "", path, image=path, box=boxes[1][1:])
     (image,) = shown(page(tmp_path, [finding], load(tmp_path)))
@@ -76,15 +72,12 @@ def test_the_box_is_marked_and_in_the_middle(tmp_path: Path) -> None:
 
 def test_worst_images_come_first_and_each_once(tmp_path: Path) -> None:
     """With the image that one is like; what cannot be shown does not end the page."""
-    paths = [
-        str(save(tmp_path / f"{k}.png", np.full((40, 40, 3), 25 * k, np.uint8)))
-        for k in range(PICTURES + 2)
-    ]
-    findings = [
-        Finding("fault", "odd", "", path, image=path)
-        for k, path in enumerate(paths)
-        for _ in range(k + 1)
-    ]
+    paths = []
+    findings = []
+    for k in range(PICTURES + 2):
+        image = np.full((40, 40, 3), 25 * k, np.uint8)
+        paths.append(str(save(tmp_path / f"{k}.png", image)))
+        findings += [Finding("fault", "odd", "", paths[k], image=paths[k])] * (k + 1)
     found = shown(page(tmp_path, findings))
     assert [round(image.mean() / 25) for image in found] == [7, 6, 5, 4, 3, 2]
     Path(paths[3]).write_bytes(b"no image any more")

@@ -1,0 +1,27 @@
+"""Command lines that are refused."""
+
+from collections.abc import Callable
+
+import pytest
+
+import cli
+
+Refused = Callable[[str | list[str]], str]
+
+
+@pytest.fixture(name="refused")
+def refused_line(capfd: pytest.CaptureFixture[str]) -> Refused:
+    """What a command line says that ends with exit code 2: one sentence, and nothing else
+    on standard error."""
+
+    def run(line: str | list[str]) -> str:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as leaving:
+            cli.main(line.split() if isinstance(line, str) else line)
+        told = capfd.readouterr().err
+        assert leaving.value.code == 2
+        assert told.startswith("error: ")
+        assert told.count("\n") == 1, told
+        return told
+
+    return run
