@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from made_datasets import lay_out, picture, save
 from made_runs import load
 from plain_loop import spawn
@@ -61,23 +59,6 @@ def random_sizes(rng: np.random.Generator) -> np.ndarray:
         case 3:
             return sides * 1000
     return sides
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.sampled_from([1.5, 2.5, 4.0]))
-@settings(max_examples=50)
-def test_measures_are_the_loop_over_pairs(seed: int, k: int, anchor_t: float) -> None:
-    rng = np.random.default_rng(seed)
-    sizes = np.exp(rng.normal(3, 1, (20, 2)))
-    anchors = np.exp(rng.normal(3, 1, (k, 2)))
-    recalled = above = fitness = 0.0
-    for w, h in sizes:
-        ratios = [min(w / a, a / w, h / b, b / h) for a, b in anchors]
-        fits = [r for r in ratios if r > 1 / anchor_t]
-        recalled += bool(fits)
-        above += len(fits)
-        fitness += max(fits, default=0)
-    wanted = [v / len(sizes) for v in (recalled, above, fitness)]
-    assert measure(anchors, sizes, anchor_t) == pytest.approx(wanted, abs=1e-12)
 
 
 def test_measures_of_many_labels_are_those_of_their_parts() -> None:
@@ -157,17 +138,6 @@ def test_fitting_anchors_are_kept() -> None:
     assert not choice.changed
     assert choice.reason.startswith("kept")
     assert choose_anchors(defaults(), STRIDES, sizes, force=True).changed
-
-
-@pytest.mark.parametrize("per_level", [1, 5])
-def test_default_anchors_of_another_number(per_level: int) -> None:
-    network = YOLOv5(2, "n", width_multiple=0.125, anchors=per_level)
-    pixels = network.head.anchors_px.numpy()
-    assert pixels.shape == (3, per_level, 2)
-    assert (np.diff(pixels.reshape(-1, 2).prod(1)) > 0).all()
-    assert network.head.convs[0].out_channels == per_level * 7
-    assert pixels.min() >= 10
-    assert pixels.max() <= 373
 
 
 def test_levels_in_the_wrong_order_are_reversed() -> None:

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import lightning as L
 import pytest
 import torch
 from made_runs import load
@@ -22,7 +21,6 @@ import cli
 from benchmarks.resume_fuzz import unlike
 from boltbox.callbacks import RunState
 from boltbox.detector.checkpoint.reader import find_trained, newest_valid, read_checkpoint
-from boltbox.detector.checkpoint.runs import claim
 from boltbox.detector.checkpoint.writer import AtomicCheckpointIO, snapshot
 from boltbox.detector.system.errors import InputError
 
@@ -148,54 +146,6 @@ def test_last_comes_first(steps: dict[str, int], first: str, tmp_path: Path) -> 
     found = newest_valid(tmp_path)
     assert found
     assert found[0].stem == first
-
-
-def test_auto(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A fresh start where there is none, in a folder whose run never came to a checkpoint too; then
-    it goes on."""
-    claim(here / "run", "fit")
-    line = small_fit(small_data, Path("run"), "--ckpt_path", "auto", *ONE_BATCH)
-    cli.main([*line, "1"])
-    assert "resume:" not in capsys.readouterr().out
-    cli.main([*line, "2"])
-    assert "resume:    run/checkpoints/last.ckpt\n" in capsys.readouterr().out
-    assert load(Path("run/checkpoints/last.ckpt"))["epoch"] == 1
-
-
-class Trained(L.Callback):
-    """Tells the thread that a batch was trained since the epoch ended."""
-
-    event = threading.Event()
-
-    def on_validation_end(self, *_: Any) -> None:
-        self.event.clear()
-
-    def on_train_batch_end(self, *_: Any) -> None:
-        self.event.set()
-
-
-def test_files_hold_the_epoch_that_they_were_saved_at(
-    trained: Path, small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Though the weights had moved on before the first byte was written."""
-    save = torch.save
-    late = []
-
-    def save_late(content: Any, file: Any) -> None:
-        if not late:  # the first file of the first epoch
-            late.append(Trained.event.wait(60))
-        save(content, file)
-
-    monkeypatch.setattr(SAVE, save_late)
-    options = "--checkpoints.save_period 1 --model.optim.nominal_batch_size 8"
-    options += " --trainer.callbacks test_checkpoint_files.Trained"
-    cli.main(small_fit(small_data, Path("late"), *options.split(), *ONE_BATCH, "2"))
-    assert late == [True]
-    for name in ("epoch0", "previous", "last"):
-        ours = load(Path(f"late/checkpoints/{name}.ckpt"))
-        theirs = load(trained / f"checkpoints/{name}.ckpt")
-        for key in ("state_dict", "optimizer_states", "processes", "global_step", "epoch"):
-            assert not unlike(ours[key], theirs[key], key), name
 
 
 def test_a_save_returns_before_the_file_is_there_only_if_asked(

@@ -1,7 +1,9 @@
 """The command `benchmark`: its rows, rows that fail, nothing left running."""
 
+import contextlib
 import itertools
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -103,58 +105,23 @@ def test_a_terminated_benchmark_leaves_nothing_running(small_data: Path, tmp_pat
         assert process.wait(600) == 143
     finally:
         process.kill()
-    until(lambda: not running("session", trial))
+    until(lambda: trial not in parents())
 
 
-PROGRAM = """
-import os, subprocess, sys, time
-from pathlib import Path
-if sys.argv[1:]:
-    from boltbox.detector.system.operating_system import die_with_parent
-    Path("pid").write_text(str(os.getpid()))
-    die_with_parent()
-    time.sleep(600)
-from boltbox.detector.commands.benchmark.command import attempt
-start = subprocess.Popen.__init__
-
-def ended(self, *args, **options):
-    start(self, *args, **options)
-    raise SystemExit(143)
-
-subprocess.Popen.__init__ = ended
-attempt([sys.executable, "cli.py", "trial"], Path("none.json"), 30)
-"""
-
-
-def test_a_signal_while_a_trial_starts_leaves_nothing_running(tmp_path: Path) -> None:
-    """SystemExit, as a signal raises it, comes when the process runs already and Popen is not back
-    yet."""
-    (tmp_path / "cli.py").write_text(PROGRAM)
-    with forks():
-        done = subprocess.run([sys.executable, "cli.py"], cwd=tmp_path, check=False)
-    assert done.returncode == 143
-    pid = tmp_path / "pid"
-    number = int(until(lambda: pid.exists() and pid.read_text()))
-    until(lambda: number not in running())
-
-
-def running(field: str = "", value: int = 0) -> list[int]:
-    """Processes that have not ended: all, or those with this `ppid` or `session`."""
-    found = []
+def parents() -> dict[int, int]:
+    """The parent of each process that has not ended."""
+    found = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            words = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        seen = {"": 0, "ppid": int(words[1]), "session": int(words[3])}
-        if words[0] not in "ZX" and seen[field] == value:
-            found.append(int(path.parent.name))
+        with contextlib.suppress(OSError):
+            state, parent = path.read_text().rpartition(")")[2].split()[:2]
+            if state not in "ZX":
+                found[int(path.parent.name)] = int(parent)
     return found
 
 
 def leaders(parent: int) -> list[int]:
     """The children of a process that have a session of their own, as trials have."""
-    return [child for child in running("ppid", parent) if child in running("session", child)]
+    return [child for child, of in parents().items() if of == parent and os.getsid(child) == child]
 
 
 def until(condition: Any, seconds: float = 600) -> Any:

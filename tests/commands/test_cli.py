@@ -3,9 +3,6 @@
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 from shlex import split
@@ -16,9 +13,8 @@ import lightning as L
 import pytest
 import torch
 import yaml
-from forked import forks
 from made_networks import same
-from made_runs import QUICK, ROOT, fit, load, rows
+from made_runs import QUICK, fit, load, rows
 from refusal import Refused
 
 import cli
@@ -148,22 +144,6 @@ def test_a_fit_that_has_failed_at_once_is_started_again(small_data: Path, here: 
     assert (here / "again/checkpoints/last.ckpt").is_file()
 
 
-class Stopping(L.Callback):
-    def on_validation_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
-        if trainer.current_epoch == 1:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-
-def test_stopped_while_validating(
-    small_data: Path, here: Path, capsys: pytest.CaptureFixture
-) -> None:
-    options = "--trainer.max_epochs 2 --trainer.limit_train_batches 1 --run run"
-    with pytest.raises(SystemExit) as stop:
-        fit(small_data, *options.split(), "--trainer.callbacks", "test_cli.Stopping")
-    assert stop.value.code == 143
-    assert "fit --ckpt_path last --run run" in capsys.readouterr().out
-
-
 def test_a_demo_run_keeps_its_sizes(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -179,16 +159,3 @@ def test_a_demo_run_keeps_its_sizes(
     for run in ("fit", "validate"):
         config = yaml.safe_load((here / f"runs/{run}-1/config.yaml").read_text())
         assert config["data"]["image_size"] == 128
-
-
-def test_two_devices(small_data: Path, here: Path) -> None:
-    """Two processes on the CPU, started by Lightning: one run folder, one row an epoch, figures of
-    all eight images; a batch is 16 images of both."""
-    line = f"fit --data.dataset {small_data} --trainer.accelerator cpu --trainer.devices 2"
-    line += " --trainer.max_epochs 1 --data.batch_size auto"
-    command = [sys.executable, str(ROOT / "cli.py"), *line.split(), *QUICK[:2], *QUICK[4:]]
-    with forks():
-        subprocess.run(command, check=True, timeout=240, capture_output=True)
-    assert os.listdir("runs") == ["fit-1"]
-    assert [(row["epoch"], row["step"]) for row in rows(here / "runs/fit-1")] == [("0", "2")]
-    assert json.loads((here / "runs/fit-1/metrics.json").read_text())["images"] == 8

@@ -4,7 +4,6 @@
 import json
 import os
 import signal
-import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -168,13 +167,3 @@ def test_names_that_no_file_can_have(data: Path) -> None:
     problems = {fault.problem for fault in dataset.faults}
     assert problems == {"no such image file"}
     assert not dataset.files
-
-
-def test_a_json_takes_the_memory_of_its_size(data: Path) -> None:
-    """Not of the largest that is read."""
-    tracemalloc.start()
-    try:
-        DatasetFile.read("coco").open("train", strict=False)
-        assert tracemalloc.get_traced_memory()[1] < 2**28
-    finally:
-        tracemalloc.stop()

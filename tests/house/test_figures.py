@@ -1,7 +1,6 @@
 """docs/pictures: the committed figures show what is measured in benchmarks/, and none is large."""
 
 import re
-from fnmatch import fnmatch
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -51,13 +50,6 @@ def test_a_figure_shows_what_is_committed(name: str, theme: str, drawn: Path) ->
 def test_no_picture_is_large() -> None:
     sizes = {path.name: path.stat().st_size for path in figures.PICTURES.iterdir()}
     assert {name: size for name, size in sizes.items() if size > LARGEST} == {}
-
-
-def test_every_picture_is_described() -> None:
-    text = (figures.PICTURES / "README.md").read_text()
-    named = re.findall(r"`([\w.*-]+)`", text) + re.findall(r"\]\(([\w-]+)\)", text)
-    names = {path.name for path in figures.PICTURES.iterdir()} - {"README.md", "architecture.svg"}
-    assert {name for name in names if not any(fnmatch(name, n) for n in named)} == set()
 
 
 def test_a_recorded_terminal() -> None:

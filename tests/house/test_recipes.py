@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small_fit import SMALL
 
 from benchmarks import recipes
 from benchmarks.recipes import first_pass, interval, write_subset
@@ -56,8 +57,8 @@ def test_subsets(small_data: Path, tmp_path: Path) -> None:
         assert subset.names == complete.names
     assert files[3] < files[5]
     divided = tmp_path / "data.yaml"
-    root = small_data.parent if small_data.is_file() else small_data
-    divided.write_text(f"path: {root}\ntrain: images/train\nsplit: 0.5\nnames: {complete.names}\n")
+    content = f"path: {small_data.parent}\ntrain: images/train\nsplit: 0.5\n"
+    divided.write_text(f"{content}names: {complete.names}\n")
     with pytest.raises(InputError, match=r"val split of its own"):
         write_subset(str(divided), 3, tmp_path / "subset")
 
@@ -66,11 +67,7 @@ def test_subsets(small_data: Path, tmp_path: Path) -> None:
 def test_a_study(small_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What is done is not trained again, what was interrupted goes on, what failed is named."""
     words = f"--data {small_data} --seeds 0 --jobs 2 --folder {tmp_path} --recipe plain= --recipe"
-    common = "--trainer.max_epochs 1 --trainer.limit_train_batches 1 --data.image_size 64"
-    common += " --model.network.width_multiple 0.125 --model.network.depth_multiple 0.1"
-    common += " --model.network.levels [5] --data.workers 0 --trainer.accelerator cpu"
-    common += " --report.enabled false --pictures.enabled false --doctor.enabled false"
-    common += " --autoanchor.enabled false"
+    common = " ".join(SMALL) + " --trainer.max_epochs 1 --trainer.limit_train_batches 1"
     with pytest.raises(SystemExit, match=r"wrong on .*, seed 0: fit ended with code 2"):
         recipes.main([*words.split(), "wrong=--model.optim.lr0 much", "--", *common.split()])
     (done,) = tmp_path.glob("*/plain/0/figures.json")

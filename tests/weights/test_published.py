@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from refusal import Refused
 from shared import published_file  # noqa: F401 - a fixture
 
-import cli
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.weights import published as module
 from boltbox.detector.weights.published import Publication, local_file
@@ -18,9 +18,12 @@ from boltbox.detector.weights.published import Publication, local_file
 NAME = "yolov5n.pt"
 
 
+asked: list[str] = []
+
+
 class Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *args: object) -> None:
-        self.server.asked.append(self.path)  # type: ignore[attr-defined]
+        asked.append(self.path)
 
 
 def test_fetching(
@@ -28,7 +31,8 @@ def test_fetching(
     here: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    refused: Refused,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     """Once; not a part of a file, another file or none; and a file here comes first."""
     (tmp_path / "served").mkdir()
@@ -39,7 +43,6 @@ def test_fetching(
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     handler = functools.partial(Quiet, directory=str(served.parent))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.asked = []  # type: ignore[attr-defined]
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}/{NAME}"
         for checksum, bad in (("0" * 64, content), (None, content[:-1000]), (sha256, None)):
@@ -50,16 +53,13 @@ def test_fetching(
             with pytest.raises(InputError, match=f"{NAME}: .*{address}"):
                 local_file(NAME)
             assert not list(Path(torch.hub.get_dir()).rglob("*.pt*"))
-        with pytest.raises(SystemExit) as end:
-            cli.main(["fit", "--model.start.weights", NAME, "--data.dataset", "demo"])
-        assert end.value.code == 2
-        assert capsys.readouterr().err.count("\n") == 1
+        refused(f"fit --model.start.weights {NAME} --data.dataset demo")
         served.write_bytes(content)
-        server.asked.clear()  # type: ignore[attr-defined]
+        asked.clear()
         for output in (f"fetched from {address} (a licence)", ""):
             assert local_file(NAME).read_bytes() == content
-            assert output in capsys.readouterr().out
-        assert server.asked == [f"/{NAME}"]  # type: ignore[attr-defined]
+            assert output in capfd.readouterr().out
+        assert asked == [f"/{NAME}"]
         (here / NAME).touch()
         assert local_file(NAME) == Path(NAME)
         assert local_file("folder/yolov5n.pt") == Path("folder/yolov5n.pt")
