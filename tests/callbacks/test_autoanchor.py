@@ -1,6 +1,5 @@
 """AutoAnchor: never worse, always the same, and it says what it did."""
 
-import json
 import re
 import shutil
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 import torch
 import yaml
 from made_datasets import lay_out, picture, save
-from made_runs import load
+from made_runs import load, read, type_line
 from plain_loop import spawn
 
 import cli
@@ -172,7 +171,7 @@ def test_new_anchors_travel(
     told = capsys.readouterr().out
     assert re.search(r"^anchors:   new ones, BPR 0\.\d+ -> ", told, re.M)
     state = load(here / "run/checkpoints/last.ckpt")["state_dict"]
-    report = json.loads((here / "run/anchors.json").read_text())
+    report = read(here / "run/anchors.json")
     assert state["network.head.anchors"].shape == (3, 2, 2)
     assert state["network.head.convs.0.bias"].shape == (2 * 7,)
     assert report["changed"] is True
@@ -183,7 +182,7 @@ def test_new_anchors_travel(
 
     for label in (here / "data/labels/train").iterdir():
         label.write_text("0 .5 .5 .1 .9\n")
-    cli.main(split("fit --run run --ckpt_path last --trainer.max_epochs 2"))
+    type_line("fit --run run --ckpt_path last --trainer.max_epochs 2")
     assert "anchors:   those of the checkpoint" in capsys.readouterr().out
     resumed = load(here / "run/checkpoints/last.ckpt")["state_dict"]
     for name in ("network.head.anchors", "ema.head.anchors"):
@@ -194,9 +193,9 @@ def test_the_command_trains_nothing_and_its_line_can_be_pasted(
     flat_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = f"anchors --data.dataset {flat_data} --data.image_size 64"
-    cli.main(line.split())
+    type_line(line)
     told = capsys.readouterr().out
-    report = json.loads((here / "runs/anchors-1/anchors.json").read_text())
+    report = read(here / "runs/anchors-1/anchors.json")
     assert report["changed"] is True
     options = told.partition("to use them: ")[2].partition("\nreport: ")[0]
     assert yaml.safe_load(options)["model"]["network"]["anchors"] == report["after"]["anchors"]
@@ -208,8 +207,8 @@ def test_the_command_trains_nothing_and_its_line_can_be_pasted(
         [v / 8 for v in report["after"]["anchors"][0]]
     )
     line += " --model.network.width_multiple 0.125 --model.network.depth_multiple 0.1"
-    cli.main(f"{line} --model.start.weights run/checkpoints/last.ckpt".split())
-    again = json.loads((here / "runs/anchors-2/anchors.json").read_text())
+    type_line(f"{line} --model.start.weights run/checkpoints/last.ckpt")
+    again = read(here / "runs/anchors-2/anchors.json")
     assert again["before"]["anchors"] == report["after"]["anchors"]
 
 
@@ -257,6 +256,6 @@ def test_two_processes_have_the_same_anchors(flat_data: Path, here: Path) -> Non
 def test_the_demo_keeps_its_anchors(small_data: Path, here: Path) -> None:
     """The default set fits at the size of configs/yolo.yaml, so that its figures do not depend on
     this callback."""
-    cli.main(f"anchors --data.dataset {small_data} --data.image_size 128".split())
-    report = json.loads((here / "runs/anchors-1/anchors.json").read_text())
+    type_line(f"anchors --data.dataset {small_data} --data.image_size 128")
+    report = read(here / "runs/anchors-1/anchors.json")
     assert report["changed"] is False

@@ -15,9 +15,10 @@ import wandb
 from jsonargparse import Namespace
 from lightning.pytorch.loggers.logger import DummyLogger
 from lightning_utilities.core.imports import RequirementCache
+from made_runs import read
 from PIL import Image
 from refusal import Refused
-from small_fit import small_fit
+from small_fit import small_fit, train
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from wandb_files import read_history, read_records
 
@@ -109,7 +110,7 @@ def test_one_wandb_run(run: Run) -> None:
 
 
 def test_figures_and_tables_are_those_of_metrics_json(run: Run) -> None:
-    best = json.loads((run.folder / "metrics.json").read_text())
+    best = read(run.folder / "metrics.json")
     tags = run.events.Tags()["scalars"]
     scalars = {n: run.events.Scalars(n)[-1].value for n in tags if n.startswith("best/")}
     last = run.with_name("best/epoch")[-1]
@@ -118,7 +119,7 @@ def test_figures_and_tables_are_those_of_metrics_json(run: Run) -> None:
         assert value == pytest.approx(best[name.removeprefix("best/")], rel=1e-6), name
         assert last[name] == pytest.approx(value, rel=1e-6), name
     shown = run.with_name("val/per_class")[best["epoch"]]["val/per_class"]
-    table = json.loads(run.media(shown["path"]).read_text())
+    table = read(run.media(shown["path"]))
     assert table["columns"] == list(best["per_class"][0])
     for cells, row in zip(table["data"], best["per_class"], strict=True):
         assert cells == pytest.approx(list(row.values()))
@@ -131,7 +132,7 @@ def test_wandb_pictures_have_boxes_with_names_and_scores(run: Run) -> None:
     for file, boxes in zip(shown["filenames"], shown["all_boxes"], strict=True):
         width, height = Image.open(run.media(file)).size
         for kind, reference in boxes.items():
-            content = json.loads(run.media(reference["path"]).read_text())
+            content = read(run.media(reference["path"]))
             assert list(content["class_labels"].values()) == NAMES
             counts[kind] += len(content["box_data"])
             for box in content["box_data"]:
@@ -238,6 +239,6 @@ def test_loggers_that_fail(
     monkeypatch.setattr("boltbox.callbacks.dashboard.show_images", full)
     config = Path(cli.__file__).parent / "configs/tensorboard.yaml"
     more = f"--config {config} --trainer.limit_train_batches 1 --trainer.max_epochs 2"
-    cli.main(small_fit(small_data, here / "run", *more.split()))
+    train(small_data, here / "run", more)
     assert capfd.readouterr().out.count("No space left on device") == 1
     assert (here / "run/checkpoints/last.ckpt").is_file()

@@ -1,6 +1,5 @@
 """Non-finite numbers, crashes and lack of memory in real trainings: the report."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 from lightning.pytorch.plugins import MixedPrecision
 from made_networks import same
 from made_options import made_detector
+from made_runs import read
 from plain_loop import CLIP, Steps, batches, small_detector, spawn
 from torch.multiprocessing import ProcessRaisedException
 from torch.utils.data import DataLoader
@@ -80,7 +80,7 @@ def data_of(path: Path) -> DetectionData:
 def reports(folder: Path) -> dict[str, Any]:
     """Every report by file name."""
     files = sorted((folder / "checkpoints").glob("incident-*.json"))
-    return {file.name: json.loads(file.read_text()) for file in files}
+    return {file.name: read(file) for file in files}
 
 
 def test_a_loss_that_is_not_finite(small_data: Path, tmp_path: Path) -> None:

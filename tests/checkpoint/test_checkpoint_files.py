@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from made_runs import load
+from made_runs import load, type_line
 from refusal import Refused
 from small_fit import small_fit
 
@@ -79,7 +79,7 @@ def test_a_kill_in_the_first_save_leaves_no_gap(trained: Path, here: Path) -> No
     for file in folder.iterdir():
         file.unlink()
     (folder / "best.ckpt").write_bytes(first)
-    cli.main(["fit", "--run", "run", "--ckpt_path", "auto"])
+    type_line("fit --run run --ckpt_path auto")
     assert (folder / "epoch0.ckpt").read_bytes() == first
     assert (folder / "previous.ckpt").read_bytes() == first
     assert load(folder / "epoch1.ckpt")["epoch"] == 1
@@ -119,7 +119,7 @@ def test_the_run_goes_on_from_the_file_before_a_damaged_one(
     for name in ("last", "epoch1"):
         (folder / f"{name}.ckpt").write_bytes(DAMAGE["cut"]((folder / "last.ckpt").read_bytes()))
     os.utime(folder / "previous.ckpt", (1, 1))
-    cli.main(["fit", "--run", "run", "--ckpt_path", "last"])
+    type_line("fit --run run --ckpt_path last")
     assert "resume:    run/checkpoints/previous.ckpt\n" in capfd.readouterr().out
     ours = load(folder / "last.ckpt")["state_dict"]
     theirs = load(trained / "checkpoints/last.ckpt")["state_dict"]
@@ -265,6 +265,6 @@ def test_a_resume_reads_its_checkpoint_once_and_keeps_nothing_of_it(
 
     monkeypatch.setattr(torch, "load", counted)
     monkeypatch.setattr(RunState, "on_train_start", starts)
-    cli.main(["fit", "--ckpt_path", "last", "--run", "run", "--trainer.max_epochs", "2"])
+    type_line("fit --ckpt_path last --run run --trainer.max_epochs 2")
     assert "network.head.anchors" in tensors
     assert left == [0]

@@ -16,7 +16,7 @@ import torch
 import yaml
 from made_datasets import lay_out
 from made_networks import same, small, yolov5_converter  # noqa: F401
-from made_runs import load
+from made_runs import load, read, type_line
 from refusal import Refused
 from small_fit import small_fit
 
@@ -45,10 +45,6 @@ DEBUGGED = {  # what a run may have been given, and other commands should not go
     "logger": {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": ""}},
     "callbacks": [{"class_path": "lightning.pytorch.callbacks.LearningRateMonitor"}],
 }
-
-
-def type_line(line: str) -> None:
-    cli.main(line.split())
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +88,7 @@ def test_another_folder_is_as_good(
     told = capsys.readouterr().out
     assert f"options:   {run}/config.yaml\n" in told
     assert "val:       4 images, " in told
-    config = yaml.safe_load((here / "runs/validate-1/config.yaml").read_text())
+    config = read(here / "runs/validate-1/config.yaml")
     trainer = config["trainer"]
     fresh = {"logger": False, "callbacks": None, "detect_anomaly": False, "precision": "32-true"}
     assert fresh.items() <= trainer.items()
@@ -116,7 +112,7 @@ def test_a_checkpoint_alone_brings_the_options_of_its_run(
     options = []
     for folder, data in ((run, moved), (here / "alone", project)):
         ends.append(load(folder / "checkpoints/last.ckpt")["state_dict"])
-        options.append(yaml.safe_load((folder / "config.yaml").read_text()))
+        options.append(read(folder / "config.yaml"))
         assert options[-1]["data"].pop("dataset") == str(data / "my/demo/data.yaml")
     assert same(*ends)
     assert options[0] == options[1]
@@ -128,20 +124,20 @@ def test_another_data_set_has_its_own_split(moved: Path, here: Path, refused: Re
     """What describes the run's data set is not taken over where one is named."""
     file = moved / "runs/fit-1/config.yaml"
     data = moved / "my/demo"
-    config = yaml.safe_load(file.read_text())
+    config = read(file)
     config["data"] |= {"split": 0.5, "format": "yolo"}
     file.write_text(yaml.safe_dump(config))
     line = f"validate --ckpt_path {moved}/runs/fit-1/checkpoints/best.ckpt {QUIET}"
     shutil.copytree(data, here / "other")
     type_line(f"{line} --data.dataset other/data.yaml --run a")
-    used = yaml.safe_load((here / "a/config.yaml").read_text())["data"]
+    used = read(here / "a/config.yaml")["data"]
     assert {"split": None, "format": None, "batch_size": 2}.items() <= used.items()
     assert "split 0.5" in refused(f"{line} --data.dataset other --data.split 0.5")
-    description = yaml.safe_load((data / "data.yaml").read_text())
+    description = read(data / "data.yaml")
     del description["val"]
     (data / "data.yaml").write_text(yaml.safe_dump(description))
     type_line(f"{line} --run same")
-    assert yaml.safe_load((here / "same/config.yaml").read_text())["data"]["split"] == 0.5
+    assert read(here / "same/config.yaml")["data"]["split"] == 0.5
 
 
 def test_typed_weights_do_not_replace_a_checkpoint(
@@ -233,9 +229,9 @@ def test_a_damaged_configuration_is_that_of_the_checkpoint(
     told = capsys.readouterr().out
     assert f"warning: {run}/config.yaml: " in told
     assert f"resume:    {run}/checkpoints/last.ckpt\noptions:   {run}/checkpoints/" in told
-    config = yaml.safe_load((run / "config.yaml").read_text())
+    config = read(run / "config.yaml")
     assert config["data"]["batch_size"] == 2
-    assert json.loads((run / "machine.json").read_text())["command"] == "fit"
+    assert read(run / "machine.json")["command"] == "fit"
 
 
 def test_classes_get_names_later(

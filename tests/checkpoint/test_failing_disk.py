@@ -1,7 +1,6 @@
 """Files of a run that cannot be written: the training goes on, best.ckpt and its figures stay
 together, and a run that ends without its files ends with an error."""
 
-import json
 import os
 import resource
 import signal
@@ -13,7 +12,7 @@ from typing import Any
 import lightning as L
 import pytest
 from failing_disk import CALLS, ERRORS, failing
-from made_runs import load
+from made_runs import load, read
 from made_runs import rows as all_rows
 from refusal import Refused
 from small_fit import small_fit
@@ -93,7 +92,7 @@ def best_epochs(run: Path) -> list[int]:
     """That of best.ckpt, of metrics.json and of detections.npz."""
     best = load(run / "checkpoints/best.ckpt")
     assert best["fitness"] == pytest.approx(Epochs.fitness(best["epoch"]))
-    figures = json.loads((run / "metrics.json").read_text())
+    figures = read(run / "metrics.json")
     assert figures["fitness"] == pytest.approx(Epochs.fitness(figures["epoch"]))
     record = PredictionRecord.load(run / "detections.npz")
     return [best["epoch"], figures["epoch"], record.epoch]
@@ -276,7 +275,7 @@ def test_of_several_validations_an_epoch_the_last_counts(
     twice = "--trainer.limit_train_batches 3 --trainer.val_check_interval 2"
     train(small_data, tmp_path, 2, *twice.split())
     best = load(tmp_path / "checkpoints/best.ckpt")
-    figures = json.loads((tmp_path / "metrics.json").read_text())
+    figures = read(tmp_path / "metrics.json")
     assert (best["epoch"], best["fitness"]) == (0, pytest.approx(0.3))
     assert (figures["epoch"], figures["fitness"]) == (0, pytest.approx(0.3))
     assert PredictionRecord.load(tmp_path / "detections.npz").epoch == 0

@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import fcntl
-import json
 import multiprocessing
 import os
 import shutil
@@ -17,7 +16,7 @@ import lightning as L
 import pytest
 from lightning.pytorch.loggers import CSVLogger
 from made_datasets import lay_out
-from made_runs import load
+from made_runs import load, read, type_line
 from ranks import together
 from refusal import Refused
 from small_fit import small_fit
@@ -45,7 +44,7 @@ class Late(CSVLogger):
 
     def __init__(self, save_dir: str) -> None:
         super().__init__(save_dir)
-        assert json.loads(Path(save_dir, "machine.json").read_text())["command"] == "fit"
+        assert read(Path(save_dir, "machine.json"))["command"] == "fit"
 
 
 def small(data: Path, *more: str) -> list[str]:
@@ -160,7 +159,7 @@ def test_a_script_has_its_folder_alone(
     assert {"config.yaml", "metrics.json"} <= {p.name for p in files}
     first.validate(detector, data)
     assert "metrics:   runs/validate-1/metrics.json\n" in capsys.readouterr().out
-    assert json.loads((here / "runs/validate-1/metrics.json").read_text())["command"] == "validate"
+    assert read(here / "runs/validate-1/metrics.json")["command"] == "validate"
     assert first.default_root_dir == "runs/fit-1"
     assert contents(here / "runs/fit-1") == files
 
@@ -190,7 +189,7 @@ def test_a_training_keeps_its_files(trained: Path, small_data: Path, here: Path)
     line = (
         f"predict --ckpt_path best --run run --device cpu --source {small_data.parent}/images/val"
     )
-    cli.main(line.split())
+    type_line(line)
     assert os.listdir("runs/predict-1")
     assert contents(here / "run") == files
 
@@ -219,7 +218,7 @@ def test_what_a_resume_may_change(small_data: Path, here: Path, refused: Refused
     again = "fit --ckpt_path last --run run --trainer.max_epochs 2"
     told = refused(f"{again} --model.optim.optimizer AdamW")
     assert "optimizer state is of another optimizer" in told
-    cli.main(f"{again} --ema.enabled false".split())
+    type_line(f"{again} --ema.enabled false")
     state = load(here / "run/checkpoints/last.ckpt")["state_dict"]
     assert not [name for name in state if name.startswith("ema.")]
     told = refused(small(small_data, "--model.start.freeze", "11"))
@@ -288,7 +287,7 @@ def test_a_folder_of_something_else_is_left_alone(
             with contextlib.suppress(SystemExit):  # of a doctor who finds something
                 cli.main([*given.split(), "--run", "../out"])
             assert len(os.listdir("../out")) > 1
-            command = json.loads((here / "out/machine.json").read_text())["command"]
+            command = read(here / "out/machine.json")["command"]
             assert command == line.split()[0]
 
 
@@ -310,7 +309,7 @@ def test_a_finished_run_is_left_alone(
     files = contents(here / "run")
     for name in (".metrics.json.tmp", "checkpoints/.last.ckpt.tmp"):
         (here / "run" / name).write_text("half")
-    cli.main(["fit", "--ckpt_path", "last", "--run", "run"])
+    type_line("fit --ckpt_path last --run run")
     assert "resume:    run/checkpoints/last.ckpt\n" in capsys.readouterr().out
     assert contents(here / "run") == files
 

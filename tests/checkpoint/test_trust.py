@@ -12,9 +12,9 @@ import pytest
 import torch
 import yaml
 from jsonargparse._typehints import ActionTypeHint
+from made_runs import read, type_line
 from option_names import parser_of
 
-import cli
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 
@@ -82,7 +82,7 @@ def payloads(mark: Path) -> dict[str, Any]:
 def put(folder: Path, option: str, value: Any) -> None:
     """Give config.yaml this value."""
     file = folder / "config.yaml"
-    content = yaml.safe_load(file.read_text())
+    content = read(file)
     *groups, name = option.split(".")
     place = content
     for group in groups:
@@ -102,7 +102,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> Callable[[str], str]:
     def run(line: str) -> str:
         capsys.readouterr()
         with contextlib.suppress(SystemExit):
-            cli.main(line.split())
+            type_line(line)
         out, err = capsys.readouterr()
         assert err.count("\n") <= 1, err
         return f"{out}{err}"

@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import json
 import os
 import signal
 import subprocess
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 from forked import forks
+from made_runs import read
 from small_fit import SMALL
 
 import cli
@@ -57,7 +57,7 @@ def test_stopwatch_counts_as_a_clock_that_ticks(
     options += " --trainer.callbacks.skip=2 --trainer.callbacks.seconds=11"
     cli.main(["fit", *SMALL, *options.split()])
     expected = {"images": 7 + 3 + 24, "steps": 6, "seconds": 12.0, "waiting": 0.5}
-    assert json.loads(watch.read_text()) == expected
+    assert read(watch) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """A run and the commands that follow it, as a user types them."""
 
-import json
 import os
 import shutil
 from functools import partial
@@ -14,10 +13,9 @@ import pytest
 import torch
 import yaml
 from made_networks import same
-from made_runs import QUICK, fit, load, rows
+from made_runs import QUICK, fit, load, read, rows, type_line
 from refusal import Refused
 
-import cli
 from boltbox.detector.data import demo
 from boltbox.detector.data.demo import make_demo
 
@@ -49,7 +47,7 @@ def test_a_run_lies_in_one_folder(trained: Path) -> None:
     assert [(row["epoch"], row["step"]) for row in table] == [("0", "3"), ("1", "6")]
     for name in ("train/box_loss", "val/obj_loss", "lr/bias", "seconds"):
         assert all(row[name] for row in table), name
-    metrics = json.loads((trained / "metrics.json").read_text())
+    metrics = read(trained / "metrics.json")
     best = max(table, key=lambda row: float(row["val/fitness"]))
     assert (metrics["command"], metrics["epoch"]) == ("fit", int(best["epoch"]))
     for name in ("P", "R", "mAP50", "mAP50-95", "fitness", "coco/AP", "coco/AP50"):
@@ -71,21 +69,21 @@ def test_without_validation(small_data: Path, here: Path) -> None:
     dropped = (here / "run/dropped.txt").read_text().splitlines()
     assert len(dropped) == 12
     assert dropped[0].startswith(f"train: {labels}, line {lines + 1}: ")
-    cli.main(split("fit --run run --ckpt_path last --trainer.max_epochs 2"))
+    type_line("fit --run run --ckpt_path last --trainer.max_epochs 2")
     assert [row["epoch"] for row in rows(here / "run")] == ["0", "1"]
 
 
 def test_config_yaml_repeats_the_run(trained: Path, here: Path) -> None:
     """config.yaml alone starts the same training again, in a folder of its own."""
     off = "--pictures.enabled false --trainer.limit_val_batches 0"
-    cli.main(split(f"fit --config {trained}/config.yaml {off}"))
+    type_line(f"fit --config {trained}/config.yaml {off}")
     whole = load(trained / "checkpoints/last.ckpt")["state_dict"]
     assert same(load(here / "runs/fit-1/checkpoints/last.ckpt")["state_dict"], whole)
 
 
 def test_validate_gives_the_figures_of_the_fit(trained: Path, here: Path) -> None:
-    cli.main(split(f"validate --ckpt_path {trained}/checkpoints/best.ckpt {QUIET}"))
-    metrics = json.loads((here / "runs/validate-1/metrics.json").read_text())
+    type_line(f"validate --ckpt_path {trained}/checkpoints/best.ckpt {QUIET}")
+    metrics = read(here / "runs/validate-1/metrics.json")
     row = max(rows(trained), key=lambda row: float(row["val/fitness"]))
     assert metrics["command"] == "validate"
     for name in ("P", "R", "mAP50", "mAP50-95", "coco/AP"):
@@ -96,12 +94,12 @@ def test_test_uses_the_test_split(
     trained: Path, small_data: Path, here: Path, refused: Refused
 ) -> None:
     """Other classes than the checkpoint's are refused, and a fresh fit in the folder of a run."""
-    content = yaml.safe_load(small_data.read_text())
+    content = read(small_data)
     content |= {"path": str(small_data.parent), "test": "images/train"}
     (here / "data.yaml").write_text(yaml.safe_dump(content))
     line = f"test --ckpt_path {trained}/checkpoints/best.ckpt --data.dataset data.yaml"
-    cli.main(split(f"{line} {QUIET}"))
-    metrics = json.loads((here / "runs/test-1/metrics.json").read_text())
+    type_line(f"{line} {QUIET}")
+    metrics = read(here / "runs/test-1/metrics.json")
     assert (metrics["command"], metrics["split"], metrics["images"]) == ("test", "test", 24)
     (here / "data.yaml").write_text(yaml.safe_dump(content | {"names": list("abcde")}))
     assert "['disc'" in refused(line)
@@ -117,7 +115,7 @@ def test_last_continues_the_most_recent_run_in_place_with_what_was_typed(
         shutil.copytree(trained, here / "runs" / name)
     (here / "runs/fit-2/checkpoints/last.ckpt").touch()
     line = "fit --ckpt_path last --trainer.max_epochs 3 --model.optim.lr0 0.123"
-    cli.main(split(f"{line} --warmup.warmup_epochs 0 --early_stop.patience 7"))
+    type_line(f"{line} --warmup.warmup_epochs 0 --early_stop.patience 7")
     assert sorted(os.listdir("runs")) == ["fit-1", "fit-2"]
     assert rows(here / "runs/fit-1") == rows(trained)
     table = rows(here / "runs/fit-2")
@@ -152,10 +150,10 @@ def test_a_demo_run_keeps_its_sizes(
     monkeypatch.setattr(demo, "make_demo", partial(make_demo, train=2, val=2))
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
     small = " ".join(QUICK[4:]).replace("--trainer.precision 32-true", "")
-    cli.main(split(f"fit --trainer.max_epochs 1 --trainer.accelerator cpu {small}"))
+    type_line(f"fit --trainer.max_epochs 1 --trainer.accelerator cpu {small}")
     assert "precision: bf16-mixed" in capsys.readouterr().out
-    cli.main(split(f"validate --ckpt_path last {QUIET}"))
+    type_line(f"validate --ckpt_path last {QUIET}")
     assert "precision: 32-true" in capsys.readouterr().out
     for run in ("fit", "validate"):
-        config = yaml.safe_load((here / f"runs/{run}-1/config.yaml").read_text())
+        config = read(here / f"runs/{run}-1/config.yaml")
         assert config["data"]["image_size"] == 128

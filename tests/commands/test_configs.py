@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from made_runs import read
 
 import cli
 from boltbox.detector.system.configuration import flatten
@@ -78,7 +79,7 @@ def test_config_parses(path: Path, capsys: pytest.CaptureFixture) -> None:
     base = f"{command} --data.dataset my.yaml"
     if path.name == "low.yaml":
         base += " --config yolov5"
-    given = flatten(yaml.safe_load(path.read_text()))
+    given = flatten(read(path))
     assert given.items() <= options_of(capsys, f"{base} --config {path}").items()
     if path.name in ("yolo.yaml", "low.yaml"):
         assert given.items() <= options_of(capsys, base).items()
@@ -86,6 +87,6 @@ def test_config_parses(path: Path, capsys: pytest.CaptureFixture) -> None:
 
 def test_dataset_examples_are_maps_with_known_keys() -> None:
     for path in DATASETS.glob("*.yaml"):
-        keys = yaml.safe_load(path.read_text()).keys()
+        keys = read(path).keys()
         assert {"train", "val"} <= keys, path
         assert keys <= {"path", "format", "train", "val", "test", "names", "nc", "images"}, path

@@ -10,6 +10,7 @@ from shlex import split
 
 import pytest
 import yaml
+from made_runs import read
 from small_fit import small_fit
 
 import cli
@@ -27,7 +28,7 @@ def steered(small_data: Path, tmp_path: Path) -> Path:
     shutil.copytree(small_data.parent, tmp_path / "data")
     path = tmp_path / "data/data.yaml"
     names = [f"{CLEAR}class \x9b31m {k}" for k in range(5)]
-    content = yaml.safe_load(path.read_text()) | {"names": names, "path": str(path.parent)}
+    content = read(path) | {"names": names, "path": str(path.parent)}
     path.write_text(yaml.safe_dump(content))
     image = path.parent / "images/train/0000.jpg"
     image.with_stem(f"{TITLE}broken").write_bytes(b"no image")

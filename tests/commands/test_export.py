@@ -18,11 +18,10 @@ import onnx
 import pytest
 import torch
 import yaml
-from made_runs import fit, load
+from made_runs import fit, load, read, type_line
 from refusal import Refused
 from shared import shared
 
-import cli
 from benchmarks.recorded_disk import RecordedDisk
 from boltbox.detector.commands.export.check import check
 from boltbox.detector.commands.export.graph import Decoded
@@ -108,7 +107,7 @@ def export(checkpoint: Path, out: Path, options: str) -> Path:
     kind = f"{checkpoint} --format {FORMATS[out.suffix]} {options}"
     if kind not in DONE:
         DONE[kind] = checkpoint.parent / f"{len(DONE)}" / out.name
-        cli.main(split(f"export --ckpt_path {kind} --out {DONE[kind]}"))
+        type_line(f"export --ckpt_path {kind} --out {DONE[kind]}")
         assert os.listdir(DONE[kind].parent) == [out.name]
     copy_file = shutil.copytree if DONE[kind].is_dir() else shutil.copyfile
     copy_file(DONE[kind], out)
@@ -167,8 +166,8 @@ def test_files_beside_an_export_stay(checkpoint: Path, tmp_path: Path, refused: 
     line = f"export --ckpt_path {checkpoint} --format openvino --out {path} {FIXED}"
     disk = RecordedDisk(tmp_path / "disk")
     with disk.recording():
-        cli.main(line.split())
-        cli.main(line.split())
+        type_line(line)
+        type_line(line)
     disk.rebuild(tmp_path / "left")
     for file in ("model.xml", "model.bin"):
         left = tmp_path / "left/new/n_openvino" / file
@@ -207,7 +206,7 @@ def coco(tmp_path: Path) -> Path:
     """The data.yaml of sixteen real images to train on, four of them to validate on."""
     data = shared("data/coco128_val128")
     files = [str(file) for file in sorted((data / "images/val").iterdir())]
-    content = yaml.safe_load((data / "data.yaml").read_text()) | {"path": str(data)}
+    content = read(data / "data.yaml") | {"path": str(data)}
     for name, count in {"train": 16, "val": 4}.items():
         content[name] = str(tmp_path / f"{name}.txt")
         Path(content[name]).write_text("\n".join(files[:count]))
@@ -219,15 +218,15 @@ def test_validate_and_predict_take_the_file(coco: Path, tmp_path: Path, here: Pa
     """YOLOv5's weights on four real images, at their own shapes: the figures are PyTorch's."""
     weights = shared("weights/yolov5n.pt")
     image = min((shared("data/coco128_val128") / "images/val").iterdir())
-    cli.main(split(f"export --ckpt_path {weights} --out n.onnx --dynamic true --image_size 256"))
+    type_line(f"export --ckpt_path {weights} --out n.onnx --dynamic true --image_size 256")
     exported = load_exported(Path("n.onnx"))
     for seen in (images(3, 64, 96), images(2, 128, 128)):
         compare(exported, Decoded(read_trained(weights).network), seen, 5e-3)
     metrics = []
     for given in (f"--model.start.weights {weights}", "--ckpt_path n.onnx"):
         options = f"--data.dataset {coco} --data.image_size 256 {QUIET} --run {len(metrics)}"
-        cli.main(split(f"validate {given} {options}"))
-        metrics.append(json.loads(Path(f"{len(metrics)}/metrics.json").read_text()))
+        type_line(f"validate {given} {options}")
+        metrics.append(read(f"{len(metrics)}/metrics.json"))
     assert metrics[0]["mAP50"] > 0.3
     for name in ("P", "R", "mAP50", "mAP50-95", "coco/AP"):
         assert metrics[1][name] == pytest.approx(metrics[0][name], abs=1e-3), name
@@ -245,14 +244,14 @@ def test_a_file_of_one_size_is_fed_that_size(
     images that it takes."""
     path = export(checkpoint, checkpoint.with_name("best.onnx"), FIXED)
     first = path.stat().st_ino
-    cli.main(split(f"export --ckpt_path {checkpoint} {FIXED}"))
+    type_line(f"export --ckpt_path {checkpoint} {FIXED}")
     assert path.stat().st_ino != first  # an earlier export is replaced
     ensemble = f"validate --ckpt_path {checkpoint} --ensemble [{path}]"
-    cli.main(split(f"validate --ckpt_path {path} --run val --report.enabled false"))
-    cli.main(split(f"{ensemble} --data.image_size 96 --run ensemble {QUIET}"))
+    type_line(f"validate --ckpt_path {path} --run val --report.enabled false")
+    type_line(f"{ensemble} --data.image_size 96 --run ensemble {QUIET}")
     for run in ("val", "ensemble"):
-        assert json.loads(Path(run, "metrics.json").read_text())["images"] == 8
-    config = yaml.safe_load(Path("val/config.yaml").read_text())
+        assert read(Path(run, "metrics.json"))["images"] == 8
+    config = read("val/config.yaml")
     assert config["data"]["dataset"] == str(small_data)
     assert config["model"]["network"]["width_multiple"] == 0.0625
     classes = {"path": str(small_data.parent), "val": "images/val", "names": list("abcde")}
@@ -274,7 +273,7 @@ def test_int8_by_onnx_runtime(coco: Path, tmp_path: Path) -> None:
     weights = shared("weights/yolov5n.pt")
     path = tmp_path / "n.onnx"
     options = "--int8 true --dynamic true --image_size 256"
-    cli.main(split(f"export --ckpt_path {weights} --data {coco} --out {path} {options}"))
+    type_line(f"export --ckpt_path {weights} --data {coco} --out {path} {options}")
     graph = onnx.load(path).graph
     kinds = [initial.data_type for initial in graph.initializer if len(initial.dims) == 4]
     convolutions = [node for node in graph.node if node.op_type == "Conv"]

@@ -1,6 +1,5 @@
 """Help, names and ranges of options, what is wrong with a line; names of YOLOv5."""
 
-import json
 import re
 import subprocess
 import sys
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_runs import read, type_line
 from option_names import FILE, parser_of, text
 
 import cli
@@ -18,7 +18,7 @@ from boltbox.detector.commands.parser import HELP
 from boltbox.detector.commands.yolov5_line import COMMAND_NAMES, TABLE
 
 ROOT = Path(cli.__file__).parent
-CONTENT = json.loads(FILE.read_text())
+CONTENT = read(FILE)
 LISTED: dict[str, set[str]] = {}  # all options of each command
 for name, command in COMMANDS.items():
     LISTED[name] = set(CONTENT[name])
@@ -48,7 +48,7 @@ def test_words_for_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed("help", capsys) == listed
     assert printed("", capsys, code=2) == listed, "a script that forgot the command must not go on"
     assert printed("help predict", capsys) == printed("predict --help", capsys)
-    cli.main(["version"])
+    type_line("version")
     assert capsys.readouterr().out.startswith("boltbox ")
 
 
@@ -180,7 +180,7 @@ def test_what_is_wrong_is_said_before_slow_imports(files: Path) -> None:
     """As for the list of commands."""
     check = "import sys, cli, contextlib\n"
     check += f"for line in {['--help', *FAST]}:\n"
-    check += " with contextlib.suppress(SystemExit): cli.main(line.split())\n"
+    check += " with contextlib.suppress(SystemExit): type_line(line)\n"
     check += "slow = {'torch', 'lightning', 'numpy', 'cv2', 'optuna', 'jsonargparse'}\n"
     check += "assert not slow & sys.modules.keys()\n"
     line = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{check}"]

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from made_datasets import PAIR, as_coco, as_voc, as_yolo, coco_with, lay_out, load
+from made_runs import type_line
 from refusal import Refused
 
-import cli
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.images import image_sizes
 
@@ -85,7 +85,7 @@ LINES = {  # and what the sentence names
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line[:60])
 def test_one_sentence(data: Path, capfd: pytest.CaptureFixture, line: str) -> None:
     with pytest.raises(SystemExit) as left:
-        cli.main(line.split())
+        type_line(line)
     assert left.value.code == 2
     told = [text for text in capfd.readouterr().err.splitlines() if text.startswith("error: ")]
     assert len(told) == 1, "one sentence"
@@ -100,7 +100,7 @@ def test_process_substitution_is_a_config_still(data: Path, capfd: pytest.Captur
     os.write(writer, b"data: {image_size: -7}\n")
     os.close(writer)
     with pytest.raises(SystemExit):
-        cli.main(f"{FIT} --config /dev/fd/{reader}".split())
+        type_line(f"{FIT} --config /dev/fd/{reader}")
     os.close(reader)
     assert "-7" in capfd.readouterr().err
 
@@ -124,7 +124,7 @@ def test_json_of_any_numbers_is_repaired(data: Path) -> None:
     content["images"][0] |= {"height": huge, "width": float("inf")}
     as_coco(data / "coco", content)
     with pytest.raises(SystemExit):
-        cli.main(f"{DOCTOR} coco/data.yaml --fix fixed".split())
+        type_line(f"{DOCTOR} coco/data.yaml --fix fixed")
     assert len(load(data / "fixed").labels.boxes) == 2
     assert (data / "fixed/repairs.txt").read_text().count("dropped") >= 5
 

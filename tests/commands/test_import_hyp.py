@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from made_runs import read, type_line
 from refusal import Refused
 
 import cli
@@ -15,12 +16,12 @@ ROOT = Path(cli.__file__).parent
 
 
 def test_flat_values_become_our_file(here: Path) -> None:
-    ours = yaml.safe_load((ROOT / "configs/hyp/voc.yaml").read_text())
+    ours = read(ROOT / "configs/hyp/voc.yaml")
     flat = {name.rpartition(".")[2]: value for name, value in flatten(ours).items()}
     del flat["optimizer"]  # it has no key of its own
     Path("hyp.scratch.yaml").write_text(yaml.safe_dump(flat, sort_keys=False))
-    cli.main(["import-hyp", "hyp.scratch.yaml"])
-    made = yaml.safe_load(Path("hyp.scratch_boltbox.yaml").read_text())
+    type_line("import-hyp hyp.scratch.yaml")
+    made = read("hyp.scratch_boltbox.yaml")
     assert made == ours
     assert list(flatten(made)) == list(flatten(ours))  # in the same order
 
@@ -82,6 +83,6 @@ def test_nothing_is_written_over(here: Path, refused: Refused) -> None:
 
 def test_anchors_0_leaves_the_anchors_alone(here: Path) -> None:
     Path("hyp.yaml").write_text("anchors: 0\nlr0: 0.5\n")
-    cli.main(["import-hyp", "hyp.yaml"])
+    type_line("import-hyp hyp.yaml")
     options = {"optim": {"optimizer": "SGD", "lr0": 0.5}}
-    assert yaml.safe_load(Path("hyp_boltbox.yaml").read_text()) == {"model": options}
+    assert read("hyp_boltbox.yaml") == {"model": options}

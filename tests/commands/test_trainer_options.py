@@ -5,8 +5,7 @@ import logging
 from pathlib import Path
 
 import pytest
-import yaml
-from made_runs import QUICK
+from made_runs import QUICK, read, type_line
 from small_fit import small_fit
 
 import cli
@@ -23,9 +22,9 @@ def test_logger_profiler_and_folder(
     fit = "--trainer.log_every_n_steps 1 --trainer.limit_train_batches 2 --trainer.max_epochs 1"
     fit += f" --trainer.max_time 00:01:00:00 --data.dataset {small_data} {' '.join(QUICK)}"
     try:
-        cli.main(f"fit {common} {fit}".split())
+        type_line(f"fit {common} {fit}")
         assert "FIT Profiler Report" in caplog.text
-        cli.main(f"validate --ckpt_path last {common}".split())
+        type_line(f"validate --ckpt_path last {common}")
         assert "VALIDATE Profiler Report" in caplog.text
     finally:
         lightning.removeHandler(caplog.handler)
@@ -35,7 +34,7 @@ def test_logger_profiler_and_folder(
         table = list(csv.DictReader(file))
     assert len([row for row in table if row["lr/bias"]]) == 2
     assert len([row for row in table if row["val/mAP50"]]) == 1
-    options = yaml.safe_load((logs / "hparams.yaml").read_text())
+    options = read(logs / "hparams.yaml")
     assert options["data"]["image_size"] == 64
     assert Path("runs/validate-1/lightning_logs/version_0/metrics.csv").is_file()
 

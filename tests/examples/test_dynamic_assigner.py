@@ -7,12 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from made_heads import head_of, only_valid
-from small_fit import small_fit
+from small_fit import train
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy
 from torchvision.ops import box_convert, box_iou
 
-import cli
 from boltbox.detector.model.loss import DetectionLoss
 from boltbox.detector.training.module import Detector
 from examples.dynamic_assigner import ROUNDS, DynamicAssigner
@@ -138,7 +137,7 @@ def test_it_is_chosen_by_its_class_path(small_data: Path, here: Path) -> None:
     options = f"--model.loss.assigner {assigner} --model.loss.assigner.init_args.anchor_t 3"
     options += " --trainer.max_epochs 1 --trainer.limit_train_batches 1"
     options += " --trainer.limit_val_batches 0"
-    cli.main(small_fit(small_data, here / "run", *options.split()))
+    train(small_data, here / "run", options)
     loss = Detector.load(here / "run/checkpoints/last.ckpt", "cpu").loss
     assert isinstance(loss, DetectionLoss)
     assert isinstance(loss.assigner, DynamicAssigner)

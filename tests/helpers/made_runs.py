@@ -1,10 +1,12 @@
 """Short runs as a user types them, and what lies in their folders."""
 
 import csv
+import json
 from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 
 import cli
 
@@ -40,6 +42,16 @@ QUICK = [
 def fit(data: Path, *options: str) -> None:
     given = ["--config", str(ROOT / "configs/yolo.yaml"), "--data.dataset", str(data)]
     cli.main(["fit"] + given + QUICK + list(options))
+
+
+def type_line(line: str) -> None:
+    cli.main(line.split())
+
+
+def read(path: Path | str) -> Any:
+    """The content of a JSON or YAML file."""
+    text = Path(path).read_text()
+    return json.loads(text) if str(path).endswith(".json") else yaml.safe_load(text)
 
 
 def rows(run: Path) -> list[dict[str, str]]:

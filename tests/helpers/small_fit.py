@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import cli
+
 SMALL = [
     "--data.image_size",
     "64",
@@ -33,3 +35,7 @@ SMALL = [
 def small_fit(data: Path, run: Path, *more: str) -> list[str]:
     given = ["--data.dataset", str(data), "--run", str(run), "--data.batch_size", "8", *more]
     return ["fit"] + SMALL + given
+
+
+def train(data: Path, run: Path, options: str = "") -> None:
+    cli.main(small_fit(data, run, *options.split()))

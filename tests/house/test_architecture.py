@@ -5,6 +5,7 @@ from pathlib import Path
 from shlex import split
 
 import pytest
+from made_runs import type_line
 from refusal import Refused
 from rooms import ROOMS
 from small_fit import small_fit
@@ -58,7 +59,7 @@ def test_a_command(
     assert all(re.fullmatch(r"[\w ]+: \d+", line) for line in lines)
     assert "did you mean 'split'?" in refused(f"count {small_data} --splitt val")
     with pytest.raises(SystemExit):
-        cli.main(["count", "--help"])
+        type_line("count --help")
     assert "train, val or test" in capfd.readouterr().out
 
 

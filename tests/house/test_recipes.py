@@ -1,10 +1,10 @@
 """benchmarks.recipes: trainings in pairs, and what is made of them."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from made_runs import read
 from small_fit import SMALL
 
 from benchmarks import recipes
@@ -83,6 +83,6 @@ def test_a_study(small_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert done.stat().st_mtime_ns == changed
     rows = read_table(tmp_path / "study.csv")
     assert [(row["recipe"], row["seed"]) for row in rows] == [("plain", "0"), ("slow", "0")]
-    assert float(rows[0]["score"]) == json.loads(done.read_text())["score"]
+    assert float(rows[0]["score"]) == read(done)["score"]
     gain = 100 * (float(rows[1]["score"]) - float(rows[0]["score"]))
     assert f"| slow | {gain:+.1f} | {gain:+.2f} |" in capsys.readouterr().out

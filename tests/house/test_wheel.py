@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from made_runs import read, type_line
 
 import cli
 
@@ -134,7 +135,7 @@ def test_a_training_from_another_folder(installed: Path, small_data: Path, hosti
     assert "lightning" in modules
     assert not ON_DEMAND & set(modules)
     assert (hostile / "runs/fit-1/report.html").is_file()
-    config = yaml.safe_load((hostile / "runs/fit-1/config.yaml").read_text())
+    config = read(hostile / "runs/fit-1/config.yaml")
     assert config["model"]["loss"]["cls"] == 0.3
     assert config["data"]["image_size"] == 64
 
@@ -176,6 +177,6 @@ def test_a_file_that_is_here_counts_more_than_a_shipped_one(
     expected = {"med.yaml --config hyp/voc.yaml": 0.00334, "hyp/none --config med.yaml": 0.5}
     for names, lr0 in expected.items():
         with pytest.raises(SystemExit):
-            cli.main(f"fit --config {names} --print_config".split())
+            type_line(f"fit --config {names} --print_config")
         config = yaml.safe_load(capsys.readouterr().out)
         assert config["model"]["optim"]["lr0"] == lr0

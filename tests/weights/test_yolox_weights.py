@@ -14,11 +14,10 @@ from made_networks import same, small
 from made_runs import load
 from refusal import Refused
 from shared import shared
-from small_fit import small_fit
+from small_fit import train
 from torch import Tensor
 from torch.nn.functional import batch_norm, conv2d, interpolate, max_pool2d, silu
 
-import cli
 from boltbox.detector.model.network import YOLOv5, empty_network
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.weights.start import load_weights
@@ -240,7 +239,7 @@ def test_it_starts_a_fit_and_is_no_detector(small_data: Path, here: Path, refuse
     options = "--model.network.backbone yolox --model.network.levels [3,4,5] --model.optim.lr0 0"
     options += " --warmup.warmup_bias_lr 0 --model.start.weights yolox.pth --trainer.max_epochs 1"
     options += " --trainer.limit_train_batches 1 --trainer.limit_val_batches 1"
-    cli.main(small_fit(small_data, here / "run", *options.split()))
+    train(small_data, here / "run", options)
     ours = load(here / "run/checkpoints/last.ckpt")["state_dict"]["network.neck.down.5.conv.weight"]
     assert torch.equal(ours, tensors["backbone.bu_conv1.conv.weight"])
     told = refused("validate --ckpt_path yolox.pth")

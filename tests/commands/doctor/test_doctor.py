@@ -1,13 +1,13 @@
 """The command `doctor` as a user types it: what it prints and writes, its exit codes; what it finds
 in real data; its short form before a training."""
 
-import json
 import re
 import shutil
 from pathlib import Path
 
 import pytest
 from made_datasets import as_yolo, lay_out
+from made_runs import read, type_line
 from PIL import Image
 from refusal import Refused
 from shared import shared
@@ -21,7 +21,7 @@ from boltbox.detector.data.dataset_file import DatasetFile
 def doctor(line: str) -> int:
     """The exit code."""
     try:
-        cli.main(f"doctor {line}".split())
+        type_line(f"doctor {line}")
     except SystemExit as e:
         return int(e.code or 0)
     return 0
@@ -30,7 +30,7 @@ def doctor(line: str) -> int:
 def findings_of(line: str, folder: Path) -> list[dict[str, str]]:
     """All findings, from the run's file."""
     assert doctor(f"--data.dataset {line} --data.image_size 640 --run {folder}") == 1
-    return json.loads((folder / "doctor.json").read_text())["findings"]
+    return read(folder / "doctor.json")["findings"]
 
 
 def test_a_single_class(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_exit_codes_summary_and_files(
     lines = capsys.readouterr().out.splitlines()
     at = lines.index("fault: zero_size_box (5)")
     assert [line.startswith("  ") for line in lines[at : at + 6]] == [False, *[True] * 4, False]
-    content = json.loads((tmp_path / "run/doctor.json").read_text())
+    content = read(tmp_path / "run/doctor.json")
     assert content["faults"] == 5
     assert lines[0].startswith("FAULTS: 5 faults, ")
     train = DatasetFile.read(str(data)).open("train")

@@ -1,6 +1,5 @@
 """Every kind of fault in labels, made by hand in each format, found where it is, and repaired."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ from made_datasets import (
     voc_xml,
 )
 from made_labels import labels_of
+from made_runs import read, type_line
 from PIL import Image
 
 import cli
@@ -42,7 +42,7 @@ def doctor(folder: Path, *options: str) -> set[Row]:
     with pytest.raises(SystemExit) as leaving:
         cli.main([*line.split(), *options])
     assert leaving.value.code == 1
-    findings = json.loads((run / "doctor.json").read_text())["findings"]
+    findings = read(run / "doctor.json")["findings"]
     assert all(f["problem"] and (f["file"] or f["split"]) for f in findings)
     return {(f["severity"], f["kind"], Path(f["file"]).name, f["where"]) for f in findings}
 
@@ -54,7 +54,7 @@ def healed(folder: Path) -> tuple[set[Row], dict[str, list[list[float]]]]:
     copy = folder.with_name(f"{folder.name}-fixed")
     findings = doctor(folder, "--fix", str(copy))
     assert before == {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-    cli.main(f"doctor --data.image_size 64 --run {copy}-run --data.dataset {copy}".split())
+    type_line(f"doctor --data.image_size 64 --run {copy}-run --data.dataset {copy}")
     dataset = load(copy)
     rows = {}
     for file, labels in zip(dataset.files, dataset.labels, strict=True):
