@@ -30,6 +30,7 @@ from boltbox.detector.data.sampler import (
 )
 from boltbox.detector.data.transforms.augment import Augment, TrainSamples
 from boltbox.detector.data.transforms.letterbox import rectangular_batches, round_up
+from boltbox.detector.system.addresses import to_path
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import NonNegativeInt, PositiveInt
 from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
@@ -316,4 +317,4 @@ class DetectionData(L.LightningDataModule):
 
     def path(self, split: str, index: int) -> Path:
         """The file of an image."""
-        return Path(self.datasets[split].files[index])
+        return to_path(self.datasets[split].files[index])

@@ -7,24 +7,27 @@ FORMATS.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from os.path import exists, isdir, isfile
+from itertools import chain
+from os.path import isdir, isfile
 from pathlib import Path
 
 from boltbox.detector.data import demo
 from boltbox.detector.data.cache.archive import unpacked
 from boltbox.detector.data.class_names import read_names
 from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.file_list import FileList
 from boltbox.detector.data.formats.coco_json import CocoJson
 from boltbox.detector.data.formats.dota_txt import DotaText
 from boltbox.detector.data.formats.format import Format, Split, find_tail, has_labels
 from boltbox.detector.data.formats.metadata_jsonl import MetadataJsonl
 from boltbox.detector.data.formats.tensorflow_csv import TensorflowCsv
-from boltbox.detector.data.formats.voc_xml import VocXml, has_xml
+from boltbox.detector.data.formats.voc_xml import ANNOTATIONS, VocXml, has_xml
 from boltbox.detector.data.formats.yolo_txt import YoloText
 from boltbox.detector.data.images import SUFFIXES, read_lines
 from boltbox.detector.data.layouts import DESCRIPTIONS, Content, conversion, describe
 from boltbox.detector.data.read_split import SplitReader
 from boltbox.detector.model.parts import find_part
+from boltbox.detector.system.addresses import is_address, join, to_path
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.text_file import parse_yaml, read_text
@@ -134,12 +137,13 @@ class DatasetFile:
             paths = {name: [DEMO_ROOT / "images" / name] for name in ("train", "val")}
             file = cls(source, DEMO_ROOT, "yolo", paths, list(demo.NAMES))
         else:
-            path = Path(source)
+            path = to_path(source)
             notes = []
             if path.suffix.lower() == ".zip" and isfile(path):
                 path = unpacked(path)
                 notes.append(f"unpacked from {source}")
-            path = next((path / name for name in DESCRIPTIONS if isfile(path / name)), path)
+            described = [path / name for name in DESCRIPTIONS]
+            path = next(filter(FileList().state_of_one, described), path)
             content = describe(path) if isdir(path) else _read_content(path)
             file = _from_content(path, content, format, notes)
         if split is not None:
@@ -204,7 +208,7 @@ class DatasetFile:
             )
         paths = self.splits[split]
         for path in paths:
-            if not exists(path):
+            if not FileList().state_of_one(path):
                 raise InputError(f"{self.source}: {split} refers to {path}, which does not exist")
         share = None if split == "test" else self.share
         described = Split(split, paths, self.root, self.images, share)
@@ -248,24 +252,31 @@ def _from_content(
         notes: gets what is corrected.
     """
     home = path if isdir(path) else path.parent
-    named = Path(*_as_list(content.get("path"))[:1])
-    root = next(filter(isdir, (home / named, named)), None)
-    if root is None:
+    here = Path()
+    named = "".join(_as_list(content.get("path"))[:1])
+    root = join(home, named)
+    if is_address(root):  # then files of this disk are no substitute
+        home = root
+        here = root
+    elif not isdir(root):
+        root = Path(named)
+    if not (is_address(root) or isdir(root)):
         root = home
         notes.append(f"path {named} does not exist; using {home}")
     splits: dict[str, list[Path]] = {}
     for split in ("train", "val", "test"):
         for entry in _as_list(content.get(split)):
             # relative to the root, else to the data.yaml, else to the current folder
-            place = next(filter(exists, (root / entry, home / entry, Path(entry))), None)
-            if place is None:
+            places = [join(folder, entry) for folder in (root, home, here)]
+            place = next(filter(FileList().state_of_one, places), None)
+            if place is None and not is_address(entry):
                 place = find_tail(entry, root, home)
                 if place:
                     notes.append(f"{split} {entry} does not exist; using {place}")
             if place is None and split == "test":
                 notes.append(f"test {entry} does not exist; there is no test split")
             else:
-                splits.setdefault(split, []).append(place or root / entry)
+                splits.setdefault(split, []).append(place or places[0])
     if not splits:
         raise InputError(f"{path}: none of the keys train, val, test is given")
     if not format:
@@ -281,7 +292,7 @@ def _from_content(
         format,
         splits,
         names=read_names(path, content),
-        images=[root / folder for folder in _as_list(content.get("images"))],
+        images=[join(root, folder) for folder in _as_list(content.get("images"))],
         share=content.get("split"),
         notes=notes,
         gives_names=content.get("names") is not None,
@@ -300,15 +311,22 @@ def _guess_format(root: Path, splits: dict[str, list[Path]]) -> str:
     first = next(iter(splits.values()))[0]
     if first.suffix in FORMAT_OF_SUFFIX:
         return FORMAT_OF_SUFFIX[first.suffix]
-    if isdir(first):
+    files = FileList()
+    if files.is_folder(first):
         if has_xml(first):
             return "voc"
         if has_labels(first, DotaText) and not has_labels(first, YoloText):
             return "dota"
     # COCO's json files lie in annotations/ too
-    elif isfile(first) and first.suffix == ".txt" and any(root.glob("[Aa]nnotations/*.xml")):
+    elif first.suffix == ".txt" and files.is_file(first) and _has_annotations(root, files):
         lines = read_lines(first)
         # a list of VOC has no paths of images
         if not lines or Path(lines[0]).suffix.lower() not in SUFFIXES:
             return "voc"
     return "yolo"
+
+
+def _has_annotations(root: Path, files: FileList) -> bool:
+    """Whether VOC's xml files are where VOC has them."""
+    folders = [files.folder(root / name) or () for name in ANNOTATIONS]
+    return any(name.endswith(".xml") for name in chain(*folders))

@@ -6,24 +6,10 @@ from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from os.path import splitext
 from pathlib import Path
-from typing import NamedTuple
 
 from boltbox.detector.data.images import SUFFIXES
+from boltbox.detector.system.addresses import FOLDER, State, is_address, list_folder, state_of
 
-
-class State(NamedTuple):
-    """Of a file.
-
-    Attributes:
-        size: bytes; -1 for a folder, -2 for a device or a pipe.
-        time: of the last change, in nanoseconds; 0 for what is no file.
-    """
-
-    size: int
-    time: int
-
-
-FOLDER = State(-1, 0)
 OTHER = State(-2, 0)
 
 
@@ -33,7 +19,8 @@ class FileList:
     A path is a text as the user, a list or a label file gives it: absolute, or relative to the
     current folder. The folder of a file is what precedes its last separator. Links are followed.
     A folder is listed at the first question about a file in it. A file that is not in the listing
-    is asked for itself, because a file system may ignore case or forbid listing.
+    is asked for itself, because a file system may ignore case or forbid listing. A path may be an
+    address, see `Address`; the listings of its server are complete, if there are any.
     """
 
     def __init__(self) -> None:
@@ -44,7 +31,8 @@ class FileList:
         """The files and folders in a folder, by name; None if there is no such folder."""
         path = os.fspath(path)
         if path not in self._folders:
-            self._folders[path] = _listing(path)
+            listing = list_folder(path) if is_address(path) else _listing(path)
+            self._folders[path] = listing
         return self._folders[path]
 
     def state(self, path: str | Path) -> State | None:
@@ -53,12 +41,14 @@ class FileList:
         listing = self.folder(folder)
         if listing is None:
             return None
-        return listing.get(name) or self.state_of_one(path)
+        if name in listing or (listing and is_address(path)):
+            return listing.get(name)
+        return self.state_of_one(path)
 
     def state_of_one(self, path: str | Path) -> State | None:
         """As `state`, of a file whose folder is of no interest."""
         path = os.fspath(path)
-        state = self._files.get(path) or _state(path)
+        state = self._files.get(path) or (state_of if is_address(path) else _state)(path)
         if state:
             self._files[path] = state
         return state
@@ -70,7 +60,8 @@ class FileList:
 
     def is_folder(self, path: str | Path) -> bool:
         """Whether it is a folder."""
-        return self.folder(path) is not None
+        listing = self.folder(path)
+        return bool(listing) if is_address(path) else listing is not None
 
     def images(self, folder: str | Path) -> Iterator[str]:
         """The image files in a folder and its subfolders, in any order; names that begin with a dot

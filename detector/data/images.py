@@ -4,7 +4,6 @@ import os
 import struct
 import warnings
 from collections.abc import Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from glob import escape, glob
 from io import BytesIO
@@ -15,10 +14,12 @@ import cv2
 import numpy as np
 from PIL import Image, ImageOps
 
+from boltbox.detector.system.addresses import is_address, many, read_bytes
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.text_file import read_text
 
 SUFFIXES = {".bmp", ".dng", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff", ".webp"}
+HEADER = 2**15  # bytes, in which most headers end
 MIN_SIDE = 10  # pixels; smaller files are no pictures
 MAX_SIDE = 2**15  # pixels of an input: a file that says more is damaged
 UNREADABLE = (  # what Pillow raises
@@ -39,11 +40,27 @@ Image.MAX_IMAGE_PIXELS = 2**28
 warnings.simplefilter("ignore", Image.DecompressionBombWarning)
 
 
+class ImageContent(BytesIO):
+    """The content of an image file; Pillow's messages name its path.
+
+    Args:
+        path: of the file, or its address.
+        most: see `read_bytes`.
+    """
+
+    def __init__(self, path: str | Path, most: int | None = None) -> None:
+        super().__init__(read_bytes(path, most))
+        self.path = path
+
+    def __repr__(self) -> str:
+        return repr(str(self.path))
+
+
 def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
     """The pixels of an image file.
 
     Args:
-        path: of the file.
+        path: of the file, or its address.
         shrink: 2, 4 or 8: decode a JPEG at 1/2, 1/4, 1/8 of its sides, rounded up, from the lower
             frequencies of its blocks only. Other formats keep their size.
 
@@ -52,14 +69,17 @@ def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
         alpha is dropped.
 
     Raises:
-        InputError: it cannot be decoded, or promises more pixels than Pillow opens.
+        InputError: it cannot be decoded, or promises more pixels than Pillow opens; or its server
+            does not give it.
     """
     try:
-        content = Path(path).read_bytes()
+        content = ImageContent(path)
         # first Pillow: OpenCV, which reads more formats, would believe any header
-        with Image.open(BytesIO(content)) as file:
-            image = _decode_with_opencv(file, content, shrink)
+        with Image.open(content) as file:
+            image = _decode_with_opencv(file, content.getvalue(), shrink)
             return rgb(file) if image is None else image
+    except InputError:
+        raise
     except UNREADABLE as e:
         raise InputError(
             f"{path}: this image cannot be decoded ({e or 'not enough memory'}); remove or"
@@ -109,27 +129,38 @@ def image_size(path: str | Path) -> tuple[int, int]:
     Raises:
         UNREADABLE: the header cannot be read, or promises too many pixels.
     """
-    with Image.open(path) as file:
-        width, height = file.size
-        return (width, height) if _orientation(file) in ON_ITS_SIDE else (height, width)
+    if not is_address(path):
+        return _size(path)
+    with suppress(Exception):  # of many kinds, where the header is longer
+        return _size(ImageContent(path, HEADER))
+    return _size(ImageContent(path))
+
+
+def _size(file: str | Path | ImageContent) -> tuple[int, int]:
+    with Image.open(file) as image:
+        width, height = image.size
+        return (width, height) if _orientation(image) in ON_ITS_SIDE else (height, width)
 
 
 def image_sizes(paths: Sequence[str | Path]) -> list[tuple[int, int] | str]:
     """(height, width) of each image, or a few words on why the file cannot be used."""
 
     def probe(path: str | Path) -> tuple[int, int] | str:
-        if not isfile(path):
+        if not is_address(path) and not isfile(path):
             return "no regular file" if exists(path) else "no such image file"
         try:
             height, width = image_size(path)
+        except InputError:
+            raise
+        except FileNotFoundError:
+            return "no such image file"
         except UNREADABLE as e:
             return f"not a readable image ({e})"
         if min(height, width) < MIN_SIDE:
             return f"image too small ({width}x{height} px, least {MIN_SIDE})"
         return height, width
 
-    with ThreadPoolExecutor(8) as pool:
-        return list(pool.map(probe, paths, chunksize=16))
+    return many(probe, paths)
 
 
 def find_images(source: str | Path, suffixes: Collection[str] = SUFFIXES) -> list[Path]:

@@ -8,7 +8,6 @@ import os
 from collections.abc import Sequence
 from hashlib import sha256
 from itertools import chain
-from os.path import isdir
 
 import numpy as np
 
@@ -102,9 +101,9 @@ class SplitReader:
             InputError: the split cannot be read; or if strict, an object whose class has no name.
         """
         split = self.format.split
-        files_of_split = [str(path) for path in split.paths if not isdir(path)]
-        files_of_split.append(inspect.getfile(type(self.format)))  # a user's own may change
         listed = self.format.files
+        files_of_split = [str(path) for path in split.paths if not listed.is_folder(path)]
+        files_of_split.append(inspect.getfile(type(self.format)))  # a user's own may change
         before = list(map(listed.state_of_one, files_of_split))
         entries = self.format.find()
         if not split.share or split.name == "train":  # else they are reported twice

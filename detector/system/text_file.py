@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from boltbox.detector.system.addresses import is_address, read_bytes
 from boltbox.detector.system.errors import InputError, in_one_line
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -28,7 +29,7 @@ def read_text(path: str | Path, replace: bool = False, pipe: bool = False) -> st
     """The text of a file in UTF-8, without the byte order mark of some editors.
 
     Args:
-        path: The file.
+        path: The file, or its address.
         replace: Replace invalid bytes and keep zero bytes instead of raising an error.
         pipe: The user typed the path, which may be a pipe: `<(command)`.
 
@@ -36,9 +37,11 @@ def read_text(path: str | Path, replace: bool = False, pipe: bool = False) -> st
         InputError: There is no such file, or it is not text.
     """
     try:
-        if not pipe:
+        if not pipe and not is_address(path):
             check_regular(path)
-        content = Path(path).read_bytes()
+        content = read_bytes(path)
+    except InputError:
+        raise
     except (OSError, ValueError) as e:  # ValueError: a name that no file can have
         reason = getattr(e, "strerror", e)
         if isinstance(e, FileNotFoundError):

@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import chain
-from pathlib import Path
 from typing import NamedTuple
 
 import cv2
@@ -16,7 +15,7 @@ from torch.utils.data import BatchSampler, Dataset
 
 from boltbox.detector.commands.doctor.finding import Finding
 from boltbox.detector.commands.doctor.near_duplicates import near_duplicates
-from boltbox.detector.data.images import UNREADABLE
+from boltbox.detector.data.images import UNREADABLE, ImageContent
 from boltbox.detector.data.loader import make_loader
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import progress
@@ -94,10 +93,11 @@ def examine_image(path: str) -> ImageFile:
     """
     with captured_stderr() as captured:
         try:
-            with Image.open(path) as file:
+            content = ImageContent(path)
+            with Image.open(content) as file:
                 side = min(file.size)
-            data = Path(path).read_bytes()
-            bits = difference_hash(_decode(path, data, side))
+            data = content.getvalue()
+            bits = difference_hash(_decode(content, side))
             damage = ""
         except (InputError, *UNREADABLE) as e:
             damage = str(e).removeprefix(f"{path}: ") or "not enough memory"
@@ -109,9 +109,10 @@ def examine_image(path: str) -> ImageFile:
     return ImageFile("", sha256(data).hexdigest(), bits)
 
 
-def _decode(path: str, data: bytes, side: int) -> np.ndarray:
+def _decode(file: ImageContent, side: int) -> np.ndarray:
     """(H, W) grey pixels. A JPEG with a large shorter side is decoded at 1/8 of its size, which
     reads all of its data in half the time."""
+    data = file.getvalue()
     if data.startswith(b"\xff\xd8"):  # JPEG
         is_large = side >= 8 * _HASH_SIDE
         mode = cv2.IMREAD_REDUCED_GRAYSCALE_8 if is_large else cv2.IMREAD_GRAYSCALE
@@ -120,10 +121,10 @@ def _decode(path: str, data: bytes, side: int) -> np.ndarray:
             grey = cv2.imdecode(content, mode)
             if grey is not None:
                 return grey
-    with Image.open(path) as file:
-        file.verify()  # checksums of a PNG
-    with Image.open(path) as file:
-        return np.asarray(file.convert("L"))  # fails for a truncated file, which OpenCV fills up
+    with Image.open(file) as image:
+        image.verify()  # checksums of a PNG
+    with Image.open(file) as image:
+        return np.asarray(image.convert("L"))  # fails for a truncated file, which OpenCV fills up
 
 
 def difference_hash(grey: np.ndarray) -> bytes:

@@ -20,6 +20,7 @@ from boltbox.detector.data.formats.format import (
     image_size_of,
     number,
 )
+from boltbox.detector.system.addresses import join
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.text_file import read_text
 
@@ -55,7 +56,7 @@ class CocoJson(Format):
         for folder in (stem, f"images/{stem}", f"images/{split}", split, "images", "data", ""):
             folders.append(root / folder)
         folders += [source.parent, source.parent / "images", source.parent / "data"]
-        places = [str(folder / name) for folder in folders]
+        places = [str(join(folder, name)) for folder in folders]
         return next(filter(self.files.is_file, places), places[0])
 
     def _by_image(

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from os.path import exists, isdir
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -21,7 +20,6 @@ import numpy as np
 from boltbox.detector.data.class_names import MOST_NUMBERS
 from boltbox.detector.data.datasets import Fault
 from boltbox.detector.data.file_list import FileList
-from boltbox.detector.data.images import SUFFIXES
 from boltbox.detector.system.errors import InputError
 
 NO_BOX = (math.nan,) * 4
@@ -201,7 +199,7 @@ class PerImageFormat(Format):
     def find(self) -> list[Entry]:
         images: set[str] = set()
         for source in self.split.paths:
-            if isdir(source):
+            if self.files.is_folder(source):
                 images.update(self.files.images(source))
             else:
                 images.update(map(str, self.listed_images(source)))
@@ -210,9 +208,9 @@ class PerImageFormat(Format):
 
 def has_labels(folder: Path, format: type[PerImageFormat]) -> bool:
     """Whether the first 100 images of a folder and its subfolders have labels of a format."""
-    images = (str(path) for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
     reader = format(Split("", (), folder))
-    return any(map(reader.files.is_file, map(reader.label_path, islice(images, 100))))
+    images = islice(reader.files.images(folder), 100)
+    return any(map(reader.files.is_file, map(reader.label_path, images)))
 
 
 def find_tail(path: str, *folders: Path) -> Path | None:
@@ -228,7 +226,7 @@ def find_tail(path: str, *folders: Path) -> Path | None:
         is_last = 0 < start == len(parts) - 1
         for folder in folders:
             place = folder.joinpath(*parts[start:])
-            if exists(place) and not is_last:
+            if not is_last and FileList().state_of_one(place):
                 return place
     return None
 

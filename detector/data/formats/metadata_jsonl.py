@@ -13,6 +13,7 @@ from boltbox.detector.data.formats.format import (
     LabelObject,
     corners,
 )
+from boltbox.detector.system.addresses import join
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.text_file import read_text
 
@@ -26,7 +27,7 @@ class MetadataJsonl(Format):
         entries = []
         for path in self.split.paths:
             for line, row in _rows(path):
-                image = path.parent / row["file_name"]
+                image = join(path.parent, row["file_name"])
                 entries.append(Entry(str(image), str(path), (line, row)))
         return entries
 

@@ -2,7 +2,7 @@
 
 import os
 import re
-from os.path import isdir
+from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -18,6 +18,7 @@ from boltbox.detector.data.formats.format import (
 )
 from boltbox.detector.data.formats.yolo_txt import YoloText
 from boltbox.detector.data.images import read_lines
+from boltbox.detector.system.addresses import read_bytes
 from boltbox.detector.system.errors import InputError
 
 ANNOTATIONS = ("Annotations", "annotations")
@@ -48,12 +49,13 @@ class VocXml(PerImageFormat):
             places.append(os.path.join(parent, name, file))
         return next(filter(self.files.is_file, places), places[0])
 
-    def listed_images(self, source: Path) -> list[Path]:
-        folder = _image_folder(self.split.root)
+    def listed_images(self, source: Path) -> Sequence[str | Path]:
+        folders = [self.split.root / name for name in IMAGE_FOLDERS]
+        folder = next(filter(self.files.is_folder, folders), self.split.root)
         image_of = {}
-        for image in map(Path, sorted(self.files.images(folder))):
-            image_of[image.relative_to(folder).with_suffix("").as_posix()] = image
-        images = []
+        for image in sorted(self.files.images(folder)):
+            image_of[os.path.splitext(os.path.relpath(image, folder))[0]] = image
+        images: list[str | Path] = []
         for line in read_lines(source):
             name = line if line in image_of else line.split()[0]
             images.append(image_of.get(name, folder / f"{name}.jpg"))
@@ -78,12 +80,6 @@ def has_xml(folder: Path) -> bool:
     return not has_labels(folder, YoloText) and has_labels(folder, VocXml)
 
 
-def _image_folder(root: Path) -> Path:
-    """The folder of a root that holds its images: the root itself, if there is no other."""
-    folders = [root / name for name in IMAGE_FOLDERS]
-    return next(filter(isdir, folders), root)
-
-
 def _name(item: ElementTree.Element) -> str:
     """The class of an object."""
     return item.findtext("name", "").strip()
@@ -96,7 +92,7 @@ def _read_xml(file: str) -> ElementTree.Element:
         InputError: "FILE: why": it is none.
     """
     try:
-        root = ElementTree.parse(file).getroot()
+        root = ElementTree.fromstring(read_bytes(file))
     except (ElementTree.ParseError, ValueError, LookupError) as e:  # the last two: encodings
         raise InputError(f"{file}: not valid XML ({e})") from None
     if root.tag != "annotation":

@@ -18,6 +18,7 @@ from boltbox.detector.data.formats.format import (
 )
 from boltbox.detector.data.images import read_lines
 from boltbox.detector.model.boxes import cxcywhn_to_xyxy, xyxy_to_cxcywh
+from boltbox.detector.system.addresses import join
 from boltbox.detector.system.text_file import read_text
 
 # fraction of the image; thinner, and the two edges of a box become one in float32
@@ -44,7 +45,7 @@ class YoloText(PerImageFormat):
         root = self.split.root
         images = []
         for line in read_lines(source):
-            places = [source.parent / line, root / line, Path(line)]
+            places = [join(source.parent, line), join(root, line), Path(line)]
             image = next(filter(self.files.state, places), None)
             if image is None:
                 image = find_tail(line, source.parent, root)

@@ -1,0 +1,224 @@
+"""Files that are not on this disk: at an address such as s3://bucket/a.jpg, read by fsspec."""
+
+import errno
+import os
+import re
+import time
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path, PosixPath
+from typing import Any, NamedTuple
+
+from boltbox.detector.system.errors import InputError, in_one_line, nearest
+
+PROTOCOLS = ("s3", "gs", "az", "https", "http", "hf", "zip")  # none executes what it reads
+OPTIONS: dict[str, dict[str, Any]] = {  # of fsspec
+    # it reads archives in blocks, and with more concurrency asks for the size before each read
+    "s3": {"max_concurrency": 1, "default_block_size": 2**18},
+    "http": {"block_size": 2**18},
+}
+TRIES = 5
+WAIT = 0.25  # seconds, of which the first wait takes two, each further one twice as many
+PATIENCE = 120  # seconds for a request
+AT_ONCE = 32  # requests of a process
+PERMANENT = (PermissionError, ImportError, ValueError)
+VERSIONS = ("ETag", "etag", "md5Hash", "CRC", "LastModified", "Last-Modified")  # by file system
+
+
+class State(NamedTuple):
+    """Of a file.
+
+    Attributes:
+        size: bytes; -1 for a folder, -2 for a device or a pipe, 0 if a server does not say.
+        time: of the last change, in nanoseconds; of an address a checksum of its ETag or time; 0
+            for what is no file.
+    """
+
+    size: int
+    time: int
+
+
+FOLDER = State(-1, 0)
+
+
+class Address(PosixPath):
+    """A path with a protocol, whose text keeps both slashes; `parent`, `suffix` and `/` are those
+    of any path. An archive is a folder: zip://s3://bucket/set.zip/images/a.jpg."""
+
+    def __str__(self) -> str:
+        path = super().__str__()
+        protocols = "".join(re.findall(r"^(?:\w+:/)+", path))
+        return protocols.replace(":/", "://") + path.removeprefix(protocols)
+
+
+def is_address(path: str | Path) -> bool:
+    """Whether a path is not one of this disk."""
+    return "://" in str(path)
+
+
+def to_path(text: str) -> Path:
+    """A path of this disk, or an Address.
+
+    Args:
+        text: As users write it; also zip://images::s3://bucket/set.zip, fsspec's way.
+
+    Raises:
+        InputError: The address has a password or an unknown protocol.
+    """
+    if not is_address(text):
+        return Path(text)
+    shown = re.sub("://[^/]*@", "://", text)
+    if shown != text:
+        raise InputError(
+            f"{shown}: an address with a user name, which reports would show. Give it in the"
+            " environment (docs/data.md)"
+        )
+    for protocol in re.findall(r"(\w+)://", text):
+        if protocol not in PROTOCOLS:
+            raise InputError(f"{text}: {protocol} is unknown; {nearest(protocol, PROTOCOLS)}")
+    return Address(re.sub("zip://(.*?)::(.*)", r"zip://\2/\1", text))
+
+
+def join(folder: Path, text: str) -> Path:
+    """A path that starts at a folder, if it is no address itself."""
+    if is_address(text):
+        return to_path(text)
+    path = folder / text
+    return Address(os.path.normpath(path)) if is_address(path) else path
+
+
+def read_bytes(path: str | Path, most: int | None = None) -> bytes:
+    """The content of a file.
+
+    Args:
+        path: Of this disk, or an address.
+        most: Of an address: bytes from the start that are enough.
+
+    Raises:
+        OSError: There is no such file, or this disk does not give it.
+        InputError: The server does not give it.
+    """
+    if not is_address(path):
+        return Path(path).read_bytes()
+    part = {} if most is None else {"start": 0, "end": most}
+    content = _ask(path, "cat_file", **part)
+    if content is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    return content
+
+
+def state_of(address: str) -> State | None:
+    """The state of a file or folder; None if there is none.
+
+    Raises:
+        InputError: The server does not say.
+    """
+    entry = _ask(address, "info")
+    return entry and _state(entry)
+
+
+def list_folder(address: str) -> dict[str, State] | None:
+    """What is in a folder.
+
+    Args:
+        address: Of the folder.
+
+    Returns:
+        States by name; nothing if the server lists no folders; None if there is no such folder.
+
+    Raises:
+        InputError: The server does not say.
+    """
+    entries = _ask(address, "ls", detail=True)
+    if entries is None:
+        return {} if address.startswith("http") else None
+    names = [os.path.basename(entry["name"].rstrip("/")) for entry in entries]
+    if names == [os.path.basename(address)]:
+        return None  # a file, which fsspec lists as itself
+
+    def state(entry: Mapping[str, Any]) -> State | None:
+        if entry["type"] == "file" and entry["size"] is None:  # HTTP lists names only
+            return state_of(entry["name"])
+        return _state(entry)
+
+    states = many(state, entries) if address.startswith("http") else map(state, entries)
+    return {name: each for name, each in zip(names, states, strict=True) if each}
+
+
+def many(question: Callable[[Any], Any], files: Iterable[Any]) -> list[Any]:
+    """The answers to a question about files, AT_ONCE at a time."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(question, files))
+
+
+def _state(entry: Mapping[str, Any]) -> State:
+    """Of an entry of fsspec."""
+    if entry["type"] == "directory":
+        return FOLDER
+    version = next((entry[key] for key in VERSIONS if key in entry), None)
+    return State(entry["size"] or 0, zlib.crc32(str(version).encode()))
+
+
+def _ask(address: str | Path, method: str, **options: Any) -> Any:
+    """The answer of a file system, which is asked up to TRIES times.
+
+    Args:
+        address: What to ask about.
+        method: Of the file system.
+        options: Of the method.
+
+    Returns:
+        None if there is nothing.
+
+    Raises:
+        InputError: There is no answer.
+    """
+    address = str(address)
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            system, place = _locate(address)
+            return getattr(system, method)(place, timeout=PATIENCE, **options)
+        except Exception as e:  # each file system has its own
+            # over HTTP, fsspec takes each error for a missing file
+            error = e.__cause__ if address.startswith("http") and e.__cause__ else e
+            status = getattr(error, "status", 0)
+            if status == 404 or isinstance(error, FileNotFoundError):
+                return None
+            if (
+                tries == TRIES
+                or 400 <= status < 429
+                or isinstance(error, PERMANENT)
+                or "Credentials" in type(error).__name__
+            ):
+                reason = in_one_line(error) or type(error).__name__
+                raise InputError(
+                    f"{address}: {reason}. See docs/data.md on packages, credentials and servers"
+                ) from None
+        time.sleep(WAIT * 2**tries)
+
+
+def _locate(address: str) -> tuple[Any, str]:
+    """The file system of an address, and the place in it."""
+    protocol, _, path = address.partition("://")
+    if protocol == "zip":
+        archive, _, place = f"{path}/".partition(".zip/")
+        if not is_address(archive):
+            archive = f"/{archive}"
+        return _file_system(protocol, f"{archive}.zip", os.getpid()), place.rstrip("/")
+    system = _file_system(protocol, "", os.getpid())
+    return system, system._strip_protocol(address)
+
+
+@lru_cache
+def _file_system(protocol: str, archive: str, process: int) -> Any:
+    """process: the connections of another one are of no use here."""
+    import fsspec  # slow
+
+    if archive:
+        options = OPTIONS.get(archive.partition("://")[0], {})
+        return fsspec.filesystem(protocol, fo=archive, target_options=options)
+    return fsspec.filesystem(protocol, **OPTIONS.get(protocol, {}))
