@@ -61,7 +61,7 @@ def test_boxes_fit_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not coloured.any()
     assert np.max(errors) < 5, "a tip, blurred, may fade"
     assert np.mean(errors) < 0.5
-    assert np.bincount(classes, minlength=len(NAMES)).min() > 20
+    assert np.bincount(np.int64(classes), minlength=len(NAMES)).min() > 20
     assert len(demo.draw_image(np.random.default_rng(0), empty=True)[1]) == 0
 
 
