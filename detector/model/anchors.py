@@ -107,17 +107,16 @@ def measure(anchors: np.ndarray, sizes: np.ndarray, anchor_t: float = 4.0) -> An
     return AnchorFit(*(sums / len(sizes)).tolist())
 
 
-def cluster(sizes: np.ndarray, k: int, rng: np.random.Generator, starts: int = 30) -> np.ndarray:
+def cluster(sizes: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
     """The centres of sizes, by SciPy's k-means on sides divided by their standard deviation.
 
-    As in YOLOv5, the best of several starts from random labels is kept. A centre that loses all its
+    As in YOLOv5, the best of 30 starts from random labels is kept. A centre that loses all its
     labels is replaced by the label farthest from the others.
 
     Args:
         sizes: (n, 2), with at least k different sizes; neither side is the same for all.
         k: number of centres.
         rng: draws the labels.
-        starts: of k-means.
 
     Returns:
         (k, 2) centres.
@@ -126,7 +125,7 @@ def cluster(sizes: np.ndarray, k: int, rng: np.random.Generator, starts: int = 3
 
     spread = sizes.std(0)
     points = sizes / spread
-    centres, _ = kmeans(_draw(points, MAX_CLUSTERED, rng), k, iter=starts, rng=rng)
+    centres, _ = kmeans(_draw(points, MAX_CLUSTERED, rng), k, iter=30, rng=rng)
     while len(centres) < k:
         distances = ((points[:, None] - centres) ** 2).sum(2).min(1)
         centres = np.vstack((centres, points[distances.argmax()]))
@@ -143,9 +142,9 @@ def mutate(
     anchors: np.ndarray,
     sizes: np.ndarray,
     rng: np.random.Generator,
-    generations: int = 1000,
-    anchor_t: float = 4.0,
-    min_bpr: float = 0.0,
+    generations: int,
+    anchor_t: float,
+    min_bpr: float,
 ) -> np.ndarray:
     """Evolve anchors: each generation multiplies random sides by random factors, and is kept if its
     score is higher.

@@ -67,7 +67,7 @@ class Bottleneck(nn.Module):
     """1x1 then 3x3, plus the input where shapes allow."""
 
     def __init__(
-        self, c_in: int, c_out: int, shortcut: bool = True, conv: Convolution = Conv
+        self, c_in: int, c_out: int, shortcut: bool, conv: Convolution
     ) -> None:
         super().__init__()
         self.cv1 = Conv(c_in, c_out, 1)
@@ -83,7 +83,7 @@ class C3(nn.Module):
     """Cross-stage partial block: half of the channels pass n bottlenecks, half skip them."""
 
     def __init__(
-        self, c_in: int, c_out: int, n: int = 1, shortcut: bool = True, conv: Convolution = Conv
+        self, c_in: int, c_out: int, n: int, shortcut: bool, conv: Convolution
     ) -> None:
         super().__init__()
         hidden = c_out // 2
@@ -101,12 +101,12 @@ class C3(nn.Module):
 class SPPF(nn.Module):
     """Max-pools of 5, 9 and 13 pixels, as a chain of three 5-pixel pools."""
 
-    def __init__(self, c_in: int, c_out: int, kernel: int = 5) -> None:
+    def __init__(self, c_in: int, c_out: int) -> None:
         super().__init__()
         hidden = c_in // 2
         self.cv1 = Conv(c_in, hidden, 1)
         self.cv2 = Conv(4 * hidden, c_out, 1)
-        self.pool = nn.MaxPool2d(kernel, stride=1, padding=kernel // 2)
+        self.pool = nn.MaxPool2d(5, stride=1, padding=2)
 
     def forward(self, x: Tensor) -> Tensor:
         maps = [self.cv1(x)]

@@ -113,7 +113,7 @@ class Weighed(Sample):
     [
         (Letterbox(np.full((8, 2), 64)), []),
         (CopyPaste(1.0), []),
-        (RandomHSV(), []),
+        (RandomHSV(0.1, 0.5, 0.5), []),
         (RandomFlip(1, 1.0), ["letterbox"]),
         (Albumentations([{"Blur": {"p": 1.0}}]), ["letterbox", "polygons"]),
         (RandomPerspective(64), ["letterbox", "polygons"]),

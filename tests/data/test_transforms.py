@@ -179,7 +179,7 @@ def test_mosaic_draws_its_partners_and_its_centre(monkeypatch: pytest.MonkeyPatc
     rng = generator()
     for _ in range(200):
         partners = iter([replace(bare(32, 32), index=i) for i in (1, 2, 3)])
-        Mosaic(32)(replace(bare(32, 32), index=0), rng, partners.__next__)
+        Mosaic(32, 1.0)(replace(bare(32, 32), index=0), rng, partners.__next__)
     size, xc, yc, main = np.array(calls).T
     assert set(size) == {32}
     assert set(main) == {0, 1, 2, 3}

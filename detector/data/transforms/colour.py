@@ -53,7 +53,7 @@ class RandomHSV:
         hsv_v: likewise, of the value.
     """
 
-    def __init__(self, hsv_h: float = 0.015, hsv_s: float = 0.7, hsv_v: float = 0.4) -> None:
+    def __init__(self, hsv_h: float, hsv_s: float, hsv_v: float) -> None:
         self.ranges = np.array((hsv_h, hsv_s, hsv_v))
 
     def __call__(self, sample: Sample, rng: np.random.Generator, partner: object = None) -> Sample:

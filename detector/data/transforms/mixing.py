@@ -61,7 +61,7 @@ class Mosaic:
         p: the probability.
     """
 
-    def __init__(self, size: int, p: float = 1.0) -> None:
+    def __init__(self, size: int, p: float) -> None:
         self.size = size
         self.p = p
 
@@ -118,7 +118,7 @@ class CopyPaste:
         p: share of the objects to try.
     """
 
-    def __init__(self, p: float = 0.0) -> None:
+    def __init__(self, p: float) -> None:
         self.p = p
 
     def __call__(self, sample: Sample, rng: np.random.Generator, partner: object = None) -> Sample:
@@ -154,7 +154,7 @@ class MixUp:
         p: the probability.
     """
 
-    def __init__(self, p: float = 0.0) -> None:
+    def __init__(self, p: float) -> None:
         self.p = p
 
     def __call__(
