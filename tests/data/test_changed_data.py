@@ -21,7 +21,7 @@ def line(data: Path, run: Path, *more: str) -> list[str]:
     """No checkpoint within epochs but that of a signal, no validation, no search for anchors."""
     quick = ("--autoanchor.enabled", "false", "--doctor.enabled", "false")
     quick += ("--trainer.check_val_every_n_epoch", "9")
-    return command(data, run, workers=0, ranks=1, within_epochs=False, more=(*quick, *more))
+    return command(data, run, workers=0, ranks=1, within_epochs=False, more=quick + more)
 
 
 @pytest.fixture(scope="module")
@@ -111,10 +111,10 @@ def test_fewer_images_do_not_delay_steps(tmp_path: Path) -> None:
     data = make_demo(tmp_path / "data", train=24, val=8)
     eight = ("--model.optim.nominal_batch_size", "8", "--data.batch_size", "8")
     words = line(data, tmp_path / "run", *eight)[2:]
-    cli.main([*words, "--trainer.max_epochs", "2"])
+    cli.main(words + ["--trainer.max_epochs", "2"])
     before = torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)["global_step"]
     keep(12)(tmp_path)
-    cli.main([*words, "--ckpt_path", "last"])
+    cli.main(words + ["--ckpt_path", "last"])
     assert (
         torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)["global_step"]
         == before + 2

@@ -174,7 +174,8 @@ def compare(dataset: DetectionDataset, verdict: Verdict) -> None:
     for labels in dataset.labels:
         assert np.isfinite(labels.area).all()
         assert (labels.boxes[:, 2:] > labels.boxes[:, :2]).all()
-        assert all(np.isfinite(part).all() for parts in labels.polygons for part in parts)
+        for parts in labels.polygons:
+            assert all(np.isfinite(part).all() for part in parts)
         for c, box in zip(labels.classes.tolist(), labels.boxes.tolist(), strict=True):
             match = []
             for place, (other, values) in left.items():
@@ -183,8 +184,8 @@ def compare(dataset: DetectionDataset, verdict: Verdict) -> None:
             assert match, f"class {c}, {box} is nowhere in the file"
             # of equal ones, the one that is not named
             left.pop(min(match, key=lambda place: place[0] in places))
-    unnamed = [*verdict.rejected, *(place for place, _ in left)]
-    assert "" in places or [place for place in unnamed if place not in places] == []
+    unnamed = {place for place, _ in left} | set(verdict.rejected)
+    assert "" in places or unnamed <= places
 
 
 YOLO = "0 0.5 0.5 0.25 0.25\n1 0.1 0.1 0.9 0.1 0.5 0.8\r\n0 0.75 0.5 0.5 0.5\n"

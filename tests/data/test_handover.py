@@ -36,7 +36,7 @@ def with_shm(size: str, run: Callable[[], None], log: Path) -> str:
             os._exit(NOT_ALLOWED)
         tmpfs = ["-t", "tmpfs", "-o", f"size={size}", "tmpfs", "/dev/shm"]
         for line in (["--make-rprivate", "/"], tmpfs):
-            if subprocess.run(["mount", *line], check=False).returncode:
+            if subprocess.run(["mount"] + line, check=False).returncode:
                 os._exit(NOT_ALLOWED)
         run()
 
@@ -77,7 +77,7 @@ def batches(data: Path, workers: int, size: int = 128) -> list[Batch]:
     plain = Augment(hsv_h=0, hsv_s=0, hsv_v=0, mosaic=0)
     module = DetectionData(str(data), size, 64, workers, augment=plain, val_batch_size=64)
     module.setup("fit")
-    return [*module.train_dataloader(), *module.val_dataloader()]
+    return list(module.train_dataloader()) + list(module.val_dataloader())
 
 
 def test_batches_larger_than_shm(many: Path, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def opened(data: Path, cache: str = "none", workers: int = 0, **options: object)
 
 
 def batches(module: DetectionData) -> list[Batch]:
-    return [*module.train_dataloader(), *module.val_dataloader()]
+    return list(module.train_dataloader()) + list(module.val_dataloader())
 
 
 def assert_equal(ours: list[Batch], reference: list[Batch]) -> None:

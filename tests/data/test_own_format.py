@@ -54,11 +54,11 @@ def data(small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 
 def test_fit_and_validate(data: Path, small_data: Path, here: Path) -> None:
     """The csv holds what the text files hold; validate takes the format over from the run."""
-    options = ["--data.dataset", str(data / "data.yaml"), "--data.format", NAME, *SMALL]
+    options = ["--data.dataset", str(data / "data.yaml"), "--data.format", NAME] + SMALL
     options += ["--data.batch_size", "8", "--trainer.limit_train_batches", "1"]
     options += ["--report.enabled", "false", "--pictures.enabled", "false"]
     options += ["--model.network.width_multiple", "0.125", "--trainer.max_epochs", "1"]
-    cli.main(["fit", *options, "--run", "run"])
+    cli.main(["fit", "--run", "run"] + options)
     dropped = (here / "run/dropped.txt").read_text()
     assert f"train: {data / 'train.csv'}, line 2: not a number\n" in dropped
     for split in ("train", "val"):
@@ -69,7 +69,7 @@ def test_fit_and_validate(data: Path, small_data: Path, here: Path) -> None:
             assert np.array_equal(labels.boxes, labels_of[name].boxes)
             assert np.array_equal(labels.classes, labels_of[name].classes)
     line = ["validate", "--ckpt_path", "run/checkpoints/last.ckpt", "--report.enabled", "false"]
-    cli.main([*line, "--run", "again", "--trust_parts", "true"])
+    cli.main(line + ["--run", "again", "--trust_parts", "true"])
     assert json.loads((here / "again/metrics.json").read_text())
 
 
@@ -77,7 +77,7 @@ def test_a_data_file_loads_no_code(data: Path, capsys: pytest.CaptureFixture[str
     text = (data / "data.yaml").read_text()
     lay_out(data, {"data.yaml": f"{text}format: {NAME}\n"})
     with pytest.raises(SystemExit) as leaving:
-        cli.main(["fit", "--data.dataset", str(data), *SMALL, "--run", str(data / "run")])
+        cli.main(["fit", "--data.dataset", str(data), "--run", str(data / "run")] + SMALL)
     assert leaving.value.code == 2
     assert f"give --data.format {NAME}" in capsys.readouterr().err
     assert "my_formats" not in sys.modules

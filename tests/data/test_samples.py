@@ -66,7 +66,7 @@ def test_samples_depend_on_key_and_seed_alone(dataset: DetectionDataset) -> None
     assert sum(len(s.boxes) for s in first.values()) > 60
 
     fresh = train_samples(dataset)
-    for key in (*KEYS[::-3], *KEYS[:4], KEYS[3]):
+    for key in KEYS[::-3] + KEYS[:4] + KEYS[3:4]:
         assert_same(fresh[key], first[key])
     other = train_samples(dataset, seed=6)
     images = [s.image.tobytes() for s in (*first.values(), *map(other.__getitem__, KEYS[:8]))]
@@ -156,15 +156,15 @@ def test_own_transforms_train_and_resume(page: Path, small_data: Path, tmp_path:
     """Killed with SIGKILL and resumed by other workers, it ends with the weights of a run that was
     never interrupted; config.yaml of the run brings the transforms."""
     more = "--trainer.max_epochs 2 --trainer.limit_train_batches 3 --trainer.limit_val_batches 0"
-    short = [*more.split(), "--autoanchor.enabled", "false"]
-    own = ["--config", str(page / "own.yaml"), *short]
+    short = more.split() + ["--autoanchor.enabled", "false"]
+    own = ["--config", str(page / "own.yaml")] + short
     run = tmp_path / "run"
     whole = command(small_data, tmp_path / "whole", 0, 1, within_epochs=False)
     cut = command(small_data, run, workers=2, ranks=1)
     with forks():
         assert start(whole + own) == 0
         assert start(cut + own, "batch:4") == -signal.SIGKILL
-        assert start([*cut, *short, "--ckpt_path", "last", "--trust_parts", "true"]) == 0
+        assert start(cut + short + ["--ckpt_path", "last", "--trust_parts", "true"]) == 0
     assert not difference(run, tmp_path / "whole")
     written = yaml.safe_load((run / "config.yaml").read_text())["data"]["augment"]["after"]
     turn = {"class_path": "my_transforms.QuarterTurn", "init_args": {"p": 0.5}}

@@ -1,5 +1,7 @@
 """Forward pass, sizes, parameter groups, head biases."""
 
+from itertools import chain
+
 import pytest
 import torch
 from golden.cases import ALL, BASES_NOT_COVERED, Case, close, each, shape_of, size_of
@@ -49,7 +51,12 @@ def test_forward(case: Case) -> None:
         )
 
 
-MODELS = [m for case in ALL if case.kind == "models" for m in case.meta["models"]]
+def entries(kind: str, key: str) -> list[dict]:
+    """Of all files of a kind."""
+    return list(chain(*(case.meta[key] for case in ALL if case.kind == kind)))
+
+
+MODELS = entries("models", "models")
 COVERED = [m for m in MODELS if size_of(m["base"])]
 
 
@@ -58,9 +65,7 @@ def test_models_left_out_are_listed() -> None:
     assert all(any(part in base for part in BASES_NOT_COVERED) for base in left_out), left_out
 
 
-PARAM_GROUPS = {
-    g["base"]: g for case in ALL if case.kind == "param_groups" for g in case.meta["groups"]
-}
+PARAM_GROUPS = {group["base"]: group for group in entries("param_groups", "groups")}
 
 
 @pytest.mark.parametrize("model", COVERED, ids=[m["base"] for m in COVERED])
@@ -96,7 +101,7 @@ def test_models(model: dict) -> None:
     "model", [m for m in COVERED if not m["anchors_are_placeholder"]], ids=lambda m: m["base"]
 )
 def test_default_anchors(model: dict) -> None:
-    network = YOLOv5(1, **{**shape_of(model), "width_multiple": 0.125, "depth_multiple": 0.1})
+    network = YOLOv5(1, **shape_of(model) | {"width_multiple": 0.125, "depth_multiple": 0.1})
     close(network.head.anchors_px.flatten(1), model["anchors_px"], 1e-4)
     close(network.anchors.flatten(1), model["anchors_grid"], 1e-4)
 

@@ -199,7 +199,7 @@ LAYOUTS = {
     "xml_in_images": Layout(ONE[0], "images/{name}.xml", voc),
     "xml_splits": Layout("{split}/{name}.png", "{split}/{name}.xml", voc, VALID),
     "voc_years": Layout(SPLITS[0], "annotations/{split}/{name}.xml", voc, YEARS),
-    "voc": Layout("JPEGImages/{name}.png", "Annotations/{name}.xml", voc, files={**LISTS, "ImageSets/Main/cat_val.txt": "", "ImageSets/Main/val.txt": listed("{} -1", VAL)}),
+    "voc": Layout("JPEGImages/{name}.png", "Annotations/{name}.xml", voc, files=LISTS | {"ImageSets/Main/cat_val.txt": "", "ImageSets/Main/val.txt": listed("{} -1", VAL)}),
     "voc_trainval": Layout("JPEGImages/{name}.png", "Annotations/{name}.xml", voc, files={"ImageSets/Main/trainval.txt": listed("{}", TRAIN), "ImageSets/Main/validation.txt": listed("{}", VAL)}),
     "voc_yaml": Layout("a/JPEGImages/{name}.png", "a/Annotations/{name}.xml", voc, files={"data.yaml": f"path: a\ntrain: t.txt\n{PAIR}", "a/t.txt": listed("{}")}),
 }  # fmt: skip

@@ -7,9 +7,7 @@ CONVNEXT = "test_convnext"
 MAMBAOUT = "test_mambaout"
 EFFICIENT = "test_efficientnet"
 BACKBONE = ["--model.network.backbone", f"timm/{RESNET}", "--model.network.levels", "[3,4,5]"]
-FINE_TUNED = [
-    *BACKBONE, "--model.optim.backbone_lr", "0.0008",
-]  # fmt: skip
+FINE_TUNED = BACKBONE + ["--model.optim.backbone_lr", "0.0008"]
 
 
 def settled(module: nn.Module) -> nn.Module:

@@ -122,16 +122,14 @@ def as_coco(root: Path, content: dict[str, Any] | None = None) -> None:
     for k, (stem, (h, w, _)) in enumerate(SCENES.items()):
         save(root / f"photos/{stem}.png", picture(h, w, k))
     files = {"train.json": json.dumps(content or coco_content())}
-    lay_out(root, {**files, "data.yaml": "train: train.json\nimages: photos\nnames: [cat, dog]\n"})
+    lay_out(root, files | {"data.yaml": "train: train.json\nimages: photos\nnames: [cat, dog]\n"})
 
 
 def coco_with(annotations: list[dict[str, Any]]) -> dict[str, Any]:
     """These annotations, by default of image a.png (40 x 60 pixels) and category cat."""
     defaults = {"image_id": 30, "category_id": 17, "bbox": [10, 20, 30, 10]}
-    return {
-        **coco_content(),
-        "annotations": [{"id": 101 + k, **defaults, **a} for k, a in enumerate(annotations)],
-    }
+    rows = [defaults | {"id": 101 + k} | row for k, row in enumerate(annotations)]
+    return coco_content() | {"annotations": rows}
 
 
 def load(given: Path, split: str = "train") -> DetectionDataset:
@@ -162,7 +160,7 @@ def parsed(text: str) -> tuple[np.ndarray, Polygons, list[tuple[str, str]]]:
     each dropped line."""
     lines = list(parse_yolo(text))
     kept = [line for line in lines if not line.problem]
-    rows = np.array([(line.name, *line.box) for line in kept], np.float32).reshape(-1, 5)
+    rows = np.array([(line.name,) + tuple(line.box) for line in kept], np.float32).reshape(-1, 5)
     faults = [(line.place, line.problem) for line in lines if line.problem]
     return rows, [line.polygons for line in kept], faults
 

@@ -15,7 +15,7 @@ from boltbox.detector.weights.yolov5 import key_map
 
 def small(num_classes: int = 3, seed: int = 0, **options: Any) -> YOLOv5:
     torch.manual_seed(seed)
-    network = YOLOv5(num_classes, **{"depth_multiple": 0.33, "width_multiple": 0.125, **options})
+    network = YOLOv5(num_classes, **{"depth_multiple": 0.33, "width_multiple": 0.125} | options)
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d):
             nn.init.normal_(module.running_mean)

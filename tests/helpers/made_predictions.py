@@ -38,7 +38,7 @@ def checkpoint_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def predict(checkpoint: Path, source: str, *options: str, run: str = "out") -> Path:
     line = ["predict", "--ckpt_path", str(checkpoint), "--source", source, "--run", run]
     least = ["--workers=0", "--device=cpu", "--conf=0.0005", "--max_det=20"]
-    cli.main([*line, *least, *options])
+    cli.main(line + least + list(options))
     return Path(run)
 
 

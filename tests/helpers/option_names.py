@@ -53,7 +53,9 @@ def parser_of(command: str) -> Any:
 
 def names_of(command: str) -> set[str]:
     """What may follow `--`, without groups and `.help` of classes."""
-    strings = {s for action in parser_of(command)._actions for s in action.option_strings}
+    strings: set[str] = set()
+    for action in parser_of(command)._actions:
+        strings.update(action.option_strings)
     names = {s.removeprefix("--") for s in strings if s.startswith("--") and s[-1] != "+"}
     return {
         name
@@ -68,7 +70,7 @@ def all_names() -> dict[str, list[str]]:
     names = {command: names_of(command) for command in COMMANDS}
     shared = set.intersection(*(names[c] for c, row in COMMANDS.items() if row.needs_trainer))
     own = {c: names[c] - shared if COMMANDS[c].needs_trainer else names[c] for c in COMMANDS}
-    return {SHARED: sorted(shared), **{command: sorted(found) for command, found in own.items()}}
+    return {SHARED: sorted(shared)} | {command: sorted(found) for command, found in own.items()}
 
 
 def text() -> str:

@@ -10,12 +10,10 @@ from boltbox.callbacks import EMA
 FILE = Path(__file__).parents[2] / "configs/yolov5.yaml"
 _CONTENT = yaml.safe_load(FILE.read_text())
 # without their groups
-MODEL: dict[str, Any] = {
-    name: value
-    for group in _CONTENT["model"].values()
-    for name, value in group.items()
-    if name != "size"
-}
+MODEL: dict[str, Any] = {}
+for _group in _CONTENT["model"].values():
+    MODEL |= _group
+del MODEL["size"]
 
 
 def yolov5_average() -> EMA:

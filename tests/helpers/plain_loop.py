@@ -86,9 +86,7 @@ def plain_loop(
             if iteration - last_step >= accumulate or (i == BATCHES - 1 and not literal):
                 if scaler:
                     scaler.unscale_(optimizer)
-                nn.utils.clip_grad_norm_(
-                    [p for g in optimizer.param_groups for p in g["params"]], CLIP
-                )
+                nn.utils.clip_grad_norm_(network.parameters(), CLIP)
                 if scaler:
                     scaler.step(optimizer)
                     scaler.update()

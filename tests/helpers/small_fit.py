@@ -33,8 +33,8 @@ SMALL = [
 
 
 def small_fit(data: Path, run: Path, *more: str) -> list[str]:
-    given = ["--data.dataset", str(data), "--run", str(run), "--data.batch_size", "8", *more]
-    return ["fit"] + SMALL + given
+    given = ["--data.dataset", str(data), "--run", str(run), "--data.batch_size", "8"]
+    return ["fit"] + SMALL + given + list(more)
 
 
 def train(data: Path, run: Path, options: str = "") -> None:

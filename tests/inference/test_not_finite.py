@@ -38,7 +38,7 @@ def bad_checkpoint(checkpoint: Path, factor: float = 1.0, **changed: Any) -> Non
     for name, tensor in content["state_dict"].items():
         if name.startswith("ema.backbone") and tensor.ndim == 4:
             tensor *= factor
-    torch.save({**content, **changed}, "bad.ckpt")
+    torch.save(content | changed, "bad.ckpt")
 
 
 def refused(door: str, data: Path, capsys: pytest.CaptureFixture[str]) -> str:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def test_image_ids(tmp_path: Path) -> None:
                 results.append(result)
         files.close()
         assert (tmp_path / "predictions.json").read_text() == json.dumps(results)
-        assert len([*tmp_path.iterdir()]) == 1
+        assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_labels_to_train_on(
@@ -97,7 +98,7 @@ def test_labels_to_train_on(
     ).items():
         expected = [[numbers[c], *box] for c, *box, _ in lines if c in numbers]
         assert written[name] == expected[:20]
-    assert {line[0] for lines in written.values() for line in lines} == {"0", "2"}
+    assert {line[0] for line in chain(*written.values())} == {"0", "2"}
     assert len(DatasetFile.read("data.yaml").open("train").labels.boxes) > 20
 
     before = {file: file.read_bytes() for file in (here / "photos").rglob("*.*")}
@@ -134,7 +135,7 @@ def test_a_folder_of_images_and_a_video(
     assert "left out: source pictures/no.mp4" in told
     of_file = labels(run)
     images = [f"{i:04d}" for i in range(8)]
-    assert [*of_file] == images + [f"film_{i:06d}" for i in range(8)]
+    assert list(of_file) == images + [f"film_{i:06d}" for i in range(8)]
     assert sorted(p.stem for p in (run / "images").iterdir()) == images
     for name in images:
         height, width = cv2.imread(str(run / f"images/{name}.jpg")).shape[:2]
@@ -198,7 +199,7 @@ def test_lists_and_what_is_not_saved(checkpoint: Path, pictures: Path, here: Pat
         stream = Sources.find(f"rtsp://me:{word}@10.0.0.1/live?x=1")
         assert stream.names() == ["10_0_0_1_live_x_1"]
     shutil.copytree(pictures, here / "2024/day1")
-    assert {*Sources.find("2024").names()} == {f"day1/{i:04d}" for i in range(8)}
+    assert set(Sources.find("2024").names()) == {f"day1/{i:04d}" for i in range(8)}
     options = ["--images", "false", "--confidences", "false", "--classes", "star", "0"]
     run = predict(checkpoint, "pictures/0003.jpg", *options)
     (lines,) = labels(run).values()
@@ -241,17 +242,17 @@ def test_what_was_found_before_a_signal_is_kept(
     with pytest.raises(SystemExit, match="130"):
         predict(checkpoint, "film.avi", "--batch_size", "4", "--json", "true")
     assert signal.getsignal(signal.SIGTERM) == before
-    assert [*labels(Path("out"))] == [f"film_{k:06d}" for k in range(8)]
+    assert list(labels(Path("out"))) == [f"film_{k:06d}" for k in range(8)]
     assert Video("out/videos/film.mp4").frames == 8
     results = json.loads(Path("out/predictions.json").read_text())
-    assert {result["image_id"] for result in results} <= {*labels(Path("out"))}
+    assert {result["image_id"] for result in results} <= set(labels(Path("out")))
 
 
 def test_every_third_frame_of_a_video_that_is_cut_short(checkpoint: Path, here: Path) -> None:
     whole = make_video(here / "film.avi", frames=12).read_bytes()
     (here / "cut.avi").write_bytes(whole[: len(whole) * 6 // 10])
     run = predict(checkpoint, "cut.avi", "--frame_step", "3")
-    kept = [*labels(run)]
+    kept = list(labels(run))
     assert kept == [f"cut_{i:06d}" for i in range(0, 3 * len(kept), 3)]
     video = Video("out/videos/cut.mp4")
     assert video.fps == pytest.approx(12.5 / 3, rel=1e-3)
@@ -362,7 +363,7 @@ def test_an_ensemble_knows_the_classes_of_all_members(checkpoint: Path, pictures
     same = Predictor.load(checkpoint, **options).predict("pictures/0000.jpg")
     np.testing.assert_array_equal(twins.predict("pictures/0000.jpg").xyxy, same.xyxy)
     both = Predictor.load(checkpoint, ["other.ckpt"], **options)
-    assert both.names == [*NAMES, "hoop", "bar", "moon", "box"]
+    assert both.names == NAMES + ["hoop", "bar", "moon", "box"]
 
     def found(predictor: Predictor, name: str) -> list[tuple[float, ...]]:
         own = predictor.predict("pictures/0000.jpg")
@@ -370,7 +371,7 @@ def test_an_ensemble_knows_the_classes_of_all_members(checkpoint: Path, pictures
         rows = np.column_stack((own.xyxy, own.confidence))[own.class_id == number]
         return [tuple(row) for row in rows.tolist()]
 
-    for path, known in ((checkpoint, NAMES[1:]), ("other.ckpt", ["hoop", *names[2:]])):
+    for path, known in ((checkpoint, NAMES[1:]), ("other.ckpt", ["hoop"] + names[2:])):
         alone = Predictor.load(path, **options)
         rows = [found(alone, name) for name in known]
         assert rows == [found(both, name) for name in known]

@@ -195,8 +195,8 @@ def test_detections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = json.loads(found.to_json())[0]
     assert first == {"name": "dog", "class_id": 1, "confidence": 0.9, "xyxy": [2, 4, 20, 30]}
     table = found.to_pandas()
-    assert [*table] == ["x1", "y1", "x2", "y2", "confidence", "class_id", "name"]
-    np.testing.assert_array_equal(table[[*table][:6]], ROWS)
+    assert list(table) == ["x1", "y1", "x2", "y2", "confidence", "class_id", "name"]
+    np.testing.assert_array_equal(table[list(table)[:6]], ROWS)
     assert table["name"].tolist() == ["dog", "cat", "dog"]
     assert len(found[:0].to_pandas()) == len(json.loads(found[:0].to_json())) == 0
     monkeypatch.setitem(sys.modules, "pandas", None)
@@ -233,4 +233,4 @@ def test_published_weights_say_which_size_they_are() -> None:
     assert (detector.hparams["network"]["size"], len(detector.names)) == ("n", 80)
     # COCO 000000000139: a living room
     image = shared("data/coco128_val128/images/val/000000000139.jpg")
-    assert {*detector.predict(image).class_names()} >= {"person", "tv", "chair"}
+    assert set(detector.predict(image).class_names()) >= {"person", "tv", "chair"}

@@ -44,7 +44,7 @@ def test_statistics(averaged: bool, small_data: Path, tmp_path: Path) -> None:
     detector = made_detector(data.names, **small)
     quiet = {"enable_progress_bar": False, "precision": "32-true", "accelerator": "cpu"}
     parts = [Report(enabled=False), Pictures(enabled=False), AutoAnchor(enabled=False)]
-    callbacks = [seen, average, *parts]
+    callbacks = [seen, average] + parts
     options = recipe(run=tmp_path / "run", max_epochs=2, callbacks=callbacks, **quiet)
     L.Trainer(**options, limit_val_batches=1).fit(detector, data)
     mean = torch.zeros(())

@@ -24,7 +24,7 @@ def test_concatenation_is_torchs_with_dense_gradients() -> None:
                 x.register_hook(lambda g: strides.append(g.stride()))
         y = join(*inner)
         (y * weight).sum().backward()
-        outcomes.append([y.detach(), *(leaf.grad for leaf in leaves)])
+        outcomes.append([y.detach()] + [leaf.grad for leaf in leaves])
     for ours, reference in zip(*outcomes, strict=True):
         assert ours.dtype == reference.dtype
         assert torch.equal(ours, reference)

@@ -17,7 +17,7 @@ def narrow(size: str = "n", num_classes: int = 2, **options: Any) -> YOLOv5:
     """A small network of this topology whose batch norms have seen something."""
     torch.manual_seed(0)
     network = YOLOv5(
-        num_classes, size, **{"depth_multiple": 0.33, "width_multiple": 0.125, **options}
+        num_classes, size, **{"depth_multiple": 0.33, "width_multiple": 0.125} | options
     )
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d):
@@ -130,4 +130,4 @@ def test_activation_and_momentum() -> None:
 )
 def test_input_errors(options: dict, message: str) -> None:
     with pytest.raises(InputError, match=f"model.network.{message}"):
-        YOLOv5(2, **{"width_multiple": 0.125, **options})
+        YOLOv5(2, **{"width_multiple": 0.125} | options)

@@ -51,7 +51,7 @@ def overlap(a: tuple, b: tuple) -> float:
 
 def as_tuples(found: NMSResult) -> list[tuple]:
     columns = (found.boxes.tolist(), found.scores.tolist(), found.classes.tolist())
-    return [(*b, s, c) for b, s, c in zip(*columns, strict=True)]
+    return [tuple(b) + (s, c) for b, s, c in zip(*columns, strict=True)]
 
 
 # Whole pixels and eighths: no rounding anywhere, and plenty of ties in score and of overlaps
@@ -65,7 +65,9 @@ def images(draw: st.DrawFn) -> list[list[list[float]]]:
     """A batch of two images: rows as `decode` gives them, as many in each."""
     num_classes = draw(st.integers(1, 3))
     n = draw(st.integers(1, 20))
-    row = st.tuples(boxes, st.tuples(*[eighths] * (1 + num_classes))).map(lambda r: [*r[0], *r[1]])
+    row = st.tuples(boxes, st.tuples(*[eighths] * (1 + num_classes))).map(
+        lambda r: list(r[0] + r[1])
+    )
     rows = st.lists(row, min_size=n, max_size=n)
     return [draw(rows), draw(rows)]
 

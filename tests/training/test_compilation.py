@@ -3,6 +3,7 @@
 import copy
 import signal
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,8 @@ def test_blocks_are_all_convolutions_but_the_heads() -> None:
     """Bottlenecks as a whole; none twice."""
     network = YOLOv5(3)
     chosen = list(blocks(network))
-    inside = [m for block in chosen for m in block.modules() if isinstance(m, nn.Conv2d)]
+    modules = chain(*(block.modules() for block in chosen))
+    inside = [module for module in modules if isinstance(module, nn.Conv2d)]
     assert len(inside) == len(set(inside))
     every = {m: name for name, m in network.named_modules() if isinstance(m, nn.Conv2d)}
     outside = [name for m, name in every.items() if m not in inside]
