@@ -37,7 +37,7 @@ def labels_of(
 
 
 def table_of(labels: Sequence[Labels]) -> LabelTable:
-    objects = [parts for x in labels for parts in x.polygons]
+    objects = list(chain.from_iterable(x.polygons for x in labels))
     parts = [np.zeros((0, 2)), *chain.from_iterable(objects)]
     columns = [
         np.concatenate([getattr(x, name) for x in (labels_of([], [], 0, 0), *labels)])
