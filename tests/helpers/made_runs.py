@@ -3,6 +3,7 @@
 import csv
 import json
 from pathlib import Path
+from shlex import split
 from typing import Any
 
 import torch
@@ -11,32 +12,12 @@ import yaml
 import cli
 
 ROOT = Path(__file__).parents[2]
-QUICK = [
-    "--data.image_size",
-    "64",
-    "--data.batch_size",
-    "8",
-    "--data.workers",
-    "0",
-    "--report.enabled",
-    "false",
-    "--trainer.enable_progress_bar",
-    "false",
-    "--pictures.enabled",
-    "false",
-    "--trainer.precision",
-    "32-true",
-    "--model.network.width_multiple",
-    "0.125",
-    "--model.network.depth_multiple",
-    "0.1",
-    "--model.network.levels",
-    "[5]",
-    "--autoanchor.enabled",
-    "false",
-    "--doctor.enabled",
-    "false",
-]
+QUICK = split(
+    """--data.image_size 64 --data.batch_size 8 --data.workers 0 --report.enabled false
+    --trainer.enable_progress_bar false --pictures.enabled false --trainer.precision 32-true
+    --model.network.width_multiple 0.125 --model.network.depth_multiple 0.1
+    --model.network.levels [5] --autoanchor.enabled false --doctor.enabled false"""
+)
 
 
 def fit(data: Path, *options: str) -> None:

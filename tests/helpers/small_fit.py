@@ -1,35 +1,16 @@
 """The shortest `fit` there is, for tests that add what they are about."""
 
 from pathlib import Path
+from shlex import split
 
 import cli
 
-SMALL = [
-    "--data.image_size",
-    "64",
-    "--data.workers",
-    "0",
-    "--model.network.width_multiple",
-    "0.125",
-    "--model.network.depth_multiple",
-    "0.1",
-    "--model.network.levels",
-    "[5]",
-    "--trainer.accelerator",
-    "cpu",
-    "--trainer.precision",
-    "32-true",
-    "--trainer.enable_progress_bar",
-    "false",
-    "--autoanchor.enabled",
-    "false",
-    "--report.enabled",
-    "false",
-    "--pictures.enabled",
-    "false",
-    "--doctor.enabled",
-    "false",
-]
+SMALL = split(
+    """--data.image_size 64 --data.workers 0 --model.network.width_multiple 0.125
+    --model.network.depth_multiple 0.1 --model.network.levels [5] --trainer.accelerator cpu
+    --trainer.precision 32-true --trainer.enable_progress_bar false --autoanchor.enabled false
+    --report.enabled false --pictures.enabled false --doctor.enabled false"""
+)
 
 
 def small_fit(data: Path, run: Path, *more: str) -> list[str]:

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
+from shlex import split
 
 import pytest
 import torch
@@ -17,20 +18,10 @@ from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.training import compilation
 from boltbox.detector.training.compilation import blocks, compile_blocks, compile_network
 
-SHORT = [
-    "--model.multi_scale",
-    "false",
-    "--trainer.max_epochs",
-    "1",
-    "--trainer.limit_train_batches",
-    "3",
-    "--trainer.limit_val_batches",
-    "0",
-    "--autoanchor.enabled",
-    "false",
-    "--doctor.enabled",
-    "false",
-]
+SHORT = split(
+    """--model.multi_scale false --trainer.max_epochs 1 --trainer.limit_train_batches 3
+    --trainer.limit_val_batches 0 --autoanchor.enabled false --doctor.enabled false"""
+)
 
 
 @pytest.fixture
