@@ -66,9 +66,7 @@ Convolution = type[Conv] | type[DepthwiseConv]  # of a network's 3x3 convolution
 class Bottleneck(nn.Module):
     """1x1 then 3x3, plus the input where shapes allow."""
 
-    def __init__(
-        self, c_in: int, c_out: int, shortcut: bool, conv: Convolution
-    ) -> None:
+    def __init__(self, c_in: int, c_out: int, shortcut: bool, conv: Convolution) -> None:
         super().__init__()
         self.cv1 = Conv(c_in, c_out, 1)
         self.cv2 = conv(c_out, c_out, 3)
@@ -82,9 +80,7 @@ class Bottleneck(nn.Module):
 class C3(nn.Module):
     """Cross-stage partial block: half of the channels pass n bottlenecks, half skip them."""
 
-    def __init__(
-        self, c_in: int, c_out: int, n: int, shortcut: bool, conv: Convolution
-    ) -> None:
+    def __init__(self, c_in: int, c_out: int, n: int, shortcut: bool, conv: Convolution) -> None:
         super().__init__()
         hidden = c_out // 2
         self.cv1 = Conv(c_in, hidden, 1)
