@@ -31,8 +31,7 @@ class FileList:
         """The files and folders in a folder, by name; None if there is no such folder."""
         path = os.fspath(path)
         if path not in self._folders:
-            listing = list_folder(path) if is_address(path) else _listing(path)
-            self._folders[path] = listing
+            self._folders[path] = _listing(path)
         return self._folders[path]
 
     def state(self, path: str | Path) -> State | None:
@@ -48,7 +47,7 @@ class FileList:
     def state_of_one(self, path: str | Path) -> State | None:
         """As `state`, of a file whose folder is of no interest."""
         path = os.fspath(path)
-        state = self._files.get(path) or (state_of if is_address(path) else _state)(path)
+        state = self._files.get(path) or _state(path)
         if state:
             self._files[path] = state
         return state
@@ -94,6 +93,8 @@ class FileList:
 
 
 def _listing(folder: str) -> dict[str, State] | None:
+    if is_address(folder):
+        return list_folder(folder)
     listing = {}
     try:
         with os.scandir(folder or os.curdir) as entries:
@@ -109,6 +110,8 @@ def _listing(folder: str) -> dict[str, State] | None:
 
 def _state(path: str | os.DirEntry) -> State | None:
     """None if there is nothing, as behind a broken link."""
+    if isinstance(path, str) and is_address(path):
+        return state_of(path)
     try:
         status = os.stat(path) if isinstance(path, str) else path.stat()
     except (OSError, ValueError):

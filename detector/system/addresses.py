@@ -89,6 +89,11 @@ def join(folder: Path, text: str) -> Path:
     return Address(os.path.normpath(path)) if is_address(path) else path
 
 
+def absolute(path: str) -> str:
+    """A path that does not depend on the current folder."""
+    return path if is_address(path) else os.path.abspath(path)
+
+
 def read_bytes(path: str | Path, most: int | None = None) -> bytes:
     """The content of a file.
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -19,8 +18,10 @@ from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.sample import Labels
 from boltbox.detector.model.boxes import area_xyxy, clip_xyxy, xyxy_to_cxcywhn
+from boltbox.detector.system.addresses import absolute, read_bytes
 from boltbox.detector.system.atomic_file import make_folder, sync_files, write_atomically
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.rank_zero import common_folder, inside
 
 # of copies across splits, the evaluated one stays
 _FIRST_CHOICE = ("test", "val", "train")
@@ -109,7 +110,7 @@ def _kept_images(
             if path in damaged:
                 repairs.append(f"left out {path}: {damaged[path]}")
                 continue
-            digest = sha256(Path(path).read_bytes()).hexdigest()
+            digest = sha256(read_bytes(path)).hexdigest()
             if digest in path_of:
                 first = path_of[digest]
                 copies[path] = f"left out {path} of {split}: the same image as {first}, which stays"
@@ -160,19 +161,19 @@ def _repaired(
 def _copy_images(paths: set[str], folder: Path, repairs: list[str]) -> dict[str, str]:
     """Copy images byte for byte. Their names in the folder, by path, tell the original folder and
     have unique stems, as labels go by them."""
-    common = os.path.commonpath([os.path.dirname(os.path.abspath(path)) for path in paths])
+    common = common_folder(list(map(absolute, paths)))
     make_folder(folder)
     names: dict[str, str] = {}
     stems = set()
     for path in sorted(paths):
-        stem, suffix = os.path.splitext(os.path.relpath(path, common).replace(os.sep, "_"))
+        stem, suffix = os.path.splitext(inside(path, common).replace(os.sep, "_"))
         while stem in stems:
             stem += "_2"
         stems.add(stem)
         names[path] = stem + suffix
         if names[path] != os.path.basename(path):
             repairs.append(f"{path}: named {names[path]}")
-        shutil.copyfile(path, folder / names[path])
+        (folder / names[path]).write_bytes(read_bytes(path))
     return names
 
 
