@@ -65,6 +65,7 @@ class Checkpoints(ModelCheckpoint):
         does not count; the first own one replaces it."""
         best = _folder(trainer) / "best.ckpt"
         self.best_model_path = ""
+        self._best_fitness: float | None = None  # of best.ckpt, if it was looked up or written
         if trainer.ckpt_path and best.is_file():
             self.best_model_path = str(best)
 
@@ -118,6 +119,7 @@ class Checkpoints(ModelCheckpoint):
         if fitness is not None and fitness > self.best_fitness():
             names.insert(0, "best.ckpt")
             self.best_model_path = str(_folder(trainer) / "best.ckpt")
+            self._best_fitness = fitness
         self._save(trainer, names)
         self._exit_on_signal(trainer)
 
@@ -147,10 +149,13 @@ class Checkpoints(ModelCheckpoint):
         """The fitness of the run's best.ckpt, -1 without one; it waits for the file that is being
         written."""
         self.io.wait()
-        if not isfile(self.best_model_path):
+        best = Path(self.best_model_path)
+        if not isfile(best):
             return -1.0
-        fitness = read_outline(Path(self.best_model_path)).get("fitness")
-        return fitness if isinstance(fitness, float) else -1.0
+        if self._best_fitness is None or best in self.io.failed:
+            fitness = read_outline(best).get("fitness")
+            self._best_fitness = fitness if isinstance(fitness, float) else -1.0
+        return self._best_fitness
 
     def _file_names(self, epoch: int) -> list[str]:
         """Names of the files that are saved after an epoch, besides best.ckpt."""

@@ -3,7 +3,8 @@ caller does not wait."""
 
 import contextlib
 import os
-from collections.abc import Sequence
+import shutil
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from boltbox.detector.checkpoint.reader import Checkpoint
 from boltbox.detector.system.atomic_file import remove, sync_folder, write_beside
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
-from boltbox.detector.weights.torch_file import load_torch_file
+from boltbox.detector.weights.torch_file import compare_checksums, load_torch_file
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -131,17 +132,26 @@ def snapshot(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _save(content: dict[str, Any], targets: list[Path]) -> dict[Path, str]:
-    """Write the same content to each target; by target what went wrong, "" if nothing did."""
-    return {target: _replace(target, content) for target in targets}
+    """Write the same content to each target, from the second on as a copy; by target what went
+    wrong, "" if nothing did."""
+    problems: dict[Path, str] = {}
+    write = partial(_write, content)
+    verify: Callable[[Path], Any] = partial(load_torch_file, mmap=True)
+    for target in targets:
+        problems[target] = _replace(target, write, verify)
+        if not problems[target]:
+            write = partial(_copy, target)
+            verify = compare_checksums
+    return problems
 
 
-def _replace(target: Path, content: dict[str, Any]) -> str:
+def _replace(target: Path, write: Callable[[BinaryIO], None], verify: Callable[[Path], Any]) -> str:
     """Write beside the target, verify that file, and move it; what went wrong, "" if nothing
     did."""
     beside: Path | None = None
     try:
-        beside = write_beside(target, partial(_write, content))
-        load_torch_file(beside, mmap=True)  # compares it with its checksums
+        beside = write_beside(target, write)
+        verify(beside)
         _move(beside, target)
     except (OSError, RuntimeError, InputError) as e:
         if beside is not None:
@@ -159,6 +169,11 @@ def _write(content: dict[str, Any], file: BinaryIO) -> None:
         if isinstance(e.__context__, OSError):  # torch replaces the disk's error by one of its own
             raise e.__context__ from None
         raise
+
+
+def _copy(source: Path, file: BinaryIO) -> None:
+    with source.open("rb") as content:
+        shutil.copyfileobj(content, file)
 
 
 def _move(beside: Path, target: Path) -> None:

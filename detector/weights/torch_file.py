@@ -93,6 +93,19 @@ def load_torch_file(
     return content
 
 
+def compare_checksums(path: Path) -> None:
+    """Compare a checkpoint with its checksums.
+
+    Args:
+        path: The file.
+
+    Raises:
+        InputError: It differs.
+    """
+    with as_input_error(path, "a file of weights"), open(path, "rb") as file:
+        _check_archive(file, compare=True)
+
+
 def _check_archive(file: BinaryIO, compare: bool) -> None:
     """Compare the sizes that a zip archive claims with the file's and, if `compare`, all its
     records with their checksums (CRC-32), in pieces."""
