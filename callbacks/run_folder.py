@@ -187,7 +187,7 @@ def refuse_another(folder: Path) -> None:
     Raises:
         InputError: it holds results.
     """
-    for pattern in ("checkpoints/*.ckpt", "*.csv", "metrics.json", "study.db"):
+    for pattern in ("checkpoints/*.ckpt", "*.csv", "metrics.json", "study.*"):
         if any(folder.glob(pattern)):
             raise InputError(
                 f"{folder} already holds a run: continue it with --ckpt_path last (in a script:"

@@ -269,7 +269,7 @@ class DetectorCLI(LightningCLI):
             run = home or new_run(command)
         if is_first_process():
             self.held.enter_context(locked(run, command, known=home == run))
-            continues_study = command == "evolve" and (run / "study.db").exists()
+            continues_study = command == "evolve" and any(run.glob("study.*"))
             if command in ("fit", "evolve") and not self.continues and not continues_study:
                 refuse_another(run)
         return run

@@ -1,5 +1,6 @@
 """Lines of YOLOv5 in boltbox's words, by the table yolov5.yaml."""
 
+import re
 import shlex
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -48,8 +49,11 @@ def in_boltbox(
             left_out.append(option)
         else:
             ours, *default = rows[name].split()
+            if name == "evolve":
+                words[0] = name  # here it is a command
             words += [f"--{ours}"] + (values or default)
     line = f"in boltbox: {program()} {shlex.join(words)}"
+    line = re.sub("(://[^:/]*:)[^@]*@", r"\1***@", line)  # a password
     return f"{line} (left out: {', '.join(left_out)})" if left_out else line
 
 

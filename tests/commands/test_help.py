@@ -101,6 +101,7 @@ LINES = {
     "fit --device 0 --cache --hyp my.yaml": "fit --trainer.devices 1 --data.cache ram --config my.yaml",
     "fit --device 0,1 --cache disk": "fit --trainer.devices 0,1 --data.cache disk",
     "train --resume --device cpu": "fit --ckpt_path last --trainer.accelerator cpu",
+    "train --data my.yaml --evolve": "evolve --data.dataset my.yaml --evolve.generations 300",
     "fit --upload_dataset --quad --data.rect true": "fit --data.rect true (left out: --upload_dataset, --quad)",
     "val --weights a.pt --conf-thres 0.1 --half": "validate --ckpt_path a.pt --conf 0.1 --trainer.precision 16-true",
     "detect photos --save-txt --classes 0 2 --nosave": "predict --source photos --labels true --classes 0 2"

@@ -16,18 +16,13 @@ import optuna
 import torch
 import yaml
 from lightning.pytorch.loggers import Logger
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 
 from boltbox.detector.commands.evolve.import_hyp import overlay_text
 from boltbox.detector.commands.evolve.space import Gene
-from boltbox.detector.commands.evolve.study import (
-    Evolution,
-    Plan,
-    Study,
-    environments,
-    planned,
-    train_all,
-)
+from boltbox.detector.commands.evolve.storage import shown
+from boltbox.detector.commands.evolve.study import Evolution, Plan, Study, planned
+from boltbox.detector.commands.evolve.trainings import environments, train_all
 from boltbox.detector.commands.training_process import FitCommand, prepare
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.report.table import number as metric
@@ -64,8 +59,7 @@ def run_evolution(
     hyp_evolved.yaml, for `fit --config config.yaml --config hyp_evolved.yaml --trainer.max_epochs
     N`, both files of the study's folder.
     """
-    plan, settings, config = planned(fit_command.configuration)
-    evolve = plan.evolve
+    plan, settings, config = planned(evolve, fit_command.configuration)
     prepare(trainer, datamodule, "evolve")
     folder = Path(trainer.default_root_dir)
     study = Study(folder, plan, settings)
@@ -81,7 +75,8 @@ def run_evolution(
 
     def time_left(seconds: float) -> timedelta:
         left = evolve.size - len(study.ended())
-        return timedelta(seconds=round(seconds * left / len(workers)))
+        running = study.trials(TrialState.RUNNING)  # on all machines
+        return timedelta(seconds=round(seconds * left / max(len(workers), len(running))))
 
     def on_end(trial: FrozenTrial) -> None:
         report(study, trainer.loggers, trial)
@@ -105,9 +100,12 @@ def run_evolution(
     print_fact("each", f"{epochs} epochs, {len(workers)} at a time, {limit}")
     print_fact("expected", estimate)
     print_fact("continue", f"--run {folder}")
+    if evolve.storage:
+        print_fact("storage", f"{evolve.study} in {shown(study.url)}")
     with exit_on_signals():
         train_all(study, fit, workers, on_end)
-    write_outputs(study)
+    with study.tolerating():
+        write_outputs(study)
     print_fact("study", folder)
 
 
@@ -144,7 +142,7 @@ def report(study: Study, loggers: Sequence[Logger], trial: FrozenTrial) -> None:
         )
     for other in ended:
         if other != best:
-            shutil.rmtree(study.run(other.number) / "checkpoints", ignore_errors=True)
+            shutil.rmtree(study.run(other) / "checkpoints", ignore_errors=True)
     metrics = {f"evolve/{name}": value for name, value in trial.params.items()}
     if best and trial.value is not None:
         metrics |= {"evolve/fitness": trial.value, "evolve/best": best.value}

@@ -1,27 +1,22 @@
-"""A study: its options, its individuals in Optuna's storage, and their trainings: several `fit`
-processes at a time on this machine.
+"""A study: its options, and its individuals in Optuna's storage.
 
 An individual, one set of hyper-parameters, is an Optuna trial. It is RUNNING until its result is
-known. After a kill the next command continues it: only one command at a time uses a study.
+known. After a kill the next command in the folder continues it, or another machine takes it over.
 """
 
+import contextlib
 import json
-import math
-import os
-import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+import uuid
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import optuna
-import torch
-from jsonargparse.typing import PositiveFloat, PositiveInt
+from jsonargparse.typing import PositiveFloat, PositiveInt, SecretStr
 from optuna.trial import FrozenTrial, Trial, TrialState
-from sqlalchemy import URL
 
-from boltbox.detector.checkpoint.runs import IN_USE, claim
 from boltbox.detector.commands.evolve.genetic import fitness, next_values
 from boltbox.detector.commands.evolve.space import (
     EVOLVED,
@@ -30,23 +25,25 @@ from boltbox.detector.commands.evolve.space import (
     read_space,
     start_values,
 )
-from boltbox.detector.commands.training_process import TrainingProcess
-from boltbox.detector.system.atomic_file import make_folder
-from boltbox.detector.system.configuration import differences, flatten
-from boltbox.detector.system.csv_table import read_table
-from boltbox.detector.system.errors import InputError, in_one_line
-from boltbox.detector.system.operating_system import available_cores
-
-FILE = "study.db"
-POLL_INTERVAL = 0.5  # seconds between two looks at the training runs
-# seconds that a training may take to save a checkpoint when it is asked to stop
-STOP_TIMEOUT = 60.0
-RESTARTS = 2  # of a run that is killed each time
-# A run leaves metrics.csv, metrics.json, config.yaml, log.txt and, for a while, checkpoints.
-QUIET = (
-    "--doctor.enabled false --pictures.enabled false --report.enabled false "
-    "--trainer.enable_progress_bar false --ckpt_path auto"
+from boltbox.detector.commands.evolve.storage import (
+    ERRORS,
+    FILE,
+    address_of,
+    exclusive,
+    open_storage,
+    readable,
+    reason,
+    shown,
 )
+from boltbox.detector.system.atomic_file import make_folder, write_atomically
+from boltbox.detector.system.configuration import differences, flatten
+from boltbox.detector.system.errors import InputError
+
+MEMBER = "study.id"  # in a folder whose study is in a database: ids of the study and the folder
+BEAT = 30.0  # seconds between two signs of life
+# Seconds without one until another machine takes an individual over. A command that does not reach
+# the storage has stopped its trainings before: see PATIENCE and STOP_TIMEOUT in trainings.py.
+GRACE = 600.0
 # What may differ from one command for a study to the next.
 OF_A_COMMAND = (
     "run",
@@ -57,6 +54,8 @@ OF_A_COMMAND = (
     "evolve.space",
     "evolve.workers",
     "evolve.hours",
+    "evolve.storage",
+    "evolve.study",
 )
 
 
@@ -73,6 +72,9 @@ class Evolution:
             values.
         workers: Simultaneous training runs; default: one per GPU, or one.
         hours: No new training after this many hours; null: no limit. The same command continues.
+        storage: Address of a database, in which several machines work on one study, like
+            postgresql://USER@HOST/DATABASE; default: a file in the folder.
+        study: Name of the study in that database.
     """
 
     generations: PositiveInt = 10
@@ -81,6 +83,8 @@ class Evolution:
     space: str | None = None
     workers: PositiveInt | None = None
     hours: PositiveFloat | None = 12.0
+    storage: SecretStr | None = None
+    study: str = "evolve"
 
     @property
     def size(self) -> int:
@@ -104,10 +108,13 @@ class Plan(NamedTuple):
     seed: int = 0
 
 
-def planned(configuration: Mapping[str, Any]) -> tuple[Plan, dict[str, Any], dict[str, Any]]:
+def planned(
+    evolve: Evolution, configuration: Mapping[str, Any]
+) -> tuple[Plan, dict[str, Any], dict[str, Any]]:
     """Plan a study.
 
     Args:
+        evolve: the options of the search.
         configuration: the complete configuration of `evolve`, in groups.
 
     Returns:
@@ -117,7 +124,6 @@ def planned(configuration: Mapping[str, Any]) -> tuple[Plan, dict[str, Any], dic
     Raises:
         InputError: the space or the population makes no sense.
     """
-    evolve = Evolution(**configuration["evolve"])
     if evolve.sampler == "yolov5" and evolve.population < 2:
         raise InputError("evolve.population is 1; a child has two parents, so give 2 or more")
     options = flatten(configuration)
@@ -152,10 +158,11 @@ class Outcome(NamedTuple):
 
 
 class Study:
-    """A study, which is created if it does not exist. Only one process at a time may use it.
+    """A study, which is created if it does not exist. Only one process at a time may use its
+    folder; if a database stores it, other machines take part from folders of their own.
 
     Args:
-        folder: of the study.
+        folder: of this machine.
         plan: what it searches for, and how.
         settings: value by option, for all options that must stay the same.
 
@@ -163,36 +170,59 @@ class Study:
         optuna: Optuna's study.
 
     Raises:
-        InputError: its file is no study, or the study was begun with other options.
+        InputError: the storage cannot be used or holds no study, the study was begun with other
+            options, or the folder is that of another one.
     """
 
     def __init__(self, folder: Path, plan: Plan, settings: dict[str, Any]) -> None:
         self.folder = folder
         self.plan = plan
+        self.url = address_of(folder, plan.evolve.storage)
+        self._refuse_if((folder / (FILE if plan.evolve.storage else MEMBER)).exists())
+        name = plan.evolve.study if plan.evolve.storage else "evolve"
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         make_folder(folder)
-        url = URL.create("sqlite", database=str((folder / FILE).resolve()))
-        try:
+        with readable(self.url):
+            self.storage = open_storage(self.url)
             self.optuna = optuna.create_study(
-                storage=url.render_as_string(),
-                study_name="evolve",
-                direction="maximize",
-                load_if_exists=True,
+                storage=self.storage, study_name=name, direction="maximize", load_if_exists=True
             )
-        except Exception as e:
-            problem = in_one_line(e)[:200]
-            raise InputError(f"{folder / FILE} cannot be read as a study: {problem}") from None
-        begun = self.optuna.user_attrs.get("settings", settings)
+            self._study_id = self.storage.get_study_id_from_name(name)
+            with exclusive(self.storage):
+                self._join(settings)
+        self._heard = time.monotonic()  # from the storage
+        self._signs: dict[int, tuple[Any, float]] = {}  # of other machines, and when they came
+
+    def _refuse_if(self, is_another: bool) -> None:
+        if is_another:
+            raise InputError(
+                f"{self.folder} is that of a study in another evolve.storage; give the same, or"
+                " another --run"
+            )
+
+    def _join(self, settings: dict[str, Any]) -> None:
+        """Begin the study, or take part in it."""
+        known = self.optuna.user_attrs
+        begun = known.get("settings", settings)
         for option, (was, now) in differences([begun, settings]).items():
             raise InputError(
-                f"{folder} was begun with other options: {option} is {was} in it and {now} here;"
-                " give the same, or another --run"
+                f"{self.folder} was begun with other options: {option} is {was} in it and {now}"
+                " here; give the same, or another --run"
             )
+        self._id = known.get("id", uuid.uuid4().hex)
+        self._worker = ""
+        self.optuna.set_user_attr("id", self._id)
         self.optuna.set_user_attr("settings", settings)
-        for values in plan.start:
+        if self.plan.evolve.storage:
+            member = _member(self.folder) or [self._id, uuid.uuid4().hex]
+            self._refuse_if(member[0] != self._id)
+            write_atomically(self.folder / MEMBER, " ".join(member))
+            self._worker = member[1]
+        for values in self.plan.start:
             self.optuna.enqueue_trial(dict(values), skip_if_exists=True)
-        for trial in self.trials(TrialState.RUNNING):  # of a command that was killed
-            self.optuna._storage.set_trial_state_values(trial._trial_id, TrialState.WAITING)
+        for trial in self.trials(TrialState.RUNNING):
+            if self._owner(trial) == self._worker:  # of a command that was killed
+                self._requeue(trial)
 
     def trials(self, *states: TrialState) -> list[FrozenTrial]:
         """The individuals in any of these states, by number; without states all.
@@ -215,172 +245,127 @@ class Study:
         begun = self.trials(TrialState.COMPLETE, TrialState.FAIL, TrialState.RUNNING)
         return len(begun) < self.plan.evolve.size
 
-    def ask(self) -> Trial:
-        """The next individual to train: an interrupted one, one of the start, or a new one."""
+    def ask(self) -> Trial | None:
+        """The next individual to train: an interrupted one, one of the start, or a new one; None if
+        another machine was faster."""
         genes, evolve, _, seed = self.plan
-        ended = self.ended()
-        number = len(self.trials())
-        if evolve.sampler == "tpe":
-            self.optuna.sampler = optuna.samplers.TPESampler(seed=1000 * seed + number)
-        elif not self.trials(TrialState.WAITING):
-            generations = evolve.generations
-            values = next_values(genes, ended, number, evolve.population, generations, seed)
-            self.optuna.enqueue_trial(values)
-        trial = self.optuna.ask({gene.name: gene.distribution for gene in genes})
-        trial.set_user_attr("generation", len(ended) // evolve.population)
-        return trial
+        with exclusive(self.storage):
+            if not self.has_next():
+                return None
+            ended = self.ended()
+            number = len(self.trials())
+            if evolve.sampler == "tpe":
+                self.optuna.sampler = optuna.samplers.TPESampler(seed=1000 * seed + number)
+            elif not self.trials(TrialState.WAITING):
+                generations = evolve.generations
+                values = next_values(genes, ended, number, evolve.population, generations, seed)
+                self.optuna.enqueue_trial(values)
+            trial = self.optuna.ask({gene.name: gene.distribution for gene in genes})
+            trial.set_user_attr("worker", self._sign())
+            trial.set_user_attr("generation", len(ended) // evolve.population)
+            return trial
 
-    def run(self, number: int) -> Path:
-        """The run folder of an individual.
+    def run(self, trial: Trial | FrozenTrial) -> Path:
+        """The run folder of an individual: where it was trained before, if that is a folder of this
+        study on this machine or a shared disk, else in the folder of this machine.
 
         Args:
-            number: of the individual.
+            trial: of the individual.
         """
-        return self.folder / "trials" / f"{number:04d}"
+        own = self.folder / "trials" / f"{trial.number:04d}"
+        before = Path(trial.user_attrs.get("run", own))
+        is_here = before.is_dir() and _member(before.parent.parent)[:1] == [self._id]
+        return before if is_here else own
 
-    def tell(self, trial: Trial, outcome: Outcome) -> FrozenTrial:
+    def tell(self, trial: Trial, outcome: Outcome) -> FrozenTrial | None:
         """Record the result of an individual.
 
         Args:
             trial: of the individual.
             outcome: of its training.
+
+        Returns:
+            The individual; None if another machine has taken it over.
         """
-        trial.set_user_attr("metrics", dict(outcome.metrics))
-        trial.set_user_attr("reason", " ".join(outcome.reason.split()))
-        state = TrialState.FAIL if outcome.fitness is None else TrialState.COMPLETE
-        return self.optuna.tell(trial, outcome.fitness, state)
+        with exclusive(self.storage):
+            known = self.trials()[trial.number]
+            if self._owner(known) != self._worker or known.state == TrialState.WAITING:
+                return None
+            if known.state.is_finished():  # by this command, which did not hear it
+                return known
+            trial.set_user_attr("metrics", dict(outcome.metrics))
+            trial.set_user_attr("reason", " ".join(outcome.reason.split()))
+            state = TrialState.FAIL if outcome.fitness is None else TrialState.COMPLETE
+            return self.optuna.tell(trial, outcome.fitness, state)
+
+    def beat(self, numbers: Collection[int]) -> set[int]:
+        """Once in BEAT seconds, give a sign of life, and queue what nobody trains any longer.
+
+        Args:
+            numbers: of the individuals that are trained here.
+
+        Returns:
+            Those that no other machine has taken over.
+        """
+        now = time.monotonic()
+        if now - self._heard < BEAT:
+            return set(numbers)
+        held = set()
+        with exclusive(self.storage):
+            for trial in self.trials(TrialState.RUNNING):
+                if trial.number in numbers and self._owner(trial) == self._worker:
+                    held.add(trial.number)
+                    trial_id = self._trial_id(trial)
+                    self.storage.set_trial_user_attr(trial_id, "worker", self._sign())
+                elif self._is_abandoned(trial):
+                    self._requeue(trial)
+        self._heard = now
+        return held
+
+    @contextlib.contextmanager
+    def tolerating(self, seconds: float = 0.0) -> Iterator[None]:
+        """While this lasts, an error of the storage ends it.
+
+        Args:
+            seconds: since the last `beat`; an error after more raises.
+
+        Raises:
+            InputError: the storage has failed for so long.
+        """
+        try:
+            yield
+        except ERRORS as e:
+            if time.monotonic() - self._heard >= seconds:
+                raise InputError(
+                    f"{shown(self.url)} fails: {reason(e)}. Repeat the command to continue"
+                ) from None
+
+    def _sign(self) -> tuple[str, float]:
+        return self._worker, time.time()
+
+    def _owner(self, trial: FrozenTrial) -> str:
+        """Who trains it. No other one begins until the first has written that it does: `ask`."""
+        return trial.user_attrs.get("worker", [self._worker])[0]
+
+    def _is_abandoned(self, trial: FrozenTrial) -> bool:
+        """Whether nobody trains a RUNNING individual. Clocks of machines are not compared."""
+        now = time.monotonic()
+        sign = trial.user_attrs.get("worker")
+        last, since = self._signs.get(trial.number, (None, now))
+        if sign != last:
+            since = now
+        self._signs[trial.number] = (sign, since)
+        return self._owner(trial) == self._worker or now - since > GRACE
+
+    def _requeue(self, trial: FrozenTrial) -> None:
+        self.storage.set_trial_state_values(self._trial_id(trial), TrialState.WAITING)
+
+    def _trial_id(self, trial: FrozenTrial) -> int:
+        return self.storage.get_trial_id_from_study_id_trial_number(self._study_id, trial.number)
 
 
-@dataclass
-class Training:
-    """The training of an individual, in a process of `fit`.
-
-    Attributes:
-        trial: of the individual.
-        line: command line that trains it.
-        run: its run folder.
-        environment: variables for the process.
-        restarts: how often it is started again after a kill.
-    """
-
-    trial: Trial
-    line: Sequence[str]
-    run: Path
-    environment: Mapping[str, str]
-    restarts: int = RESTARTS
-
-    def start(self) -> None:
-        """Start the process, which continues from its last checkpoint if there is one."""
-        claim(self.run, "fit")  # log.txt is in the folder before the process can claim it
-        self.process = TrainingProcess(self.line, self.run / "log.txt", **self.environment)
-
-    def poll(self) -> Outcome | None:
-        """The result, None while the training lasts."""
-        code = self.process.poll()
-        if code is None:
-            return None
-        self.process.finish()  # and end what it left running
-        reason = self.process.reason(code)
-        # killed by a signal; or the process of a command that was killed takes a moment to end
-        if (code < 0 or code > 128 or IN_USE in reason) and self.restarts:
-            self.restarts -= 1
-            self.start()
-            return None
-        if code or not (self.run / "metrics.json").is_file():
-            return Outcome(None, reason=reason)
-        return self._outcome()
-
-    def _outcome(self) -> Outcome:
-        best = json.loads((self.run / "metrics.json").read_text())
-        if not math.isfinite(best["fitness"]):
-            return Outcome(None, reason=f"its fitness is {best['fitness']}")
-        metrics = {}
-        for row in read_table(self.run / "metrics.csv"):
-            for name, value in row.items():
-                if row["epoch"] == str(best["epoch"]) and name.startswith("val/") and value:
-                    metrics[name] = float(value)
-        return Outcome(best["fitness"], metrics)
-
-
-def train_all(
-    study: Study,
-    fit: Sequence[str],
-    workers: Sequence[Mapping[str, str]],
-    on_end: Callable[[FrozenTrial], None],
-) -> None:
-    """Train until all individuals have ended or the time limit is over.
-
-    If an exception ends it, each training is asked for a checkpoint; a later call continues them.
-
-    Args:
-        study: records the results.
-        fit: command line that trains with the configuration of the study.
-        workers: environment variables of each worker.
-        on_end: called with each individual that has ended.
-    """
-    start = time.monotonic()
-    hours = study.plan.evolve.hours or math.inf
-    free = list(workers)
-    trainings: list[Training] = []
-    try:
-        while True:
-            for training in list(trainings):
-                outcome = training.poll()
-                if outcome:
-                    trainings.remove(training)
-                    free.append(training.environment)
-                    on_end(study.tell(training.trial, outcome))
-            is_late = time.monotonic() - start > 3600 * hours
-            if free and study.has_next() and not is_late:
-                trainings.append(_begin(study, fit, free.pop(0)))
-            elif trainings:
-                time.sleep(POLL_INTERVAL)
-            else:
-                return
-    finally:
-        for training in trainings:
-            training.process.send_signal(signal.SIGTERM)  # it saves a checkpoint
-        for training in trainings:
-            training.process.finish(STOP_TIMEOUT)
-
-
-def _begin(study: Study, fit: Sequence[str], environment: Mapping[str, str]) -> Training:
-    """Start the training of the next individual."""
-    trial = study.ask()
-    run = study.run(trial.number)
-    line = list(fit)
-    for gene in study.plan.genes:
-        line += [f"--{gene.option}", repr(trial.params[gene.name])]
-    line += QUIET.split()
-    line += ["--run", str(run)]
-    training = Training(trial, line, run, environment)
-    training.start()
-    return training
-
-
-def environments(
-    workers: int | None, devices: int, named: Sequence[int] = ()
-) -> list[Mapping[str, str]]:
-    """Environment variables that give each worker its GPUs or its share of the CPU threads.
-
-    Args:
-        workers: number of workers; default: as many as there are GPUs for.
-        devices: GPUs per training; 0: training on the CPU.
-        named: the only GPUs to use, as indices into the visible ones.
-
-    Returns:
-        The variables of each worker.
-    """
-    if not devices:
-        count = 1 if workers is None else workers
-        threads = max(available_cores() // count, 1)
-        return [{"OMP_NUM_THREADS": str(threads)}] * count
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    gpus = visible.split(",") if visible else list(map(str, range(torch.cuda.device_count())))
-    if named:
-        gpus = [gpus[k] for k in named]
-    groups = []
-    for start in range(0, len(gpus) - devices + 1, devices):
-        groups.append({"CUDA_VISIBLE_DEVICES": ",".join(gpus[start : start + devices])})
-    count = len(groups) if workers is None else workers
-    return [groups[k % len(groups)] for k in range(count)]
+def _member(folder: Path) -> list[str]:
+    """The content of MEMBER: the ids of a study and of the worker in this folder."""
+    with contextlib.suppress(OSError, ValueError):
+        return (folder / MEMBER).read_text(encoding="utf-8").split()
+    return []

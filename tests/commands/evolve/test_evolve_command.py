@@ -23,7 +23,8 @@ import cli
 from boltbox.detector.checkpoint.runs import claim
 from boltbox.detector.commands.evolve import search
 from boltbox.detector.commands.evolve.space import EVOLVED
-from boltbox.detector.commands.evolve.study import environments, planned
+from boltbox.detector.commands.evolve.study import Evolution, planned
+from boltbox.detector.commands.evolve.trainings import environments
 from boltbox.detector.system.csv_table import read_table
 
 TINY = split(
@@ -220,7 +221,7 @@ def test_what_a_study_is_about(here: Path, capsys: pytest.CaptureFixture[str]) -
         return yaml.safe_load(capsys.readouterr().out)
 
     line = ["evolve", "--data.dataset", "demo", "--trainer.max_epochs", "40"]
-    plan, settings, config = planned(printed(*line, "--seed_everything", "7"))
+    plan, settings, config = planned(Evolution(), printed(*line, "--seed_everything", "7"))
     assert [g.name for g in plan.genes] == EVOLVED
     assert (plan.seed, plan.evolve.size) == (7, 120)
     Path("common.yaml").write_text(yaml.safe_dump(config))
@@ -228,7 +229,7 @@ def test_what_a_study_is_about(here: Path, capsys: pytest.CaptureFixture[str]) -
 
     Path("space.yaml").write_text("early_stop.patience: {low: 5, high: 50}\n")
     more = ["--evolve.sampler", "tpe", "--evolve.workers", "3", "--evolve.space", "space.yaml"]
-    plan, others, _ = planned(printed(*line, *more))
+    plan, others, _ = planned(Evolution(sampler="tpe", space="space.yaml"), printed(*line, *more))
     assert [(g.name, g.low, g.high, g.is_integer) for g in plan.genes] == [
         ("early_stop.patience", 5, 50, True)
     ]

@@ -19,10 +19,11 @@ from optuna.trial import FrozenTrial, TrialState
 
 import cli
 from boltbox.detector.checkpoint.runs import claim
-from boltbox.detector.commands.evolve import study as module
+from boltbox.detector.commands.evolve import trainings as module
 from boltbox.detector.commands.evolve.search import report, write_outputs
 from boltbox.detector.commands.evolve.space import YOLOV5_GENES
-from boltbox.detector.commands.evolve.study import Evolution, Outcome, Plan, Study, train_all
+from boltbox.detector.commands.evolve.study import Evolution, Outcome, Plan, Study
+from boltbox.detector.commands.evolve.trainings import train_all
 from boltbox.detector.system.csv_table import read_table
 
 GENES = (YOLOV5_GENES["scale"], YOLOV5_GENES["lr0"]._replace(log=True), YOLOV5_GENES["anchors"])
@@ -44,6 +45,7 @@ def search(folder: Path, plan: Plan = PLAN) -> Study:
     study = Study(folder, plan, {})
     while study.has_next():
         trial = study.ask()
+        assert trial
         metrics = {"val/mAP50": 0.625, "val/P": 0.75}
         study.tell(trial, Outcome(fitness(trial.params), metrics))
     return study
@@ -109,6 +111,7 @@ def test_outputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"study.db", "evolve.csv"}
     for k in range(7):
         trial = study.ask()
+        assert trial
         outcome = Outcome(fitness(trial.params), {"val/mAP50": 0.625, "val/P": 0.75})
         study.tell(trial, Outcome(None, reason="the abacus\nis broken") if k % 2 else outcome)
     study.ask()

@@ -1,0 +1,323 @@
+"""A study in PostgreSQL: several machines, which are processes here with a folder each, kills of them and
+of the server, and what is refused."""
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from shlex import split
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from jsonargparse.typing import SecretStr
+from optuna import load_study
+from optuna.storages import RDBStorage
+from optuna.trial import FrozenTrial
+from postgres import PASSWORD, Server
+
+import cli
+from boltbox.detector.commands.evolve import search, trainings
+from boltbox.detector.commands.evolve import study as study_module
+from boltbox.detector.commands.evolve.space import YOLOV5_GENES
+from boltbox.detector.commands.evolve.storage import TIMEOUTS
+from boltbox.detector.commands.evolve.study import Evolution, Plan, Study
+from boltbox.detector.commands.evolve.trainings import train_all
+from boltbox.detector.system.errors import InputError
+
+GENES = (YOLOV5_GENES["scale"], YOLOV5_GENES["mosaic"])
+NEVER = 1000.0  # seconds
+# Writes to `log` when it begins and ends. In between it waits while there is a file hold-NUMBER.
+FIT = """
+import ctypes, json, os, signal, sys, time
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # die with the machine
+here = os.path.dirname(__file__)
+options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+run = options["--run"]
+number = os.path.basename(run)
+def log(what):
+    with open(here + "/log", "a") as file:
+        file.write(f"{int(number)} {what} {run}\\n")
+def save(*_):
+    os.makedirs(run + "/checkpoints", exist_ok=True)
+    open(run + "/checkpoints/last.ckpt", "w").close()
+    os._exit(143)
+signal.signal(signal.SIGTERM, save)
+log("begins")
+while os.path.exists(here + "/hold-" + number):
+    time.sleep(0.02)
+open(run + "/metrics.csv", "w").write("epoch,val/P\\n0,0.5\\n")
+open(run + "/metrics.json", "w").write(json.dumps({"epoch": 0, "fitness": float(options["--data.augment.scale"])}))
+log("ends")
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    server = Server()
+    server.start()
+    RDBStorage("sqlite://")  # imports what each machine would have to
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def address(server: Server, request: pytest.FixtureRequest) -> str:
+    """Of an empty database."""
+    name = f"t{abs(hash(request.node.name))}"
+    server.execute("postgres", f"CREATE DATABASE {name}")
+    return server.address(name)
+
+
+@pytest.fixture
+def machines(tmp_path: Path, address: str, request: pytest.FixtureRequest) -> Any:
+    return Machines(tmp_path, address, request)
+
+
+def plan(address: str) -> Plan:
+    start = ({"scale": 0.3, "mosaic": 0.5},)
+    evolution = Evolution(population=4, generations=2, storage=SecretStr(address), study="shapes")
+    return Plan(GENES, evolution, start)
+
+
+class Machines:
+    """Each is a process, started with `go`, which has a folder of its own."""
+
+    def __init__(self, folder: Path, address: str, request: pytest.FixtureRequest) -> None:
+        self.folder = folder
+        self.plan = plan(address)
+        self.request = request
+        (folder / "fit.py").write_text(FIT)
+
+    def go(self, name: str, grace: float = NEVER, patience: float = NEVER, workers: int = 1) -> Any:
+        context = multiprocessing.get_context("fork")
+        process = context.Process(target=self._work, args=(name, grace, patience, workers))
+        process.start()
+        self.request.addfinalizer(process.kill)
+        return process
+
+    def _work(self, name: str, grace: float, patience: float, workers: int) -> None:
+        os.chdir(self.folder)
+        sys.stdout = sys.stderr = open(f"{name}.txt", "a")  # noqa: SIM115
+        study_module.BEAT = 0.1
+        study_module.GRACE = grace
+        trainings.POLL_INTERVAL = 0.02
+        trainings.PATIENCE = patience
+        try:
+            study = Study(Path(name), self.plan, {})
+            train_all(
+                study,
+                [sys.executable, "-I", str(self.folder / "fit.py")],
+                [{}] * workers,
+                lambda trial: None,
+            )
+        except InputError as e:
+            print(f"error: {e}", flush=True)
+            os._exit(2)
+
+    def hold(self, *numbers: int) -> None:
+        for number in numbers:
+            (self.folder / f"hold-{number:04d}").touch()
+
+    def release(self, number: int) -> None:
+        (self.folder / f"hold-{number:04d}").unlink()
+
+    def log(self) -> list[tuple[int, str, str]]:
+        path = self.folder / "log"
+        words = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+        return [(int(number), what, run) for number, what, run in words]
+
+    def begun(self, number: int, times: int = 1) -> str:
+        """The machine on which an individual is begun; waits until it is."""
+        runs = until(
+            lambda: [run for n, what, run in self.log() if (n, what) == (number, "begins")][
+                times - 1 :
+            ]
+        )
+        return Path(runs[0]).parts[-3]
+
+    def check(self) -> Counter[int]:
+        """Each individual was trained to its end once; how often it was begun."""
+        trials = individuals(self.plan)
+        numbers = list(range(self.plan.evolve.size))
+        assert [trial.number for trial in trials] == numbers
+        assert all(trial.value == trial.params["scale"] for trial in trials)
+        assert len({tuple(trial.params.values()) for trial in trials}) == len(numbers)
+        assert sorted(number for number, what, _ in self.log() if what == "ends") == numbers
+        return Counter(number for number, what, _ in self.log() if what == "begins")
+
+
+def individuals(plan: Plan) -> list[FrozenTrial]:
+    assert plan.evolve.storage
+    return load_study(study_name="shapes", storage=plan.evolve.storage.get_secret_value()).trials
+
+
+def until(found: Callable[[], Any]) -> Any:
+    end = time.monotonic() + 240
+    while not (result := found()):
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
+    return result
+
+
+def ended(process: Any) -> int:
+    """Its exit code, when it has ended."""
+    process.join(240)
+    return process.exitcode
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_kill_9_of_machines(machines: Machines, tmp_path: Path, shared: bool) -> None:
+    """Two machines begin together and are killed in individuals 4 and 5. One of them starts again and
+    continues its own at once; a third one takes over the other's, in the folder of the dead one if it
+    reaches that."""
+    machines.hold(4, 5)
+    running = {name: machines.go(name) for name in ("one", "two")}
+    dead, again = machines.begun(4), machines.begun(5)
+    assert {dead, again} == {"one", "two"}
+    for process in running.values():
+        process.kill()
+        ended(process)
+    machines.release(5)
+    second = machines.go(again)
+    assert machines.begun(5, 2) == again
+    until(lambda: (7, "ends") in [line[:2] for line in machines.log()])
+    machines.release(4)
+    save = tmp_path / dead / "trials/0004/checkpoints"
+    save.mkdir()
+    (save / "last.ckpt").touch()
+    if not shared:
+        (tmp_path / dead).rename(tmp_path / "away")
+    third = machines.go("three", grace=0.3)
+    assert (ended(third), ended(second)) == (0, 0)
+    assert machines.begun(4, 2) == (dead if shared else "three")
+    assert ("trial 4" in (tmp_path / "three.txt").read_text()) == (not shared)
+    assert machines.check() == Counter({number: 1 for number in range(8)} | {4: 2, 5: 2})
+
+
+def test_the_server_goes_away(server: Server, machines: Machines, tmp_path: Path) -> None:
+    """A training ends while it is away for a while. When it is away for long, the command ends with one
+    sentence, after its training has saved, and goes on later."""
+    machines.hold(1, 3)
+    machine = machines.go("one")
+    machines.begun(1)
+    server.stop()
+    try:
+        machines.release(1)
+        until(lambda: (1, "ends") in [line[:2] for line in machines.log()])
+        server.start()
+        machines.begun(3)
+        machine.kill()
+        ended(machine)
+        machine = machines.go("one", patience=0.5)
+        machines.begun(3, 2)
+        server.stop()
+        assert ended(machine) == 2
+    finally:
+        server.start()
+    (line,) = (tmp_path / "one.txt").read_text().splitlines()
+    assert line.startswith("error: ")
+    assert (tmp_path / "one/trials/0003/checkpoints/last.ckpt").exists()
+    machines.release(3)
+    assert ended(machines.go("one")) == 0
+    assert machines.check() == Counter(list(range(8)) + [3, 3])
+
+
+def test_a_machine_that_slept(machines: Machines, tmp_path: Path) -> None:
+    """Its individual was taken over: when it wakes up, it ends the training."""
+    machines.hold(*range(8))
+    with pytest.MonkeyPatch.context() as patch:  # it may be stopped while the others wait for it
+        patch.setitem(TIMEOUTS, "options", "-c idle_in_transaction_session_timeout=1s")
+        sleeper = machines.go("one")
+    assert machines.begun(0) == "one"
+    os.kill(sleeper.pid, signal.SIGSTOP)
+    other = machines.go("two", grace=0.3, workers=8)
+    assert machines.begun(0, 2) == "one", "the folder is reached"
+    assert {machines.begun(number) for number in range(1, 8)} == {"two"}
+    os.kill(sleeper.pid, signal.SIGCONT)
+    until(lambda: "trial 0" in (tmp_path / "one.txt").read_text())
+    for number in range(8):
+        machines.release(number)
+    assert (ended(sleeper), ended(other)) == (0, 0)
+    assert machines.check() == Counter([0, *range(8)])
+
+
+REFUSED = {  # and what the message names
+    "{password}": "evolve.storage",
+    "postgresql://owner:x@{password}@host/name": "evolve.storage",
+    "sqlite:///study.db": "evolve.storage",
+    "oracle://owner:{password}@host/name": "oracle",  # its driver is not installed
+    "postgresql://owner:{password}@/{name}?host=/nowhere": "owner@/",
+    "postgresql://guest:{password}@/{name}?host={folder}": "guest@/",  # without rights
+    "postgresql://owner:{password}@/atlantis?host={folder}": "atlantis",
+    "postgresql://owner:{password}8@/{name}?host={folder}": "owner@/",
+    "newer": "optuna",
+    "other options": "model.optim.lr0",
+    "folder of another study": "evolve.storage",
+}
+
+
+@pytest.mark.parametrize("bad", REFUSED)
+def test_refused(server: Server, address: str, tmp_path: Path, bad: str) -> None:
+    """With one sentence, without the password; nothing is left in the folder."""
+    name = urlsplit(address).path[1:]
+    folder = tmp_path / "run"
+    if "guest" in bad:
+        server.execute("postgres", f"CREATE ROLE guest LOGIN PASSWORD '{PASSWORD}'")
+    if ":" not in bad:
+        Study(tmp_path / "first", plan(address), {"model.optim.lr0": 0.01})
+    if bad == "newer":
+        server.execute(name, "UPDATE alembic_version SET version_num = 'v99'")
+    settings = {"model.optim.lr0": 0.02 if "other" in bad else 0.01}
+    if bad == "folder of another study":
+        Study(folder, Plan(GENES, Evolution()), {})
+    if ":" in bad or "{" in bad:
+        address = bad.format(password=PASSWORD, name=name, folder=server.folder)
+    with pytest.raises(InputError) as e:
+        Study(folder, plan(address), settings)
+    assert REFUSED[bad] in str(e.value)
+    assert PASSWORD not in str(e.value)
+    assert "\n" not in str(e.value)
+    left = [path.name for path in folder.glob("*")]
+    assert left == (["study.db"] if bad == "folder of another study" else [])
+
+
+def test_the_password_is_nowhere(
+    address: str,
+    small_data: Path,
+    here: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither on the terminal nor in a file. The same command continues the study; without its storage
+    the folder is refused."""
+    (here / "fit.py").write_text(FIT)
+    fit = [sys.executable, "-I", str(here / "fit.py")]
+    monkeypatch.setattr(search, "train_all", lambda study, _, *rest: train_all(study, fit, *rest))
+    monkeypatch.setattr(search, "_picture", lambda study: b"")
+    line = ["evolve", "--config", str(Path(cli.__file__).parent / "configs/tensorboard.yaml")]
+    line += ["--data.dataset", str(small_data)]
+    line += split(
+        "--data.image_size 64 --model.network.width_multiple 0.125 --data.batch_size 6 --data.workers 0 --trainer.accelerator cpu --evolve.generations 1 --evolve.population 2 --run found --evolve.study shapes"
+    )
+    stored = [*line, "--evolve.storage", address]
+    cli.main(stored)
+    cli.main(stored)
+    for more in (["--print_config"], ["--epochs", "3"]):
+        with pytest.raises(SystemExit):
+            cli.main(stored + more)
+    printed = capfd.readouterr()
+    assert "2 done" in printed.out
+    assert PASSWORD not in printed.out + printed.err
+    files = [path for path in here.rglob("*") if path.is_file()]
+    names = {"evolve.csv", "hyp_evolved.yaml", "config.yaml", "study.id"}
+    assert names <= {path.name for path in files}
+    assert not [path for path in files if PASSWORD.encode() in path.read_bytes()]
+    with pytest.raises(SystemExit) as e:
+        cli.main(line)
+    assert e.value.code == 2
+    assert not (here / "found/study.db").exists()
