@@ -18,6 +18,7 @@ class Server:
     def __init__(self) -> None:
         if not (shutil.which("initdb") and shutil.which("pg_ctl")):
             pytest.skip("PostgreSQL is not on the PATH")
+        self.databases: set[str] = set()
         self.folder = Path(tempfile.mkdtemp(prefix="pg"))
         self.account = {"user": "nobody", "extra_groups": []} if os.geteuid() == 0 else {}
         if self.account:  # the server refuses to run as root

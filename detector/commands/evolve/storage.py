@@ -14,7 +14,7 @@ from boltbox.detector.system.errors import InputError, in_one_line
 
 FILE = "study.db"
 ERRORS = (StorageInternalError, SQLAlchemyError)  # when a server does not answer
-# of PostgreSQL's drivers: what a host holds that is gone or sleeps is free after a minute, not hours
+# of PostgreSQL's drivers: what is locked by a host that is gone or sleeps is free after a minute
 TIMEOUTS = {
     "connect_timeout": 10,
     "tcp_user_timeout": 60_000,

@@ -3,6 +3,7 @@ of the server, and what is refused."""
 
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import time
@@ -67,9 +68,12 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def address(server: Server, request: pytest.FixtureRequest) -> str:
-    """Of an empty database."""
-    name = f"t{abs(hash(request.node.name))}"
-    server.execute("postgres", f"CREATE DATABASE {name}")
+    """Of a database, which is empty at the start of each test but `test_refused`."""
+    name = request.node.name if "kill" in request.node.name else request.node.originalname
+    name = re.sub(r"\W", "_", name).lower() + ("_newer" if "newer" in request.node.name else "")
+    if name not in server.databases:
+        server.execute("postgres", f"CREATE DATABASE {name}")
+        server.databases.add(name)
     return server.address(name)
 
 
@@ -268,7 +272,7 @@ def test_refused(server: Server, address: str, tmp_path: Path, bad: str) -> None
     folder = tmp_path / "run"
     if "guest" in bad:
         server.execute("postgres", f"CREATE ROLE guest LOGIN PASSWORD '{PASSWORD}'")
-    if ":" not in bad:
+    if bad in ("newer", "other options"):
         Study(tmp_path / "first", plan(address), {"model.optim.lr0": 0.01})
     if bad == "newer":
         server.execute(name, "UPDATE alembic_version SET version_num = 'v99'")
