@@ -85,7 +85,7 @@ def test_a_data_file_loads_no_code(data: Path, capsys: pytest.CaptureFixture[str
     assert DatasetFile.read(str(data), format=NAME).open("val").files
 
 
-@pytest.mark.parametrize("name", ["tsv", "nowhere.Csv", "csv.Rows", "csv.DictReader"])
+@pytest.mark.parametrize("name", ["tsv", "nowhere.Csv", "csv.DictReader"])
 def test_what_is_no_format(name: str) -> None:
     with pytest.raises(InputError, match=r"data\.format"):
         format_class(name)

