@@ -56,8 +56,11 @@ def test_ranks_share_one_global_order(n: int, size: int, world: int, done: int, 
         assert list(mine) == expected
 
 
-def test_fixed_order() -> None:
-    """The position is asked for at the start of each epoch."""
+def test_order() -> None:
+    """It changes with epoch and seed; the position is asked for at the start of each epoch."""
+    keys = ((0, 0), (0, 1), (1, 0), (1, 1))
+    orders = {tuple(sampler(30, 4, seed).order(epoch)) for seed, epoch in keys}
+    assert len(orders) == 4
     position = [(0, 0)]
     fixed = sampler(4, 3, order=np.array([3, 0, 2, 1]), position=lambda: position[0])
     batches = [[Key(7, 3, 0), Key(7, 0, 0), Key(7, 2, 0)], [Key(7, 1, 0)]]

@@ -291,7 +291,7 @@ def test_voc(roots: dict[str, Path], data: bytes) -> None:
 BAD_BOXES = [
     {"id": k, "image_id": 30, "category_id": 17, "bbox": box}
     for k, box in enumerate(
-        [[5, 5, 9, -1], None, [5, 5, 9], [None, 5, 9, 9], [1, 1, 10**400, 9], [1e7, 1, 0.4, 9], [1e9, 1, 1, 9]]
+        [[5, 5, 9, -1], None, [5, 5, 9], [None, 5, 9, 9], [1, 1, 10**400, 9], [1e7, 1, 0.4, 9], [2**24 - 1, 1, 1, 9]]
     )
 ]  # fmt: skip
 

@@ -38,6 +38,7 @@ from boltbox.detector.data.transforms.mixing import (
 )
 from boltbox.detector.data.transforms.perspective import (
     RandomPerspective,
+    is_candidate,
 )
 from boltbox.detector.system.errors import InputError
 
@@ -228,3 +229,11 @@ def test_labels_follow_the_pixels_through_a_warp(seed: int) -> None:
     # Half a pixel, scaled, as OpenCV's pixels have their origin at their centre; the rest is the
     # blur of the corners' tips.
     np.testing.assert_allclose(white_box(warped.image), warped.boxes[0], atol=2)
+
+
+def test_what_is_left_of_a_box() -> None:
+    """More than 2 px wide and high, and 100 of 1000 square pixels; less than 100 times as long."""
+    limits = np.array([[0, 0, 2, 60], [0, 0, 60, 2], [0, 0, 10, 10], [0, 0, 300, 3]], float)
+    before = np.array([[0, 0, 20, 50.0]]).repeat(4, 0)
+    assert not is_candidate(before, limits).any()
+    assert is_candidate(before, limits + (0, 0, 0.1, 0.1)).all()

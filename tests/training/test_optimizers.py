@@ -76,3 +76,8 @@ def test_fresh_layers_beside_the_backbone_are_trained_as_the_neck_is() -> None:
         is_within = name.startswith("backbone.body.")
         assert group_of[id(parameter)].startswith("backbone_") == is_within
         assert parameter.requires_grad != is_within
+
+
+def test_defaults_of_sgd_are_those_of_yolov5() -> None:
+    optim = OptimOptions("SGD").resolve(StartingPoint.SCRATCH)
+    assert (optim.lr0, optim.momentum, optim.weight_decay) == (0.01, 0.937, 0.0005)
