@@ -9,12 +9,13 @@ from importlib.metadata import version
 from pkgutil import resolve_name
 
 from boltbox.detector.commands.command_line import Command, CommandLine
-from boltbox.detector.system.errors import InputError, in_one_line
+from boltbox.detector.system.errors import InputError, Unreachable, in_one_line
 from boltbox.detector.system.operating_system import die_with_parent
 from boltbox.detector.system.rank_zero import first_to_report, printable, program
 
 LONGEST = 2000  # characters of a message; what the user gave may be longer than anyone reads
 MISCONFIGURED = "MisconfigurationException"  # Lightning's, whose import takes seconds
+USERS = (InputError, Unreachable, OSError)  # errors that a user can put right
 MISSING = re.compile(r"Requirement '(.+?)' not met")
 HERE = "boltbox.detector.commands"
 # of the list of commands, each by the first command below it
@@ -71,8 +72,9 @@ def main(args: Sequence[str] | None = None) -> None:
 
     Raises:
         SystemExit: Code 2 after an error that the user can fix, printed in one sentence on standard
-            error by one of all processes: InputError, Lightning's MisconfigurationException, errors
-            of the system (a wrong path, a full disk). Without a command, with the help.
+            error by one of all processes: InputError, Unreachable, Lightning's
+            MisconfigurationException, errors of the system (a wrong path, a full disk). Without a
+            command, with the help.
     """
     die_with_parent()  # before the imports that take seconds
     for name in ("stdout", "stderr"):
@@ -98,7 +100,7 @@ def main(args: Sequence[str] | None = None) -> None:
         missing = MISSING.search(str(e))  # of Lightning's, and what holds it
         if missing:
             e = InputError(f"{missing[1]} is not installed. pip install '{missing[1]}'")
-        elif not isinstance(e, InputError | OSError) and type(e).__name__ != MISCONFIGURED:
+        elif not isinstance(e, USERS) and type(e).__name__ != MISCONFIGURED:
             if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun's summary shows the first traceback
                 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 

@@ -69,8 +69,8 @@ def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
         alpha is dropped.
 
     Raises:
-        InputError: it cannot be decoded, or promises more pixels than Pillow opens; or its server
-            does not give it.
+        InputError: it cannot be decoded, or promises more pixels than Pillow opens.
+        Unreachable: its server does not give it.
     """
     try:
         content = ImageContent(path)
@@ -78,8 +78,6 @@ def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
         with Image.open(content) as file:
             image = _decode_with_opencv(file, content.getvalue(), shrink)
             return rgb(file) if image is None else image
-    except InputError:
-        raise
     except UNREADABLE as e:
         raise InputError(
             f"{path}: this image cannot be decoded ({e or 'not enough memory'}); remove or"
@@ -150,8 +148,6 @@ def image_sizes(paths: Sequence[str | Path]) -> list[tuple[int, int] | str]:
             return "no regular file" if exists(path) else "no such image file"
         try:
             height, width = image_size(path)
-        except InputError:
-            raise
         except FileNotFoundError:
             return "no such image file"
         except UNREADABLE as e:

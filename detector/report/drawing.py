@@ -12,7 +12,7 @@ from boltbox.detector.data.images import read_image
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.inference.detections import PALETTE, draw_boxes, encode_jpeg
 from boltbox.detector.model.boxes import clip_xyxy, cxcywhn_to_xyxy
-from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.errors import InputError, Unreachable
 
 CONF = 0.25  # minimum confidence of a detection that is drawn in a batch
 MAX_IMAGES = 16  # of a batch
@@ -62,7 +62,7 @@ def crop_around(
     """
     try:
         image = read_image(file)
-    except InputError as e:
+    except (InputError, Unreachable) as e:
         return f"cannot be shown: {e}"
     size = np.array(image.shape[1::-1])
     if box is None:

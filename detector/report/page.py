@@ -25,7 +25,7 @@ from boltbox.detector.report.drawing import crop_around
 from boltbox.detector.report.folder import RunFiles
 from boltbox.detector.report.html import Crop, Section, write_page
 from boltbox.detector.report.table import class_rows, number
-from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.errors import InputError, Unreachable
 from boltbox.detector.system.host import described
 from boltbox.detector.weights.published import describe_origins
 
@@ -69,7 +69,7 @@ def write_report(run: Path) -> Path:
         sections.append(Section("Curves", pictures=[plots / "curves.png"]))
     try:
         record = files.record()
-    except InputError as e:
+    except (InputError, Unreachable) as e:
         sections.append(Section("Detections", [str(e)]))
     else:
         sections += _detections(record, plots)

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path, PosixPath
 from typing import Any, NamedTuple
 
-from boltbox.detector.system.errors import InputError, in_one_line, nearest
+from boltbox.detector.system.errors import InputError, Unreachable, in_one_line, nearest
 
 PROTOCOLS = ("s3", "gs", "az", "https", "http", "hf", "zip")  # none executes what it reads
 OPTIONS: dict[str, dict[str, Any]] = {  # of fsspec
@@ -25,6 +25,9 @@ PATIENCE = 120  # seconds for a request
 AT_ONCE = 32  # requests of a process
 PERMANENT = (PermissionError, ImportError, ValueError)
 VERSIONS = ("ETag", "etag", "md5Hash", "CRC", "LastModified", "Last-Modified")  # by file system
+
+
+_sizes: dict[str, int] = {}  # of files, in bytes; not all servers say when they have cut one off
 
 
 class State(NamedTuple):
@@ -103,7 +106,7 @@ def read_bytes(path: str | Path, most: int | None = None) -> bytes:
 
     Raises:
         OSError: There is no such file, or this disk does not give it.
-        InputError: The server does not give it.
+        Unreachable: The server does not give it.
     """
     if not is_address(path):
         return Path(path).read_bytes()
@@ -118,10 +121,10 @@ def state_of(address: str) -> State | None:
     """The state of a file or folder; None if there is none.
 
     Raises:
-        InputError: The server does not say.
+        Unreachable: The server does not say.
     """
     entry = _ask(address, "info")
-    return entry and _state(entry)
+    return entry and _state(address, entry)
 
 
 def list_folder(address: str) -> dict[str, State] | None:
@@ -134,7 +137,7 @@ def list_folder(address: str) -> dict[str, State] | None:
         States by name; nothing if the server lists no folders; None if there is no such folder.
 
     Raises:
-        InputError: The server does not say.
+        Unreachable: The server does not say.
     """
     entries = _ask(address, "ls", detail=True)
     if entries is None:
@@ -146,7 +149,7 @@ def list_folder(address: str) -> dict[str, State] | None:
     def state(entry: Mapping[str, Any]) -> State | None:
         if entry["type"] == "file" and entry["size"] is None:  # HTTP lists names only
             return state_of(entry["name"])
-        return _state(entry)
+        return _state(f"{address}/{os.path.basename(entry['name'])}", entry)
 
     states = many(state, entries) if address.startswith("http") else map(state, entries)
     return {name: each for name, each in zip(names, states, strict=True) if each}
@@ -158,12 +161,14 @@ def many(question: Callable[[Any], Any], files: Iterable[Any]) -> list[Any]:
         return list(pool.map(question, files))
 
 
-def _state(entry: Mapping[str, Any]) -> State:
+def _state(address: str, entry: Mapping[str, Any]) -> State:
     """Of an entry of fsspec."""
     if entry["type"] == "directory":
         return FOLDER
     version = next((entry[key] for key in VERSIONS if key in entry), None)
-    return State(entry["size"] or 0, zlib.crc32(str(version).encode()))
+    state = State(entry["size"] or 0, zlib.crc32(str(version).encode()))
+    _sizes[address] = state.size
+    return state
 
 
 def _ask(address: str | Path, method: str, **options: Any) -> Any:
@@ -178,7 +183,7 @@ def _ask(address: str | Path, method: str, **options: Any) -> Any:
         None if there is nothing.
 
     Raises:
-        InputError: There is no answer.
+        Unreachable: There is no answer.
     """
     address = str(address)
     tries = 0
@@ -186,7 +191,11 @@ def _ask(address: str | Path, method: str, **options: Any) -> Any:
         tries += 1
         try:
             system, place = _locate(address)
-            return getattr(system, method)(place, timeout=PATIENCE, **options)
+            answer = getattr(system, method)(place, timeout=PATIENCE, **options)
+            size = _sizes.get(address)
+            if size and method == "cat_file" and not options and len(answer) != size:
+                raise OSError(f"it has {len(answer)} bytes, and had {size} at the start")
+            return answer
         except Exception as e:  # each file system has its own
             # over HTTP, fsspec takes each error for a missing file
             error = e.__cause__ if address.startswith("http") and e.__cause__ else e
@@ -200,7 +209,7 @@ def _ask(address: str | Path, method: str, **options: Any) -> Any:
                 or "Credentials" in type(error).__name__
             ):
                 reason = in_one_line(error) or type(error).__name__
-                raise InputError(
+                raise Unreachable(
                     f"{address}: {reason}. See docs/data.md on packages, credentials and servers"
                 ) from None
         time.sleep(WAIT * 2**tries)

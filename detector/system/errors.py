@@ -13,12 +13,17 @@ class InputError(ValueError):
     """Says what is wrong, where, and what to do."""
 
 
+class Unreachable(Exception):
+    """A server does not give what it should. No file is at fault, so none may be left out."""
+
+
 def in_one_line(error: BaseException) -> str:
-    """The message of an error. For an InputError of a DataLoader's worker, which torch raises again
-    with its traceback, the message there."""
+    """The message of an error. For an error of ours in a DataLoader's worker, which torch raises
+    again with its traceback, the message there."""
     text = str(error)
-    if text.startswith("Caught InputError in "):
-        text = text.rpartition(f"{InputError.__module__}.InputError: ")[2]
+    kind = type(error)
+    if kind in (InputError, Unreachable) and text.startswith(f"Caught {kind.__name__} in "):
+        text = text.rpartition(f"{kind.__module__}.{kind.__name__}: ")[2]
     return " ".join(text.split())
 
 

@@ -35,13 +35,12 @@ def read_text(path: str | Path, replace: bool = False, pipe: bool = False) -> st
 
     Raises:
         InputError: There is no such file, or it is not text.
+        Unreachable: Its server does not give it.
     """
     try:
         if not pipe and not is_address(path):
             check_regular(path)
         content = read_bytes(path)
-    except InputError:
-        raise
     except (OSError, ValueError) as e:  # ValueError: a name that no file can have
         reason = getattr(e, "strerror", e)
         if isinstance(e, FileNotFoundError):

@@ -1,0 +1,200 @@
+"""Data on servers: as files of this disk, or one sentence; never an image that was not read."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import servers
+import yaml
+from label_layouts import LAYOUTS
+from made_runs import read, type_line
+from refusal import Refused
+from small_fit import small_fit
+
+import cli
+from benchmarks.resume_fuzz import command, difference, start, trial
+from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.system import addresses
+from boltbox.detector.system.errors import Unreachable
+
+EVERY_KIND = ["roboflow_yolo", "coco", "roboflow_csv", "hugging_face", "voc_trainval", "dota"]
+pytestmark = pytest.mark.usefixtures("quick_starts")
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Any]:
+    with servers.s3() as system:
+        system.mkdir("bucket")
+        yield system
+
+
+@pytest.fixture
+def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A server of `tmp_path/web`; nothing waits long."""
+    pytest.importorskip("aiohttp")
+    monkeypatch.setattr(addresses, "WAIT", 0.001)
+    with servers.http(tmp_path / "web") as server:
+        yield server
+
+
+def described(folder: Path, address: str, to: Path) -> Path:
+    """A data.yaml for the files of a folder, which are at an address."""
+    content = DatasetFile.read(str(folder))
+    keys: dict[str, Any] = {"path": address, "format": content.format, "names": content.names}
+    for split, paths in content.splits.items():
+        keys[split] = [str(path.relative_to(folder)) for path in paths]
+    to.write_text(yaml.safe_dump(keys))
+    return to
+
+
+def told(dataset: DetectionDataset, root: str) -> str:
+    """All that was read, without the place of the files."""
+    labels = {name: array.tolist() for name, array in vars(dataset.labels).items()}
+    sources = [(source.file, list(source.places)) for source in dataset.sources]
+    faults = list(map(str, dataset.faults))
+    pixels = [dataset[i].image.tolist() for i in range(len(dataset))]
+    content = repr([list(dataset.files), labels, sources, faults, pixels])
+    return content.replace(root, "ROOT")
+
+
+@pytest.mark.parametrize("name", EVERY_KIND)
+def test_labels_of_every_kind(name: str, store: Any, web: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "web" / name
+    LAYOUTS[name].write(folder)
+    next(folder.rglob("*.png")).write_text("no image")
+    store.put(str(folder), "bucket", recursive=True)
+    shutil.make_archive(str(tmp_path / name), "zip", folder)
+    store.put(str(tmp_path / f"{name}.zip"), f"bucket/{name}.zip")
+    local = DatasetFile.read(str(folder))
+    for address in (
+        f"s3://bucket/{name}",
+        f"{web.address}/{name}",
+        f"zip://s3://bucket/{name}.zip",
+        f"zip://::{tmp_path}/{name}.zip",
+    ):
+        remote = DatasetFile.read(str(described(folder, address, tmp_path / "data.yaml")))
+        for split in local.splits:
+            expected = told(local.open(split), str(folder))
+            for _ in ("read", "from the cache"):
+                dataset = remote.open(split)
+                assert told(dataset, str(remote.root)) == expected
+            assert all(map(addresses.is_address, dataset.files))
+
+
+def test_changes_are_noticed(web: Any, tmp_path: Path) -> None:
+    folder = LAYOUTS["roboflow_yolo"].write(tmp_path / "web/set").parent
+    remote = DatasetFile.read(str(described(folder, f"{web.address}/set", tmp_path / "data.yaml")))
+    before = len(remote.open("train").labels.boxes)
+    label = next((folder / "train/labels").glob("p1*.txt"))
+    label.write_text(label.read_text().splitlines()[0])
+    assert len(remote.open("train").labels.boxes) == before - 1
+
+
+def test_a_fit_and_its_resume(store: Any, small_data: Path, tmp_path: Path) -> None:
+    """In loader workers, with SIGKILL: as on the same files of this disk."""
+    store.put(str(small_data.parent), "bucket/demo", recursive=True)
+    data = described(small_data.parent, "s3://bucket/demo", tmp_path / "data.yaml")
+    more = ["--trainer.max_epochs", "2", "--data.batch_size", "8", "--autoanchor.enabled", "false"]
+    reference = tmp_path / "local"
+    assert start(command(small_data, reference, 0, 1, within_epochs=False, more=more)) == 0
+    hits, unlike = trial(tmp_path / "run", data, ["batch:2", "moving:0"], 1, 1, reference, more)
+    assert hits == 2
+    assert not unlike
+
+
+def test_the_doctor(store: Any, small_data: Path, tmp_path: Path) -> None:
+    root = shutil.copytree(small_data.parent, tmp_path / "set")
+    image = next((root / "images/train").iterdir())
+    image.write_bytes(image.read_bytes()[:200])
+    (root / "labels/train/lost.txt").write_text("0 .5 .5 .2 .2")
+    store.put(str(root), "bucket/doctor", recursive=True)
+    data = described(root, "s3://bucket/doctor", tmp_path / "data.yaml")
+    findings = []
+    for dataset, place, run in ((root / "data.yaml", root, "a"), (data, "s3://bucket/doctor", "b")):
+        with pytest.raises(SystemExit) as leaving:
+            type_line(
+                f"doctor --data.dataset {dataset} --fix {tmp_path}/fix-{run} --run {tmp_path}/{run}"
+            )
+        assert leaving.value.code == 1
+        text = str(read(tmp_path / run / "doctor.json")["findings"])
+        findings.append(text.replace(str(place), "ROOT"))
+    assert findings[0] == findings[1]
+    ours, theirs = (DatasetFile.read(str(tmp_path / f"fix-{k}")).open("train") for k in "ab")
+    assert len(ours) == len(theirs) == 23
+
+
+@pytest.mark.parametrize("fault", [503, 429, "cut", "short", "gone"])
+def test_a_fault_that_passes(fault: Any, web: Any, tmp_path: Path) -> None:
+    folder = LAYOUTS["roboflow_yolo"].write(tmp_path / "web/set").parent
+    data = described(folder, f"{web.address}/set", tmp_path / "data.yaml")
+    expected = told(DatasetFile.read(str(folder)).open("train"), str(folder))
+    for file in (folder / "train").rglob("p*"):
+        web.faults[file.name] = [fault] * 2
+    remote = DatasetFile.read(str(data))
+    assert told(remote.open("train"), str(remote.root)) == expected
+
+
+@pytest.mark.parametrize("fault", [503, 403, "cut", "short", "gone"])
+def test_a_fault_that_stays(fault: Any, web: Any, tmp_path: Path) -> None:
+    """A file that a server does not give is no damaged one, which would be left out."""
+    folder = LAYOUTS["roboflow_yolo"].write(tmp_path / "web/set").parent
+    data = described(folder, f"{web.address}/set", tmp_path / "data.yaml")
+    DatasetFile.read(str(data)).open("train")
+    for number, kind in enumerate(("p1*.txt", "p1*.png")):
+        file = next((folder / "train").rglob(kind))
+        os.utime(file, (0, number))  # so the cache is not valid
+        web.faults = {file.name: [fault] * 30}
+        with pytest.raises(Unreachable, match=f"^http.*{file.name}"):
+            told(DatasetFile.read(str(data)).open("train"), "")
+        assert web.faults[file.name], "it does not try for ever"
+
+
+def test_a_server_that_is_gone_for_a_while(
+    web: Any, small_data: Path, tmp_path: Path, refused: Refused
+) -> None:
+    """The training ends with a sentence, and goes on where it was."""
+    shutil.copytree(small_data.parent, tmp_path / "web/set")
+    data = described(small_data.parent, f"{web.address}/set", tmp_path / "data.yaml")
+    two = ["--trainer.max_epochs", "2", "--data.cache", "none"]
+    cli.main(small_fit(data, tmp_path / "whole", *two))
+    image = next((small_data.parent / "images/train").iterdir()).name
+    line = small_fit(data, tmp_path / "run", *two)
+    cli.main(
+        [
+            *line,
+            "--trainer.max_epochs",
+            "1",
+        ]
+    )
+    web.faults[image] = ["gone"] * 20
+    assert image in refused([*line, "--ckpt_path", "last"])
+    web.faults = {}
+    cli.main([*line, "--ckpt_path", "last"])
+    assert not difference(tmp_path / "run", tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("s3://nobody/set", "s3://nobody/set"),
+        ("https://me:secret@host/set", "https://host/set"),
+        ("s4://bucket/set", "s3"),
+        ("gs://bucket/set", "gcsfs"),
+        ("http://127.0.0.1:9/set", "127.0.0.1:9"),
+        ("zip://s3://bucket/none.zip", "none.zip"),
+    ],
+)
+def test_one_sentence(
+    address: str, shown: str, store: Any, web: Any, tmp_path: Path, refused: Refused
+) -> None:
+    data = tmp_path / "data.yaml"
+    data.write_text(f"path: {address}\ntrain: images\nval: images\nnames: [a]\n")
+    for line in (small_fit(data, tmp_path / "run"), ["doctor", "--data.dataset", str(data)]):
+        sentence = refused(line)
+        assert shown in sentence
+        assert "secret" not in sentence
+    assert not (tmp_path / "run/checkpoints").exists()

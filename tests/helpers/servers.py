@@ -1,0 +1,101 @@
+"""Servers of files on this machine: one of S3, and one of HTTP that fails as it is told to."""
+
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+KEYS = {"AWS_ACCESS_KEY_ID": "me", "AWS_SECRET_ACCESS_KEY": "me", "AWS_DEFAULT_REGION": "us-east-1"}
+PATIENCE = 60  # seconds for a server to start
+
+
+@contextmanager
+def s3() -> Iterator[Any]:
+    """fsspec's file system of a server in a process of its own, to which the environment leads."""
+    pytest.importorskip("moto.server")
+    fsspec = pytest.importorskip("s3fs")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    line = [sys.executable, "-m", "moto.server", "-p", str(port)]
+    with (
+        subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        try:
+            end = time.monotonic() + PATIENCE
+            while server.poll() is None and time.monotonic() < end:
+                try:
+                    socket.create_connection(("127.0.0.1", port)).close()
+                    break
+                except OSError:
+                    time.sleep(0.1)
+            else:
+                pytest.skip("no server of S3 can be started")
+            patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+            for name, value in KEYS.items():
+                patch.setenv(name, value)
+            yield fsspec.S3FileSystem(skip_instance_cache=True)
+        finally:
+            server.kill()
+
+
+class Files(SimpleHTTPRequestHandler):
+    """Files of a folder, as often as told with a fault: a status, "cut", "short" or "gone"."""
+
+    def do_GET(self) -> None:
+        server: Any = self.server
+        server.requests[self.path] += 1
+        name = self.path.rpartition("/")[2]
+        if not server.faults.get(name):
+            super().do_GET()
+            return
+        fault = server.faults[name].pop()
+        content = Path(self.translate_path(self.path)).read_bytes()
+        if isinstance(fault, int):
+            self.send_error(fault)
+        elif fault == "gone":
+            self.close_connection = True
+        else:
+            self.send_response(200)
+            if fault == "cut":
+                self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content[: len(content) // 2])
+
+    def do_HEAD(self) -> None:
+        server: Any = self.server
+        name = self.path.rpartition("/")[2]
+        if server.faults.get(name) and isinstance(server.faults[name][-1], int):
+            self.send_error(server.faults[name].pop())
+        else:
+            super().do_HEAD()
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing is printed."""
+
+
+@contextmanager
+def http(folder: Path) -> Iterator[Any]:
+    """A server with `address`, `faults` to come by name of the file, and `requests` by path."""
+    server: Any = ThreadingHTTPServer(("127.0.0.1", 0), partial(Files, directory=str(folder)))
+    server.faults = {}
+    server.requests = Counter()
+    server.address = f"http://127.0.0.1:{server.server_port}"
+    thread = Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
