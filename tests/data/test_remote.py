@@ -110,7 +110,6 @@ def test_the_doctor(store: Any, small_data: Path, tmp_path: Path) -> None:
     root = shutil.copytree(small_data.parent, tmp_path / "set")
     image = next((root / "images/train").iterdir())
     image.write_bytes(image.read_bytes()[:200])
-    (root / "labels/train/lost.txt").write_text("0 .5 .5 .2 .2")
     store.put(str(root), "bucket/doctor", recursive=True)
     data = described(root, "s3://bucket/doctor", tmp_path / "data.yaml")
     findings = []
