@@ -17,8 +17,12 @@ from unittest import mock
 class Change:
     """Of a name in a folder since the folder was last flushed.
 
-    name: of the entry. inode: what has the name from then on; None: nothing. after: of the old name
-    of a file that was renamed, the change of the new name; a file does not vanish by a rename.
+    Attributes:
+        name: Of the entry.
+        inode: What has the name from then on; None: nothing.
+        after: Of the old name of a file that was renamed, the change of the new name; a file does
+            not vanish by a rename.
+        is_durable: Whether the folder was flushed since.
     """
 
     name: str
@@ -31,18 +35,29 @@ class Change:
 class Inode:
     """A file or a folder.
 
-    flushed: content of a file as of its last fsync. changed: it was opened for writing since.
-    last: content of a changed file that lost a name. names: entries of a folder as the process sees
-    them. durable: as of the folder's last fsync. changes: since then, in order.
+    Attributes:
+        is_folder: Or a file.
+        flushed: Content of a file as of its last fsync.
+        reading: Descriptor of a file that was opened for writing since.
+        names: Entries of a folder as the process sees them.
+        durable: As of the folder's last fsync.
+        changes: Since then, in order.
     """
 
     is_folder: bool
     flushed: bytes = b""
-    changed: bool = False
-    last: bytes = b""
+    reading: int | None = None
     names: dict[str, "Inode"] = field(default_factory=dict)
     durable: dict[str, "Inode"] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
+
+    def change(self, name: str, inode: "Inode | None", after: Change | None = None) -> Change:
+        change = Change(name, inode, after)
+        self.changes.append(change)
+        self.names.pop(name, None)
+        if inode:
+            self.names[name] = inode
+        return change
 
 
 class RecordedDisk:
@@ -67,7 +82,8 @@ class RecordedDisk:
         self.root = os.path.realpath(root)
         self.cut = cut
         self.operations = 0
-        self._lock, self._process = threading.RLock(), os.getpid()
+        self._lock = threading.RLock()
+        self._process = os.getpid()
         self._folder = self._scan(self.root)
 
     def _scan(self, path: str) -> Inode:
@@ -78,39 +94,35 @@ class RecordedDisk:
 
     @contextlib.contextmanager
     def recording(self) -> Iterator["RecordedDisk"]:
+        replaced: list[tuple[Any, str, Any]] = [
+            (os, "open", self._open_descriptor),
+            (builtins, "open", self._open),
+            (io, "open", self._open),
+            (os, "fsync", self._fsync),
+            (os, "mkdir", self._mkdir),
+        ]
+        replaced += [(os, name, self._rename) for name in ("rename", "replace")]
+        replaced += [(os, name, self._unlink) for name in ("unlink", "remove", "rmdir")]
         with contextlib.ExitStack() as stack:
-            replaced = {
-                **dict.fromkeys(("rename", "replace"), self._rename),
-                **dict.fromkeys(("unlink", "remove", "rmdir"), self._unlink),
-                "fsync": self._fsync,
-                "mkdir": self._mkdir,
-                "open": self._open_descriptor,
-            }
-            for name, function in replaced.items():
-                whole = getattr(os, name)
-                stack.enter_context(mock.patch.object(os, name, self._wrapped(whole, function)))
-            opened = self._wrapped(builtins.open, self._open)
-            stack.enter_context(mock.patch.object(builtins, "open", opened))
-            stack.enter_context(mock.patch.object(io, "open", opened))
+            for module, name, record in replaced:
+                function = self._recorded(getattr(module, name), record)
+                stack.enter_context(mock.patch.object(module, name, function))
             yield self
 
-    def _wrapped(self, whole: Any, function: Any) -> Any:
-        """whole: the system's function. function: ours, which calls it."""
+    def _recorded(self, function: Any, record: Any) -> Any:
+        """A function of the system that runs within the context `record`, one at a time."""
 
         def run(*args: Any, **options: Any) -> Any:
             if os.getpid() != self._process:
-                return whole(*args, **options)
-            return function(whole, *args, **options)
+                return function(*args, **options)
+            with self._lock, record(*args, **options):
+                return function(*args, **options)
 
         return run
 
-    @contextlib.contextmanager
-    def _operation(self, text: str) -> Iterator[None]:
-        """One at a time, as a whole."""
-        with self._lock:
-            self.cut(self.operations, text)
-            self.operations += 1
-            yield
+    def _begin(self, operation: str) -> None:
+        self.cut(self.operations, operation)
+        self.operations += 1
 
     def _place(self, path: Any, dir_fd: int | None = None) -> tuple[Inode, str] | None:
         """The folder and the name that a path means; None outside of the root."""
@@ -135,108 +147,94 @@ class RecordedDisk:
         place = self._place(path, dir_fd)
         if place and place[1] not in place[0].names:
             try:
-                os.stat(path, dir_fd=dir_fd)
+                self._written(place, path, dir_fd)
             except OSError:
                 return None
-            self._change(*place, Inode(False, changed=True))
         return place
 
-    def _change(
-        self, folder: Inode, name: str, inode: Inode | None, after: Change | None = None
-    ) -> Change:
-        change = Change(name, inode, after)
-        folder.changes.append(change)
-        if inode is None:
-            del folder.names[name]
-        else:
-            folder.names[name] = inode
-        return change
+    def _written(self, place: tuple[Inode, str], path: Any, dir_fd: int | None) -> None:
+        """Note that a file has been opened for writing, a new one perhaps."""
+        folder, name = place
+        known = folder.names.get(name)
+        if known and known.reading is not None:
+            return
+        reading = os.open(path, os.O_RDONLY, dir_fd=dir_fd)
+        if not known:
+            known = Inode(False)
+            folder.change(name, known)
+        known.reading = reading
 
-    def _keep_content(self, path: Any, place: tuple[Inode, str], dir_fd: int | None = None) -> None:
-        """Of a file that loses this name."""
-        inode = place[0].names.get(place[1])
-        if inode and inode.changed:
-            inode.last = _content(os.open(path, os.O_RDONLY, dir_fd=dir_fd))
+    @contextlib.contextmanager
+    def _open(self, path: Any, mode: str = "r", *_: Any, **__: Any) -> Iterator[None]:
+        flags = os.O_WRONLY if set(mode) & set("wax+") else os.O_RDONLY
+        with self._open_descriptor(path, flags):
+            yield
 
-    def _rename(self, whole: Any, source: Any, target: Any, **options: Any) -> None:
+    @contextlib.contextmanager
+    def _open_descriptor(
+        self, path: Any, flags: int, *_: Any, dir_fd: int | None = None
+    ) -> Iterator[None]:
+        place = self._place(path, dir_fd) if flags & (os.O_WRONLY | os.O_RDWR) else None
+        if place:
+            self._begin(f"open {path}")
+        yield
+        if place:
+            self._written(place, path, dir_fd)
+
+    @contextlib.contextmanager
+    def _rename(self, source: Any, target: Any) -> Iterator[None]:
         old = self._file(source)
         new = self._place(target)
         if not old or not new:
             assert not old, f"{source} leaves the folder"
             assert not new or not os.path.exists(source), f"{source} comes into the folder"
-            whole(source, target, **options)
+            yield
             return
-        with self._operation(f"rename {source} {target}"):
-            self._keep_content(target, new)
-            whole(source, target, **options)
-            moved = self._change(*new, old[0].names[old[1]])
-            self._change(*old, None, moved)
-
-    def _unlink(self, whole: Any, path: Any, *, dir_fd: int | None = None) -> None:
-        place = self._file(path, dir_fd)
-        if not place:
-            whole(path, dir_fd=dir_fd)
-            return
-        with self._operation(f"unlink {path}"):
-            self._keep_content(path, place, dir_fd)
-            whole(path, dir_fd=dir_fd)
-            self._change(*place, None)
-
-    def _mkdir(self, whole: Any, path: Any, *args: Any, dir_fd: int | None = None) -> None:
-        place = self._place(path, dir_fd)
-        if not place or place[1] in place[0].names:
-            whole(path, *args, dir_fd=dir_fd)
-            return
-        with self._operation(f"mkdir {path}"):
-            whole(path, *args, dir_fd=dir_fd)
-            self._change(*place, Inode(True))
-
-    def _fsync(self, whole: Any, file: Any) -> None:
-        descriptor = file if isinstance(file, int) else file.fileno()
-        path = os.readlink(f"/proc/self/fd/{descriptor}")
-        with self._lock:
-            place = self._file(path)
-            if not place and path != self.root:
-                whole(descriptor)
-                return
-            inode = place[0].names[place[1]] if place else self._folder
-            with self._operation(f"fsync {path}"):
-                whole(descriptor)
-                if inode.is_folder:
-                    inode.durable = dict(inode.names)
-                    for change in inode.changes:
-                        change.is_durable = True
-                    inode.changes = []
-                else:
-                    inode.flushed = _content(descriptor, close=False)
-                    inode.changed = False
-
-    def _open(self, whole: Any, file: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
-        place = self._place(file) if set(mode) & set("wax+") else None
-        if not place:
-            return whole(file, mode, *args, **options)
-        with self._opening(file, place):
-            return whole(file, mode, *args, **options)
-
-    def _open_descriptor(
-        self, whole: Any, path: Any, flags: int, *args: Any, dir_fd: int | None = None
-    ) -> int:
-        writes = flags & (os.O_WRONLY | os.O_RDWR)
-        place = self._place(path, dir_fd) if writes else None
-        if not place:
-            return whole(path, flags, *args, dir_fd=dir_fd)
-        with self._opening(path, place):
-            return whole(path, flags, *args, dir_fd=dir_fd)
+        self._begin(f"rename {source} {target}")
+        yield
+        moved = new[0].change(new[1], old[0].names[old[1]])
+        old[0].change(old[1], None, moved)
 
     @contextlib.contextmanager
-    def _opening(self, path: Any, place: tuple[Inode, str]) -> Iterator[None]:
-        """For writing."""
-        folder, name = place
-        with self._operation(f"open {path}"):
-            yield
-            if name not in folder.names:
-                self._change(folder, name, Inode(False))
-            folder.names[name].changed = True
+    def _unlink(self, path: Any, *, dir_fd: int | None = None) -> Iterator[None]:
+        place = self._file(path, dir_fd)
+        if place:
+            self._begin(f"unlink {path}")
+        yield
+        if place:
+            place[0].change(place[1], None)
+
+    @contextlib.contextmanager
+    def _mkdir(self, path: Any, *_: Any, dir_fd: int | None = None) -> Iterator[None]:
+        place = self._place(path, dir_fd)
+        is_new = place is not None and place[1] not in place[0].names
+        if is_new:
+            self._begin(f"mkdir {path}")
+        yield
+        if place and is_new:
+            place[0].change(place[1], Inode(True))
+
+    @contextlib.contextmanager
+    def _fsync(self, file: Any) -> Iterator[None]:
+        descriptor = file if isinstance(file, int) else file.fileno()
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        inode = self._folder if path == self.root else None
+        place = self._file(path)
+        if place:
+            inode = place[0].names[place[1]]
+        if inode:
+            self._begin(f"fsync {path}")
+        yield
+        if inode and inode.is_folder:
+            inode.durable = dict(inode.names)
+            for change in inode.changes:
+                change.is_durable = True
+            inode.changes = []
+        elif inode:
+            inode.flushed = _content(descriptor)
+            if inode.reading is not None:
+                os.close(inode.reading)
+            inode.reading = None
 
     def rebuild(self, target: Path, rng: Random | None = None) -> None:
         """Write the folder as it may be after a power cut now.
@@ -246,48 +244,31 @@ class RecordedDisk:
             rng: decides what is lost; None: all that is not flushed.
         """
         with self._lock:
-            contents = self._live(self._folder, self.root)
-            _write(self._folder, str(target), contents, rng)
-
-    def _live(self, folder: Inode, path: str) -> dict[Inode, bytes]:
-        """The content of the files that have changed, as the process sees it."""
-        found: dict[Inode, bytes] = {}
-        for name, inode in folder.names.items():
-            if inode.is_folder:
-                found |= self._live(inode, f"{path}/{name}")
-            elif inode.changed:
-                found[inode] = _content(os.open(f"{path}/{name}", os.O_RDONLY))
-        return found
+            _write(self._folder, str(target), rng)
 
 
-def _content(descriptor: int, close: bool = True) -> bytes:
-    """Of an open file, which may be open for writing only."""
-    reading = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY)
-    if close:
-        os.close(descriptor)
-    with os.fdopen(reading, "rb") as file:
-        return file.read()
+def _content(descriptor: int) -> bytes:
+    """Of an open file, which may be open for writing only, or removed."""
+    return Path(f"/proc/self/fd/{descriptor}").read_bytes()
 
 
-def _write(inode: Inode, path: str, contents: dict[Inode, bytes], rng: Random | None) -> None:
+def _write(inode: Inode, path: str, rng: Random | None) -> None:
     if not inode.is_folder:
         content = inode.flushed
-        if inode.changed and rng:
-            live = contents.get(inode, inode.last)
-            zeros = bytes(len(live))
+        if inode.reading is not None and rng:
+            live = _content(inode.reading)
             part = live[: rng.randrange(len(live) + 1)]
-            content = rng.choice([inode.flushed, b"", zeros, part])
+            content = rng.choice([inode.flushed, b"", bytes(len(live)), part])
         Path(path).write_bytes(content)
         return
     os.mkdir(path)
     names = dict(inode.durable)
     for change in _kept(inode.changes, rng) if rng else ():
-        if change.inode is None:
-            names.pop(change.name, None)
-        else:
+        names.pop(change.name, None)
+        if change.inode:
             names[change.name] = change.inode
     for name, entry in names.items():
-        _write(entry, f"{path}/{name}", contents, rng)
+        _write(entry, f"{path}/{name}", rng)
 
 
 def _kept(changes: list[Change], rng: Random) -> list[Change]:
