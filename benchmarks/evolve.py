@@ -7,11 +7,11 @@ optimum of its own, off the centre of its bounds, and a width of its own, and ne
 Every search starts from random individuals.
 """
 
-import argparse
-
 import numpy as np
 import optuna
+from jsonargparse import auto_cli
 
+from benchmarks.tables import print_header, print_row
 from boltbox.detector.commands.evolve.genetic import next_values
 from boltbox.detector.commands.evolve.space import EVOLVED, YOLOV5_GENES
 
@@ -51,33 +51,32 @@ def search(sampler: str, population: int, generations: int, seed: int) -> list[f
     return list(np.maximum.accumulate([trial.value or 0.0 for trial in study.trials]))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--sizes", default="50x20,12x10", help="population x generations")
-    parser.add_argument("--samplers", default="random,yolov5,tpe,nsgaii")
-    options = parser.parse_args()
+def main(
+    seeds: int = 10,
+    sizes: tuple[str, ...] = ("50x20", "12x10"),
+    samplers: tuple[str, ...] = ("random", "yolov5", "tpe", "nsgaii"),
+) -> None:
+    """Compare samplers.
+
+    Args:
+        seeds: Searches of each.
+        sizes: Population x generations.
+        samplers: Their names.
+    """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    print(
-        "| population x generations | sampler | evaluations | reached: mean | worst seed | seeds at"
-        " 95 % | after (median) |"
+    print_header(
+        "size", "sampler", "reached: mean", "worst seed", "seeds at 95 %", "after (median)"
     )
-    print("|---|---|---|---|---|---|---|", flush=True)
-    for shape in options.sizes.split(","):
-        population, generations = map(int, shape.split("x"))
-        for sampler in options.samplers.split(","):
-            curves = []
-            for seed in range(options.seeds):
-                curves.append(search(sampler, population, generations, seed))
-            best = np.array(curves)  # (seeds, evaluations)
+    for size in sizes:
+        population, generations = map(int, size.split("x"))
+        for sampler in samplers:
+            best = np.array([search(sampler, population, generations, k) for k in range(seeds)])
             ends = best[:, -1]
             there = ends >= 0.95
-            median = f"{np.median((best < 0.95).sum(1) + 1):.0f}" if there.all() else "-"
-            cells = [f"{population} x {generations}", sampler, str(best.shape[1])]
-            cells += [f"{ends.mean():.3f}", f"{ends.min():.3f}"]
-            cells += [f"{there.sum()} of {len(there)}", median]
-            print(f"| {' | '.join(cells)} |", flush=True)
+            after = np.median((best < 0.95).sum(1) + 1) if there.all() else "-"
+            mean = f"{ends.mean():.3f}"
+            print_row(size, sampler, mean, f"{ends.min():.3f}", f"{there.sum()} of {seeds}", after)
 
 
 if __name__ == "__main__":
-    main()
+    auto_cli(main)

@@ -1,25 +1,26 @@
 """Frames a second of each export format beside PyTorch, on a video, in one run; the formats take
 turns.
 
-    python -m benchmarks.export --weights yolov5n.pt --images FOLDER --files best.onnx best_openvino
-    ...
+    python -m benchmarks.export yolov5n.pt IMAGES best.onnx,best_openvino
 
 A video is made of the images with OpenCV and read back. Each frame is decoded, letterboxed to the
 file's size and looked at, batch 1; non-maximum suppression follows. The files have one fixed size.
 """
 
-import argparse
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
 import torch
+from jsonargparse import auto_cli
 from torch import Tensor
 
+from benchmarks.tables import race
 from boltbox.detector.commands.export.graph import Decoded
 from boltbox.detector.data.images import find_images, read_image
 from boltbox.detector.data.transforms.letterbox import letterbox
@@ -51,45 +52,29 @@ def frames_a_second(look: Callable[[Tensor], Tensor], video: Path, shape: tuple[
         frames += 1
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--weights", required=True)
-    parser.add_argument("--images", required=True)
-    parser.add_argument("--files", nargs="+", required=True)
-    parser.add_argument("--frames", type=int, default=12)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    options = parser.parse_args()
+def main(weights: str, images: str, files: str, repeats: int = 5, threads: int = 1) -> None:
+    """Compare exported files with PyTorch.
+
+    Args:
+        weights: PyTorch's.
+        images: Folder, whose first 12 become the video.
+        files: Exported ones, separated by commas.
+        repeats: Rounds.
+        threads: Of PyTorch and the runtimes.
+    """
+    torch.set_num_threads(threads)
+    looks: dict[str, Any] = {"PyTorch": Decoded(read_trained(weights).network)}
+    for name in files.split(","):
+        file = load_exported(name)
+        looks[Path(name).name] = file
     with tempfile.TemporaryDirectory() as folder:
         video = Path(folder, "video.avi")
-        make_video(find_images(options.images)[: options.frames], video)
-        for threads in options.threads:
-            torch.set_num_threads(threads)
-            network = Decoded(read_trained(options.weights).network)
-            files = {Path(f).name: load_exported(f) for f in options.files}
-            (shape,) = {f.metadata.image_size for f in files.values()}
-            rates: dict[str, list[float]] = {}
-            for repeat in range(options.repeats + 1):  # the first round warms up
-                for name, look in [("PyTorch", network), *files.items()]:
-                    rate = frames_a_second(look, video, shape)
-                    if repeat:
-                        rates.setdefault(name, []).append(rate)
-            print(
-                f"\nthreads {threads}, {shape[0]}x{shape[1]}, {options.frames} frames, median of"
-                f" {options.repeats}"
-            )
-            for name, all_rates in rates.items():
-                ratios = [
-                    mine / torchs for mine, torchs in zip(all_rates, rates["PyTorch"], strict=True)
-                ]
-                low = min(ratios)
-                middle = statistics.median(ratios)
-                high = max(ratios)
-                print(
-                    f"{name:<28}{statistics.median(all_rates):7.1f} /s   x{middle:.2f}  ({low:.2f}"
-                    f" to {high:.2f})"
-                )
+        make_video(find_images(images)[:12], video)
+        rates = {}
+        for name, look in looks.items():
+            rates[name] = partial(frames_a_second, look, video, file.metadata.image_size)
+        race(rates, repeats)
 
 
 if __name__ == "__main__":
-    main()
+    auto_cli(main)

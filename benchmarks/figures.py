@@ -10,7 +10,7 @@ import csv
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from textwrap import fill
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -28,6 +28,10 @@ STYLE = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
+
+
+# a number beside what it measures, moved by some points
+NOTE: dict[str, Any] = {"textcoords": "offset points", "weight": "bold"}
 
 
 class Theme(NamedTuple):
@@ -66,14 +70,7 @@ def curves(theme: Theme) -> Figure:
             (line,) = axis.plot(epochs, mean, color=colour, linewidth=3, label=label)
             line.set_gid(f"{name}-{recipe}")
             axis.fill_between(epochs, ap.min(0), ap.max(0), color=colour, alpha=0.25, linewidth=0)
-            axis.annotate(
-                f"{mean[-1]:.0f}",
-                (epochs[-1], mean[-1]),
-                (5, -6),
-                textcoords="offset points",
-                color=colour,
-                weight="bold",
-            )
+            axis.annotate(f"{mean[-1]:.0f}", (epochs[-1], mean[-1]), (5, -6), color=colour, **NOTE)
         axis.set(title=title, xlabel="epoch", xlim=(0, 30), xticks=(0, 10, 20, 30), ylim=(0, 100))
     axes[0].set_ylabel("COCO AP, val")
     legend(figure, theme)
@@ -95,15 +92,9 @@ def few_images(theme: Theme) -> Figure:
                 bar.set_gid(f"{subset}-{recipe}")
                 ends = [scores.min(), scores.max()]
                 axis.plot([place + shift] * 2, ends, color=theme.text, linewidth=1.5)
+                above = (place + shift, ends[1])
                 axis.annotate(
-                    f"{mean:.0f}",
-                    (place + shift, ends[1]),
-                    (0, 4),
-                    textcoords="offset points",
-                    ha="center",
-                    color=colour,
-                    weight="bold",
-                    size=14,
+                    f"{mean:.0f}", above, (0, 4), color=colour, ha="center", size=14, **NOTE
                 )
         labels = ["50", "100", str(TRAINED_ON[name])]
         axis.set(title=title, xlabel="training images", ylim=(0, 100))
@@ -137,15 +128,8 @@ def speed(theme: Theme) -> Figure:
             colour = getattr(theme, recipe)
             (bar,) = axis.barh(place + shift, value / theirs, 0.38, color=colour)
             bar.set_gid(f"{work}-{place}-{recipe}")
-            axis.annotate(
-                f"{value:.3g} s",
-                (value / theirs, place + shift),
-                (6, 0),
-                textcoords="offset points",
-                va="center",
-                color=colour,
-                weight="bold",
-            )
+            end = (value / theirs, place + shift)
+            axis.annotate(f"{value:.3g} s", end, (6, 0), color=colour, va="center", **NOTE)
     axis.set_yticks(places, labels)
     axis.set(xlim=(0, 1.12), xticks=())
     axis.invert_yaxis()

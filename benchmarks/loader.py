@@ -1,28 +1,27 @@
 """Training samples per second: our loader beside a straightforward pipeline of OpenCV calls.
 
-    python -m benchmarks.loader BCCD --image-size 320
-    python -m benchmarks.loader BCCD --image-size 640 --cache ram
+    python -m benchmarks.loader BCCD --image_size 320
+    python -m benchmarks.loader BCCD --image_size 640 --cache ram
 
 Both load the training split of a dataset in this process, turn about, and make batches of the
 default recipe: mosaic, random scale and translation, colour, left-right flip. Each rate is the
 median of the rounds; a second is one of processor time, so other work on the machine does not count.
 """
 
-import argparse
-import statistics
 import time
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import cv2
 import numpy as np
 import torch
+from jsonargparse import auto_cli
 
+from benchmarks.tables import race
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.sample import Sample, collate
 from boltbox.detector.data.sampler import Key
 
-ROUNDS = 5
-STRAIGHTFORWARD = "straightforward"
 LITERAL = {"as YOLOv5": True, "default": False}  # value of model.literal
 
 
@@ -61,7 +60,6 @@ class Straightforward:
         yc = int(rng.uniform(size / 2, 3 * size / 2))
         xc = int(rng.uniform(size / 2, 3 * size / 2))
         boxes = []
-        classes = []
         indices = [key.index] + rng.integers(len(self.files), size=3).tolist()
         for k, i in enumerate(indices):
             image, of_image = self.cache[i] if i in self.cache else self._read(i)
@@ -74,7 +72,6 @@ class Straightforward:
             bottom = min(y1 + h, 2 * size)
             canvas[top:bottom, left:right] = image[top - y1 : bottom - y1, left - x1 : right - x1]
             boxes.append(of_image + np.array((x1, y1, x1, y1)))
-            classes.append(self.labels[i].classes)
         scale = rng.uniform(0.5, 1.5)
         tx = size * rng.uniform(0.4, 0.6) - scale * size
         ty = size * rng.uniform(0.4, 0.6) - scale * size
@@ -85,16 +82,17 @@ class Straightforward:
         keep = ((moved[:, 2:] - moved[:, :2]) > 2).all(1)
         gains = 1 + rng.uniform(-1, 1, 3) * (0.015, 0.7, 0.4)
         levels = np.arange(256)
-        hue, saturation, value = cv2.split(cv2.cvtColor(image, cv2.COLOR_RGB2HSV))
-        hue = cv2.LUT(hue, (levels * gains[0] % 180).astype(np.uint8))
-        saturation = cv2.LUT(saturation, (levels * gains[1]).clip(0, 255).astype(np.uint8))
-        value = cv2.LUT(value, (levels * gains[2]).clip(0, 255).astype(np.uint8))
-        image = cv2.cvtColor(cv2.merge((hue, saturation, value)), cv2.COLOR_HSV2RGB)
+        planes = cv2.split(cv2.cvtColor(image, cv2.COLOR_RGB2HSV))
+        looked_up = (levels * gains[0] % 180, levels * gains[1], levels * gains[2])
+        changed = []
+        for plane, values in zip(planes, looked_up, strict=True):
+            changed.append(cv2.LUT(plane, values.clip(0, 255).astype(np.uint8)))
+        image = cv2.cvtColor(cv2.merge(changed), cv2.COLOR_HSV2RGB)
         if rng.random() < 0.5:
             image = cv2.flip(image, 1)
             moved[:, [0, 2]] = size - moved[:, [2, 0]]
-        kept = moved[keep].astype(np.float32)
-        return Sample(image, kept, np.concatenate(classes)[keep], index=key.index)
+        classes = np.concatenate([self.labels[i].classes for i in indices])
+        return Sample(image, moved[keep].astype(np.float32), classes[keep], index=key.index)
 
 
 def prepared(dataset: str, size: int, cache: str, literal: bool) -> DetectionData:
@@ -103,8 +101,9 @@ def prepared(dataset: str, size: int, cache: str, literal: bool) -> DetectionDat
     data.literal = literal
     data.prepare_data()
     data.setup("fit")
-    for i in range(len(data.images["train"])):
-        data.images["train"].read(i)
+    images = data.images["train"]
+    for i in range(len(images)):
+        images.read(i)
     return data
 
 
@@ -117,34 +116,29 @@ def rate(samples: Any, batches: list[list[Key]]) -> float:
     return count / (time.process_time() - start)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("dataset")
-    parser.add_argument("--image-size", type=int, default=640)
-    parser.add_argument("--cache", choices=("none", "ram", "disk"), default="none")
-    options = parser.parse_args()
+def main(
+    dataset: str, image_size: int = 640, cache: Literal["none", "ram", "disk"] = "none"
+) -> None:
+    """Compare the pipelines.
+
+    Args:
+        dataset: As for data.dataset.
+        image_size: Of the network's input, in pixels.
+        cache: As for data.cache.
+    """
     cv2.setNumThreads(0)
     torch.set_num_threads(1)
-    samples: dict[str, Any] = {}
+    pipelines: dict[str, Any] = {}
     for name, literal in LITERAL.items():
-        data = prepared(options.dataset, options.image_size, options.cache, literal)
-        samples[name] = data.train_samples
-    samples[STRAIGHTFORWARD] = Straightforward(data, options.cache != "none")
+        data = prepared(dataset, image_size, cache, literal)
+        pipelines[name] = data.train_samples
     batches = list(data.train_dataloader().batch_sampler.batches(0))  # type: ignore[union-attr]
-    rates: dict[str, list[float]] = {name: [] for name in samples}
-    for turn in range(ROUNDS + 1):
-        for name in samples:
-            measured = rate(samples[name], batches)
-            if turn:  # the first warms up
-                rates[name].append(measured)
-    print(f"\n{options.image_size} px, cache {options.cache}\n")
-    print("| pipeline | images/s | ratio |\n|---|---|---|")
-    for name, values in rates.items():
-        ratios = np.array(values) / rates[STRAIGHTFORWARD]
-        print(f"| {name} | {statistics.median(values):.0f} | {np.median(ratios):.2f} |")
+    straightforward = Straightforward(data, cache != "none")
+    rates = {"straightforward": partial(rate, straightforward, batches)}
+    for name, pipeline in pipelines.items():
+        rates[name] = partial(rate, pipeline, batches)
+    race(rates)
 
 
 if __name__ == "__main__":
-    main()
+    auto_cli(main)

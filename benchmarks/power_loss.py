@@ -10,32 +10,31 @@ and the names of all files must be those of the undisturbed run, and a checkpoin
 before the power cut must not be lost.
 """
 
-import argparse
 import contextlib
-import json
+import io
 import os
 import random
 import shutil
 import signal
 import sys
 import tempfile
-from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 import torch
+from jsonargparse import auto_cli
 
 import boltbox.detector.checkpoint.writer as writer
 import cli
 from benchmarks.recorded_disk import RecordedDisk
-from benchmarks.resume_fuzz import command, epochs, unlike
+from benchmarks.resume_fuzz import command, content, unlike
+from benchmarks.tables import print_header, print_row
 from boltbox.detector.checkpoint.reader import newest_valid
 from boltbox.detector.data.demo import make_demo
+from boltbox.detector.system.csv_table import read_table
 
 CUT = 77  # exit code of a process whose power was cut
-# Lightning's x-axis of loggers; a resume within an epoch changes it
-NOT_COMPARED = {"seconds", "_batches_that_stepped"}
 CONFIGURATIONS = {  # options of fit beside those of resume_fuzz.command
     "SGD": "--model.optim.optimizer SGD",
     "Muon, 2 workers": "--model.optim.optimizer Muon --data.workers 2",
@@ -48,87 +47,80 @@ QUICK = "--data.batch_size 8 --model.optim.nominal_batch_size 24"  # three batch
 QUICK += " --autoanchor.enabled false --doctor.enabled false"
 
 
-@dataclass
-class Training:
-    """A training in a process of its own, below the folder `disk`, which is what a power cut
-    changes.
+def train(folder: Path, line: list[str], cut: int = -1, seed: str = "") -> tuple[int, int]:
+    """Train in a process of its own, until the end or until the power is cut.
 
-    folder: holds `disk` and the log. line: of the command.
+    Args:
+        folder: Holds the log and `disk`, which becomes what a power cut leaves of it.
+        line: Of the command.
+        cut: The number of the operation before which the power is cut; one past the end cuts it
+            after the end; -1: never.
+        seed: Decides what is lost.
+
+    Returns:
+        The exit code, or CUT, and the number of operations or, of a CUT, the batches that the last
+        saved checkpoint had seen.
     """
+    receiving, sending = os.pipe()
+    sys.stdout.flush()
+    process = os.fork()
+    if process == 0:
+        os.setsid()
+        _train(folder, line, cut, random.Random(seed), sending)
+    os.close(sending)
+    with open(receiving) as pipe:
+        number = int(pipe.read() or 0)
+    code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process, signal.SIGKILL)
+    if code == CUT:
+        shutil.rmtree(folder / "disk")
+        os.rename(folder / "left", folder / "disk")
+    return code, number
 
-    folder: Path
-    line: list[str]
 
-    def start(self, cut: int = -1, seed: str = "") -> tuple[int, int]:
-        """Train until the end, or until the power is cut; then the folder is what is left.
+def _train(folder: Path, line: list[str], cut: int, rng: random.Random, sending: int) -> NoReturn:
+    saved = 0
+    save = writer._save
 
-        Args:
-            cut: the number of the operation before which the power is cut; one past the end cuts it
-                after the end; -1: never.
-            seed: decides what is lost.
+    def leave(code: int, number: int) -> NoReturn:
+        os.write(sending, str(number).encode())
+        os._exit(code)
 
-        Returns:
-            The exit code, or CUT, and the number of operations or, of a CUT, the batches that the
-            last saved checkpoint had seen.
-        """
-        receiving, sending = os.pipe()
-        sys.stdout.flush()
-        process = os.fork()
-        if process == 0:
-            os.setsid()
-            self._train(cut, random.Random(seed), sending)
-        os.close(sending)
-        with open(receiving) as pipe:
-            number = int(pipe.read() or 0)
-        code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process, signal.SIGKILL)
-        if code == CUT:
-            shutil.rmtree(self.folder / "disk")
-            os.rename(self.folder / "left", self.folder / "disk")
-        return code, number
+    def before(number: int, operation: str) -> None:
+        if number == cut:
+            print(f"power cut before operation {number}: {operation}", flush=True)
+            disk.rebuild(folder / "left", rng)
+            leave(CUT, saved)
 
-    def _train(self, cut: int, rng: random.Random, sending: int) -> NoReturn:
-        saved = [0]
-        save = writer._save
+    def save_and_note(content: dict[str, Any], targets: list[Path]) -> dict[Path, str]:
+        nonlocal saved
+        problems = save(content, targets)
+        saved = batches(content)
+        return problems
 
-        def leave(code: int, number: int) -> NoReturn:
-            os.write(sending, str(number).encode())
-            os._exit(code)
-
-        def before(number: int, operation: str) -> None:
-            if number == cut:
-                print(f"power cut before operation {number}: {operation}", flush=True)
-                disk.rebuild(self.folder / "left", rng)
-                leave(CUT, saved[0])
-
-        def save_and_note(content: dict[str, Any], targets: list[Path]) -> dict[Path, str]:
-            problems = save(content, targets)
-            saved[0] = batches(content)
-            return problems
-
-        try:
-            log = os.open(self.folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            os.dup2(log, 1)
-            os.dup2(log, 2)
-            os.chdir(self.folder)
-            tempfile.tempdir = str(self.folder)
-            disk = RecordedDisk(self.folder / "disk", before)
-            writer._save = save_and_note
-            code = 0
-            with disk.recording():
-                try:
-                    cli.main(self.line)
-                except SystemExit as leaving:
-                    code = int(leaving.code or 0)
-                sys.stdout.flush()
-                if code == 0 and cut >= disk.operations:
-                    before(cut, "the end")
-            leave(code, disk.operations)
-        except BaseException:
-            sys.excepthook(*sys.exc_info())
-        finally:
-            os._exit(1)
+    try:
+        log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.chdir(folder)
+        tempfile.tempdir = str(folder)
+        disk = RecordedDisk(folder / "disk", before)
+        writer._save = save_and_note
+        code = 0
+        with disk.recording():
+            try:
+                cli.main(line)
+            except SystemExit as leaving:
+                code = int(leaving.code or 0)
+            sys.stdout.flush()
+            if code == 0 and cut >= disk.operations:
+                before(cut, "the end")
+        leave(code, disk.operations)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(1)
 
 
 def batches(content: dict[str, Any]) -> int:
@@ -136,50 +128,38 @@ def batches(content: dict[str, Any]) -> int:
     return content["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"]
 
 
-@dataclass
-class Outcome:
-    """Of a trial.
-
-    Attributes:
-        cuts: Of the power.
-        problem: What differs in the end, or what was lost; empty if nothing.
-    """
-
-    cuts: int = 0
-    problem: str = ""
-
-
-def trial(folder: Path, line: list[str], operations: int, seed: str, reference: Path) -> Outcome:
+def trial(
+    folder: Path, line: list[str], operations: int, seed: str, reference: Path
+) -> tuple[int, str]:
     """Train below folder/disk, with one or two power cuts, each resumed.
 
     Args:
-        line: of the command.
-        operations: how many the undisturbed run has.
-        seed: decides all.
-        reference: run folder of the undisturbed run, which was trained at the same path.
+        folder: Of `train`.
+        line: Of the command.
+        operations: How many the undisturbed run has.
+        seed: Decides all.
+        reference: Run folder of the undisturbed run, which was trained at the same path.
+
+    Returns:
+        How many power cuts there were, and what differs in the end, or what was lost.
     """
     rng = random.Random(seed)
-    outcome = Outcome()
     (folder / "disk").mkdir()
+    run = folder / "disk/run"
     cuts = [rng.randrange(operations + 1) for _ in range(rng.choice((1, 1, 2)))]
-    for cut in cuts + [-1]:
-        code, saved = Training(folder, line).start(cut, f"{seed} {cut}")
+    for number, cut in enumerate(cuts + [-1]):
+        resume = ["--ckpt_path", "auto"] if number else []
+        code, saved = train(folder, line + resume, cut, f"{seed} {cut}")
         if code == 0:
-            break
+            return number, difference(run, reference)
         if code != CUT:
-            outcome.problem = f"exit code {code}"
-            return outcome
-        outcome.cuts += 1
-        if "--ckpt_path" not in line:
-            line = line + ["--ckpt_path", "auto"]
-        with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-            found = newest_valid(folder / "disk/run/checkpoints")
+            return number, f"exit code {code}"
+        with contextlib.redirect_stdout(io.StringIO()):
+            found = newest_valid(run / "checkpoints")
         left = batches(found[1]) if found else 0
         if left < saved:
-            outcome.problem = f"a checkpoint of {saved} batches is lost; {left} are left"
-            return outcome
-    outcome.problem = difference(folder / "disk/run", reference)
-    return outcome
+            return number + 1, f"a checkpoint of {saved} batches is lost; {left} are left"
+    raise AssertionError("the last training has no power cut")
 
 
 def difference(run: Path, reference: Path) -> str:
@@ -189,15 +169,14 @@ def difference(run: Path, reference: Path) -> str:
     if ours != theirs:
         return f"files {sorted(ours ^ theirs)}"
     for name in ("last.ckpt", "best.ckpt"):
-        content = torch.load(run / "checkpoints" / name, weights_only=True)
-        expected = torch.load(reference / "checkpoints" / name, weights_only=True)
-        place = unlike(compared(content), compared(expected), name)
+        ours, theirs = (content(r / "checkpoints" / name) for r in (run, reference))
+        place = unlike(ours, theirs, name)
         if place:
             return place
-    metrics = json.loads((run / "metrics.json").read_text())
-    if metrics != json.loads((reference / "metrics.json").read_text()):
+    if (run / "metrics.json").read_text() != (reference / "metrics.json").read_text():
         return "metrics.json"
-    return unlike(epochs(run), epochs(reference), "metrics.csv")
+    ours, theirs = (read_table(r / "metrics.csv") for r in (run, reference))
+    return unlike(ours, theirs, "metrics.csv")
 
 
 def names(run: Path) -> set[str]:
@@ -207,55 +186,45 @@ def names(run: Path) -> set[str]:
     return {str(path.relative_to(run)) for path in run.rglob("*") if path not in drawn}
 
 
-def compared(content: Any) -> Any:
-    """Without NOT_COMPARED."""
-    if isinstance(content, dict):
-        return {k: compared(v) for k, v in content.items() if k not in NOT_COMPARED}
-    return [compared(v) for v in content] if isinstance(content, list) else content
+def main(trials: int = 20, seed: int = 0, only: str = "") -> None:
+    """Cut the power of trainings.
 
-
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--trials", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="configurations with this in their name")
-    options = parser.parse_args()
+    Args:
+        trials: In all, shared by the configurations.
+        seed: Decides all.
+        only: Only configurations with this in their name.
+    """
     torch.set_num_threads(1)
-    chosen = {name: more for name, more in CONFIGURATIONS.items() if options.only in name}
-    failed = 0
-    print("| configuration | trials | power cuts | identical at the end |")
-    print("|---|---|---|---|")
+    chosen = [name for name in CONFIGURATIONS if only in name]
+    failed = False
+    print_header("configuration", "trials", "power cuts", "identical at the end")
     with tempfile.TemporaryDirectory() as temporary:
         data = make_demo(Path(temporary, "demo"), train=24, val=8)
         line = command(data, Path(temporary, "first"), 0, 1, more=QUICK.split())[2:]
-        with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        with contextlib.redirect_stdout(io.StringIO()):
             cli.main(line)  # so that the processes of the trials have imported everything
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # which Lightning still holds
-        for k, (name, more) in enumerate(chosen.items()):
+        for k, name in enumerate(chosen):
             folder = Path(temporary, str(k))
             (folder / "disk").mkdir(parents=True)
-            line = command(data, folder / "disk/run", 0, 1, more=f"{QUICK} {more}".split())[2:]
-            code, operations = Training(folder, line).start()
+            more = f"{QUICK} {CONFIGURATIONS[name]}".split()
+            line = command(data, folder / "disk/run", 0, 1, more=more)[2:]
+            code, operations = train(folder, line)
             assert code == 0, (folder / "log").read_text()
             os.rename(folder / "disk", folder / "reference")
-            counts: Counter[str] = Counter()
-            for number in range(k, options.trials, len(chosen)):
+            counts = np.zeros(3, int)
+            for number in range(k, trials, len(chosen)):
                 (folder / "log").unlink()
-                seed = f"{options.seed} {number}"
-                outcome = trial(folder, line, operations, seed, folder / "reference/run")
+                own = f"{seed} {number}"
+                cuts, problem = trial(folder, line, operations, own, folder / "reference/run")
                 shutil.rmtree(folder / "disk")
-                counts["trials"] += 1
-                counts["cuts"] += outcome.cuts
-                counts["same"] += not outcome.problem
-                if outcome.problem:
-                    print(f"{name}, seed {seed}: {outcome.problem}", file=sys.stderr)
-            print(
-                f"| {name} | {' | '.join(str(counts[c]) for c in ('trials', 'cuts', 'same'))} |",
-                flush=True,
-            )
-            failed += counts["trials"] - counts["same"]
-    sys.exit(failed > 0)
+                counts += (1, cuts, not problem)
+                if problem:
+                    failed = True
+                    print(f"{name}, seed {own}: {problem}", file=sys.stderr)
+            print_row(name, *counts)
+    sys.exit(failed)
 
 
 if __name__ == "__main__":
-    main()
+    auto_cli(main)

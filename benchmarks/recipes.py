@@ -188,66 +188,63 @@ def first_pass(base: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> float
 
 def tables(rows: list[dict[str, Any]]) -> list[str]:
     """Lines of Markdown: gains over the first recipe with the interval, and all scores."""
-    frame: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}  # recipe -> dataset -> seed -> row
-    for row in rows:
-        frame.setdefault(row["recipe"], {}).setdefault(row["data"], {})[row["seed"]] = row
+    recipes = list(dict.fromkeys(row["recipe"] for row in rows))
     datasets = list(dict.fromkeys(row["data"] for row in rows))
-    base = next(iter(frame))
-    gains = [[f"against {base}"] + datasets + ["mean", "95 % interval", "passes it after"]]
-    scores = [["recipe"] + datasets + ["mean"]]
-    for recipe in frame:
-        if recipe != base:
-            gains.append([recipe] + _gains(frame[base], frame[recipe], datasets))
-        scores.append([recipe] + _scores(frame[recipe], datasets))
-    return markdown(gains) + [""] + markdown(scores)
+    seeds = list(dict.fromkeys(row["seed"] for row in rows))
+    scores = np.full((len(recipes), len(datasets), len(seeds)), np.nan)  # AP in hundredths
+    curves = {}
+    for row in rows:
+        place = (
+            recipes.index(row["recipe"]),
+            datasets.index(row["data"]),
+            seeds.index(row["seed"]),
+        )
+        scores[place] = 100 * row["score"]
+        curves[place] = np.array(row["AP"].split(), float)
+    gain_table = [
+        [f"against {recipes[0]}"] + datasets + ["mean", "95 % interval", "passes it after"]
+    ]
+    score_table = [["recipe"] + datasets + ["mean"]]
+    for r, recipe in enumerate(recipes):
+        cells = []
+        means = []
+        gain_cells = []
+        gaps = []
+        shares = []
+        for d in range(len(datasets)):
+            own = scores[r, d][~np.isnan(scores[r, d])]
+            cell = "-"
+            if len(own):
+                cell = f"{own.mean():.1f} ({own.min():.1f} to {own.max():.1f})"
+                means.append(own.mean())
+            cells.append(cell)
+            gap = scores[r, d] - scores[0, d]
+            both = np.flatnonzero(~np.isnan(gap))
+            cell = "-"
+            if len(both):
+                cell = f"{gap[both].mean():+.1f}"
+                gaps.append(gap[both])
+                base = [curves[0, d, s] for s in both]
+                shares.append(first_pass(base, [curves[r, d, s] for s in both]))
+            gain_cells.append(cell)
+        mean = f"{np.mean(means):.2f}" if len(means) == len(datasets) else "-"
+        score_table.append([recipe] + cells + [mean])
+        if r:
+            gain_table.append([recipe] + gain_cells + _summary(gaps, shares))
+    return markdown(gain_table) + [""] + markdown(score_table)
 
 
-def _scores(runs: dict, datasets: list[str]) -> list[str]:
-    """Cells of a recipe: mean and range over seeds by dataset, and the mean over all datasets."""
-    cells = []
-    means = []
-    for name in datasets:
-        values = [100 * row["score"] for row in runs.get(name, {}).values()]
-        cell = "-"
-        if values:
-            means.append(np.mean(values))
-            cell = f"{means[-1]:.1f} ({min(values):.1f} to {max(values):.1f})"
-        cells.append(cell)
-    mean = f"{np.mean(means):.2f}" if len(means) == len(datasets) else "-"
-    return cells + [mean]
-
-
-def _gains(base: dict, other: dict, datasets: list[str]) -> list[str]:
-    """Cells of a recipe, from the datasets and seeds that both were trained on."""
-    cells = []
-    gaps = []
-    shares = []
-    for name in datasets:
-        seeds = base.get(name, {}).keys() & other.get(name, {}).keys()
-        gap = []
-        curves = []
-        other_curves = []
-        for seed in sorted(seeds):
-            run = base[name][seed]
-            other_run = other[name][seed]
-            gap.append(100 * (other_run["score"] - run["score"]))
-            curves.append(np.array(run["AP"].split(), float))
-            other_curves.append(np.array(other_run["AP"].split(), float))
-        cell = "-"
-        if gap:
-            cell = f"{np.mean(gap):+.1f}"
-            gaps.append(np.array(gap))
-            shares.append(first_pass(curves, other_curves))
-        cells.append(cell)
+def _summary(gaps: list[np.ndarray], shares: list[float | None]) -> list[str]:
+    """Cells of all datasets: mean gain, its interval, when the recipe passes the first one."""
     if not gaps:
-        return cells + ["-", "-", "-"]
+        return ["-"] * 3
     low, high = interval(gaps)
     mean = np.mean([gap.mean() for gap in gaps])
     passed = [share for share in shares if share is not None]
     after = "-"
     if passed:
         after = f"{np.mean(passed):.0%} of epochs, {len(passed)} of {len(shares)} sets"
-    return cells + [f"{mean:+.2f}", f"{low:+.2f} to {high:+.2f}", after]
+    return [f"{mean:+.2f}", f"{low:+.2f} to {high:+.2f}", after]
 
 
 def main(words: list[str] | None = None) -> None:

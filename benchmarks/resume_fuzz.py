@@ -9,7 +9,6 @@ between the two moves that put one in place. Then the same command goes on with 
 Weights, average, optimizer state and the rows of metrics.csv must be identical.
 """
 
-import argparse
 import contextlib
 import os
 import random
@@ -18,23 +17,32 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import lightning as L
 import torch
+from jsonargparse import auto_cli
 
 import boltbox.detector.checkpoint.writer as checkpoints
 import boltbox.detector.system.atomic_file as files
+from benchmarks.tables import print_header, print_row
 from boltbox.detector.data.demo import make_demo
 from boltbox.detector.system.csv_table import read_table
 
 ROOT = Path(__file__).parents[1]
-WHERE = ("batch", "validation", "writing", "moving")
 EPOCHS = 3
 BATCHES = 6
-SAVES = 9  # of the run below: 24 images in batches of 4; saves at least
+OPTIONS = f"""--data.image_size 64 --data.batch_size 4 --data.augment.mixup 0.3 --trainer.max_epochs {EPOCHS}
+    --model.network.width_multiple 0.125 --model.network.depth_multiple 0.1 --model.network.levels [5]
+    --model.optim.nominal_batch_size 12 --model.multi_scale true --warmup.warmup_epochs 2
+    --trainer.accelerator cpu --trainer.precision 32-true --trainer.enable_progress_bar false
+    --trainer.callbacks benchmarks.resume_fuzz.Kill --report.enabled false --pictures.enabled false"""
+# the clock, and the x-axis of Lightning's loggers, which a resume within an epoch changes
+NOT_COMPARED = {"seconds", "_batches_that_stepped"}
+# how often each happens at least in the run below: 24 images in batches of 4
+MOST = {"batch": EPOCHS * BATCHES, "validation": EPOCHS * 2, "writing": 9, "moving": 9}
 
 
 class Kill(L.Callback):
@@ -45,56 +53,53 @@ class Kill(L.Callback):
 
     def __init__(self) -> None:
         kill = os.environ.get("BOLTBOX_KILL", "").split(":")
-        self.where, at, name, whom = (kill + ["", "", ""])[:4]
+        self.where, at, name, self.whom = (kill + ["", "", ""])[:4]
         self.left = int(at or 0)
         self.signal = signal.Signals[name or "SIGKILL"]
-        self.whom = whom
-        if int(os.environ.get("LOCAL_RANK", 0)):
+        if os.environ.get("LOCAL_RANK", "0") != "0":
             self.where = ""
+        self.write_beside = files.write_beside
+        self.replace = os.replace
         if self.where == "writing":
-            whole = files.write_beside
-            checkpoints.write_beside = lambda path, write: whole(
-                path, lambda file: self._half(file, write)
-            )
+            checkpoints.write_beside = self._write_beside
         elif self.where == "moving":
-            replace = os.replace
-            checkpoints.os.replace = lambda a, b: (
-                replace(a, b),
-                Path(b).suffix == ".ckpt" and self._count(),
-            )
+            checkpoints.os.replace = self._replace
 
-    def _count(self) -> None:
+    def _count(self, where: str) -> None:
+        if where != self.where:
+            return
         self.left -= 1
-        if self.left == -1:
-            if self.whom == "group":
-                kill_group(self.signal)
-            else:
-                os.kill(os.getppid() if self.whom == "agent" else os.getpid(), self.signal)
+        if self.left == -1 and self.whom == "group":
+            kill_group(self.signal)
+        elif self.left == -1:
+            os.kill(os.getppid() if self.whom == "agent" else os.getpid(), self.signal)
 
-    def _half(self, file: Any, write: Any) -> None:
-        write(file)
-        if self.left == 0:
-            file.truncate(file.tell() // 2)
-            file.flush()
-        self._count()
+    def _write_beside(self, path: Path, write: Callable[[IO[bytes]], None]) -> Path:
+        def write_half(file: IO[bytes]) -> None:
+            write(file)
+            if self.left == 0:
+                file.truncate(file.tell() // 2)
+                file.flush()
+            self._count("writing")
+
+        return self.write_beside(path, write_half)
+
+    def _replace(self, source: Path, target: Path) -> None:
+        self.replace(source, target)
+        if Path(target).suffix == ".ckpt":
+            self._count("moving")
 
     def on_train_start(self, *_: Any) -> None:
-        if self.where == "start":
-            self._count()
+        self._count("start")
 
     def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
-        if self.where == "batch":
-            self._count()
-            while (
-                self.whom == "agent"
-                and self.left == -1
-                and not trainer.checkpoint_callback.signal.received
-            ):
-                time.sleep(0.01)
+        self._count("batch")
+        waits = self.where == "batch" and self.whom == "agent" and self.left == -1
+        while waits and not trainer.checkpoint_callback.signal.received:
+            time.sleep(0.01)
 
     def on_validation_batch_end(self, *_: Any) -> None:
-        if self.where == "validation":
-            self._count()
+        self._count("validation")
 
 
 def kill_group(number: int) -> None:
@@ -118,18 +123,10 @@ def command(
 ) -> list[str]:
     """A small training with everything on: warm-up, accumulation, mosaic, mixup, image size that
     varies. within_epochs: a checkpoint after every batch. more: options."""
-    options = {
-        "data.dataset": data, "data.image_size": 64, "data.batch_size": 4, "data.workers": workers,
-        "data.augment.mixup": 0.3, "trainer.max_epochs": EPOCHS,
-        "model.network.width_multiple": 0.125, "model.network.depth_multiple": 0.1, "model.network.levels": "[5]", "model.optim.nominal_batch_size": 12, "model.multi_scale": "true",
-        "trainer.accelerator": "cpu", "trainer.devices": ranks, "trainer.precision": "32-true", "warmup.warmup_epochs": 2,
-        "checkpoints.every_minutes": 1e-9 if within_epochs else 0, "trainer.enable_progress_bar": "false",
-        "trainer.callbacks": "benchmarks.resume_fuzz.Kill", "report.enabled": "false", "pictures.enabled": "false", "run": run,
-    }  # fmt: skip
-    line = [sys.executable, str(ROOT / "cli.py"), "fit"]
-    for name, value in options.items():
-        line += [f"--{name}", str(value)]
-    return line + list(more)
+    every = 1e-9 if within_epochs else 0
+    options = f"""--data.dataset {data} --data.workers {workers} --trainer.devices {ranks} --run {run}
+        --checkpoints.every_minutes {every} {OPTIONS}"""
+    return [sys.executable, str(ROOT / "cli.py"), "fit"] + options.split() + list(more)
 
 
 def start(line: list[str], kill: str = "") -> int:
@@ -158,26 +155,21 @@ def run(line: list[str], environment: dict[str, str], log: Path) -> tuple[int, i
 
 def difference(run: Path, reference: Path) -> str:
     """What differs between two finished runs, or an empty string."""
-    ours, theirs = (
-        torch.load(r / "checkpoints/last.ckpt", weights_only=True) for r in (run, reference)
-    )
+    ours, theirs = (content(r / "checkpoints/last.ckpt") for r in (run, reference))
     for key in ("state_dict", "optimizer_states", "processes", "global_step", "epoch"):
         place = unlike(ours[key], theirs[key], key)
         if place:
             return place
-    return unlike(epochs(run), epochs(reference), "metrics.csv")
+    ours, theirs = (read_table(r / "metrics.csv") for r in (run, reference))
+    return unlike(ours, theirs, "metrics.csv")
 
 
-def epochs(run: Path) -> list[dict[str, str]]:
-    """Rows of metrics.csv, without what a clock decides."""
-    rows = read_table(run / "metrics.csv")
-    for row in rows:
-        del row["seconds"]
-    return rows
+def content(checkpoint: Path) -> dict[str, Any]:
+    return torch.load(checkpoint, weights_only=True)
 
 
 def unlike(a: Any, b: Any, place: str) -> str:
-    """The first place where two nested structures differ, or an empty string."""
+    """The first place where two nested structures differ, NOT_COMPARED aside, or an empty string."""
     if isinstance(a, torch.Tensor):
         return "" if isinstance(b, torch.Tensor) and torch.equal(a, b) else place
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
@@ -185,7 +177,7 @@ def unlike(a: Any, b: Any, place: str) -> str:
         b = dict(enumerate(b))
     if not (isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys()):
         return "" if a == b else place
-    for key in a:
+    for key in sorted(a.keys() - NOT_COMPARED, key=str):
         found = unlike(a[key], b[key], f"{place}.{key}")
         if found:
             return found
@@ -217,53 +209,58 @@ def trial(
 
 
 def random_kill(rng: random.Random) -> str:
-    where = rng.choice(WHERE)
-    most = {"batch": EPOCHS * BATCHES, "validation": EPOCHS * 2, "writing": SAVES, "moving": SAVES}[
-        where
-    ]
-    return f"{where}:{rng.randrange(most)}"
+    where = rng.choice(list(MOST))
+    return f"{where}:{rng.randrange(MOST[where])}"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "more", nargs="*", help="further options of fit, after --: like -- --model.compile true"
-    )
-    options = parser.parse_args()
-    rng = random.Random(options.seed)
+def trials(
+    root: Path,
+    data: Path,
+    workers: int,
+    ranks: int,
+    kills: int,
+    rng: random.Random,
+    more: list[str],
+) -> tuple[int, int, int]:
+    """Trials until so many kills have hit: how many runs, kills that hit, identical at the end."""
+    reference = root / f"{ranks}-{workers}"
+    assert start(command(data, reference, workers, ranks, more=more)) == 0
+    wrong = difference(reference, root / f"{ranks}-0")
+    assert not wrong, "the number of workers changes nothing"
+    hits = 0
+    runs = 0
+    same = 0
+    while hits < kills:
+        instants = [random_kill(rng) for _ in range(rng.randint(1, 3))]
+        run = root / f"{ranks}-{workers}-{runs}"
+        hit, wrong = trial(run, data, instants, workers, ranks, reference, more)
+        hits += hit
+        runs += 1
+        same += not wrong
+        if wrong:
+            print(f"{instants}: differs in {wrong}", file=sys.stderr)
+    return runs, hits, same
+
+
+def main(kills: int = 20, seed: int = 0, ranks: int = 2, more: str = "") -> None:
+    """Kill trainings until so many kills have hit, with 0 and 2 workers, and up to so many ranks.
+
+    Args:
+        kills: For each.
+        seed: Decides the instants.
+        ranks: The most.
+        more: Options of fit, like "--trainer.precision bf16-mixed".
+    """
+    rng = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         data = make_demo(root / "demo", train=24, val=8)
-        print("| workers | ranks | runs | kills that hit | identical at the end |")
-        print("|---|---|---|---|---|")
-        for workers, ranks in ((0, 1), (2, 1), (0, 2), (2, 2)):
-            name = f"{workers}-{ranks}"
-            reference = root / f"reference-{name}"
-            assert start(command(data, reference, workers, ranks, more=options.more)) == 0
-            if workers == 0:
-                alone = reference
-            assert not difference(reference, alone), "the number of workers changes nothing"
-            hits = runs = same = 0
-            while hits < options.kills:
-                kills = [random_kill(rng) for _ in range(rng.randint(1, 3))]
-                hit, wrong = trial(
-                    root / f"run-{name}-{runs}",
-                    data,
-                    kills,
-                    workers,
-                    ranks,
-                    reference,
-                    options.more,
-                )
-                hits = hits + hit
-                runs = runs + 1
-                same = same + (not wrong)
-                if wrong:
-                    print(f"{kills}: differs in {wrong}", file=sys.stderr)
-            print(f"| {workers} | {ranks} | {runs} | {hits} | {same} |", flush=True)
+        print_header("workers", "ranks", "runs", "kills that hit", "identical at the end")
+        for world in range(1, ranks + 1):
+            for workers in (0, 2):
+                counts = trials(root, data, workers, world, kills, rng, more.split())
+                print_row(workers, world, *counts)
 
 
 if __name__ == "__main__":
-    main()
+    auto_cli(main)

@@ -1,8 +1,8 @@
 """This commit beside an older one, turn about: whole trainings by the command line, and where their
 time goes.
 
-    python -m benchmarks.speed --against 7757bac --dataset BCCD --weights yolov5n.pt --epochs 4
-    --rounds 3
+    python -m benchmarks.speed --against 7757bac --rounds 3 -- --data.dataset BCCD
+        --model.start.weights yolov5n.pt --data.image_size 320 --trainer.max_epochs 4
 
 The older commit's files are unpacked beside and run in the same environment. Each
 training is a process with options that both know, everything else at its default; Lightning's
@@ -15,13 +15,16 @@ import argparse
 import json
 import os
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
+
+import numpy as np
+
+from benchmarks.tables import markdown
 
 ROOT = Path(__file__).parents[1]
 PROFILER = "lightning.pytorch.profilers.SimpleProfiler"
@@ -48,16 +51,6 @@ PARTS = {  # name: profiled actions that belong to it, the action that counts ho
 }
 
 
-class Training(NamedTuple):
-    """Command line options of both."""
-
-    dataset: str
-    weights: str | None
-    image_size: int
-    epochs: int
-    more: list[str]
-
-
 def timed(line: list[str], folder: Path, environment: dict[str, str]) -> tuple[float, float]:
     """Seconds of a command, and the most memory of its first process in bytes; what it prints goes
     to log.txt."""
@@ -72,18 +65,14 @@ def timed(line: list[str], folder: Path, environment: dict[str, str]) -> tuple[f
     return seconds, used.ru_maxrss * 1024
 
 
-def measured(tree: Path, folder: Path, training: Training, seed: int) -> dict[str, float]:
+def measured(tree: Path, folder: Path, seed: int, options: list[str]) -> dict[str, float]:
     """The figures of one training."""
     cache = folder.parent / "cache"
     environment = dict(os.environ, PYTHONPATH=str(tree), BOLTBOX_CACHE=str(cache))
-    line = f"""{sys.executable} {tree}/cli.py fit --data.dataset {training.dataset}
-        --data.image_size {training.image_size} --trainer.max_epochs {training.epochs}
-        --trainer.enable_progress_bar false --trainer.profiler {PROFILER}
-        --trainer.profiler.dirpath {folder} --trainer.profiler.filename profile
-        --seed_everything {seed} --run {folder}/run""".split()
-    if training.weights:
-        line += ["--model.start.weights", training.weights]
-    seconds, memory = timed(line + training.more, folder, environment)
+    line = f"""{sys.executable} {tree}/cli.py fit --trainer.enable_progress_bar false
+        --trainer.profiler {PROFILER} --trainer.profiler.dirpath {folder}
+        --trainer.profiler.filename profile --seed_everything {seed} --run {folder}/run"""
+    seconds, memory = timed(line.split() + options, folder, environment)
     actions = profile(folder / "fit-profile.txt")
     found = {"the whole command": seconds} | parts(actions)
     found["start and end: all but the epochs"] = seconds - actions["run_training_epoch"][1]
@@ -121,57 +110,39 @@ def parts(actions: dict[str, tuple[int, float]]) -> dict[str, float]:
 
 def table(rounds: list[tuple[dict[str, float], dict[str, float]]], older: str) -> str:
     """Markdown. rounds: figures of the older commit and of this one."""
-    lines = [f"| | {older} | this commit | ratio | lowest, highest |", "|---|---|---|---|---|"]
+    cells: list[Any] = [("", older, "this commit", "ratio", "lowest", "highest")]
     for name in rounds[0][1]:
-        pairs = [(old[name], new[name]) for old, new in rounds if name in old and name in new]
-        if not pairs:
-            continue
-        ratios = [new / old for old, new in pairs]
-        old, new = (statistics.median(side) for side in zip(*pairs, strict=True))
-        lines.append(
-            f"| {name} | {old:.3g} | {new:.3g} | {statistics.median(ratios):.2f} |"
-            f" {min(ratios):.2f}, {max(ratios):.2f} |"
-        )
-    return "\n".join(lines)
+        pairs = np.array([(old.get(name, np.nan), new.get(name, np.nan)) for old, new in rounds])
+        ratios = pairs[:, 1] / pairs[:, 0]
+        numbers = (*np.median(pairs, 0), np.median(ratios), ratios.min(), ratios.max())
+        cells.append((name, *(f"{number:.3g}" for number in numbers)))
+    return "\n".join(markdown(cells))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--against", default="7757bac", help="the older commit")
-    parser.add_argument("--dataset", required=True)
-    parser.add_argument("--weights", help="to start from")
-    parser.add_argument("--image_size", type=int, default=320)
-    parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("more", nargs="*", help="further options of fit, for both, after --")
+    parser.add_argument("options", nargs="+", help="of fit, for both, after --; paths are absolute")
     given = parser.parse_args()
-    weights = given.weights and str(Path(given.weights).resolve())
-    training = Training(
-        str(Path(given.dataset).resolve()), weights, given.image_size, given.epochs, given.more
-    )
     rounds = []
     with tempfile.TemporaryDirectory() as folder:
         older = Path(folder, given.against)
         older.mkdir()
         subprocess.run(f"git archive {given.against} | tar -x -C {older}", shell=True, check=True)
-        trees = {"older": older, "this": ROOT}
         # labels parsed, files in the kernel's cache, byte code compiled
-        for side, tree in trees.items():
-            more = training.more + ["--trainer.limit_train_batches", "1"]
-            short = training._replace(epochs=1, more=more)
-            measured(tree, Path(folder, side, "warm"), short, 0)
+        short = given.options + ["--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1"]
+        for name, tree in (("older", older), ("this", ROOT)):
+            measured(tree, Path(folder, name, "warm"), 0, short)
         for k in range(given.rounds):
             found = {}
-            for side in sorted(trees, reverse=bool(k % 2)):
-                found[side] = measured(trees[side], Path(folder, side, str(k)), training, k)
+            for name, tree in sorted((("older", older), ("this", ROOT)), reverse=bool(k % 2)):
+                found[name] = measured(tree, Path(folder, name, str(k)), k, given.options)
             rounds.append((found["older"], found["this"]))
-            print(
-                f"after {k + 1} of {given.rounds} rounds,"
-                f" seconds:\n\n{table(rounds, given.against)}\n",
-                flush=True,
-            )
+            print(f"after round {k + 1} of {given.rounds}, seconds:\n")
+            print(table(rounds, given.against), end="\n\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from made_predictions import checkpoint_file  # noqa: F401
 from small_fit import small_fit
 
 import cli
-from benchmarks.power_loss import QUICK, Training, trial
+from benchmarks.power_loss import QUICK, train, trial
 from benchmarks.recorded_disk import RecordedDisk
 from benchmarks.resume_fuzz import command
 from boltbox.detector.report.video_file import VideoFile
@@ -21,7 +21,7 @@ from boltbox.detector.report.video_file import VideoFile
 Line = Callable[[Path, Path], list[str]]  # of a data set and a checkpoint
 
 
-def train(data: Path, checkpoint: Path) -> list[str]:
+def fit(data: Path, checkpoint: Path) -> list[str]:
     more = "--trainer.max_epochs 2 --report.enabled true --pictures.enabled true"
     return small_fit(data, Path("disk/new/run"), *more.split())
 
@@ -56,7 +56,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-@pytest.mark.parametrize("line", [train, repair, convert, predict, strip])
+@pytest.mark.parametrize("line", [fit, repair, convert, predict, strip])
 def test_what_is_written_is_on_the_disk(
     line: Line, small_data: Path, checkpoint: Path, here: Path
 ) -> None:
@@ -74,7 +74,7 @@ def test_what_is_written_is_on_the_disk(
     folder = "disk/new/run/checkpoints"
     of_checkpoints = [operation for operation in operations if folder in operation]
     moves = [k for k, operation in enumerate(of_checkpoints) if ".tmp " in operation]
-    assert bool(moves) == (line is train)
+    assert bool(moves) == (line is fit)
     for k in moves:
         assert of_checkpoints[k + 1].startswith("fsync")
         assert of_checkpoints[k + 1].endswith(folder)
@@ -84,9 +84,9 @@ def test_a_training_after_power_cuts(small_data: Path, tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     short = [*QUICK.split(), "--trainer.max_epochs", "2"]
     line = command(small_data, tmp_path / "disk/run", 0, 1, more=short)[2:]
-    code, operations = Training(tmp_path, line).start()
+    code, operations = train(tmp_path, line)
     assert code == 0, (tmp_path / "log").read_text()
     (tmp_path / "disk").rename(tmp_path / "reference")
-    outcome = trial(tmp_path, line, operations, "1", tmp_path / "reference/run")
-    assert outcome.cuts
-    assert not outcome.problem
+    cuts, problem = trial(tmp_path, line, operations, "1", tmp_path / "reference/run")
+    assert cuts
+    assert not problem

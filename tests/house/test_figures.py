@@ -9,7 +9,6 @@ import pytest
 
 import cli
 from benchmarks import figures
-from benchmarks.screenshots import COLUMNS, Screen, film
 
 ROOT = Path(cli.__file__).parent
 LARGEST = 200_000  # bytes
@@ -50,14 +49,3 @@ def test_a_figure_shows_what_is_committed(name: str, theme: str, drawn: Path) ->
 def test_no_picture_is_large() -> None:
     sizes = {path.name: path.stat().st_size for path in figures.PICTURES.iterdir()}
     assert {name: size for name, size in sizes.items() if size > LARGEST} == {}
-
-
-def test_a_recorded_terminal() -> None:
-    """A bar that is drawn over, a line above it, and a line that is too long."""
-    screen = Screen()
-    screen.write("$ fit\r\n 50%\r\n\rValidation\x1b[A\r100%\r\n")
-    screen.write("x" * (COLUMNS + 2))
-    assert screen.shown()[:4] == ("$ fit", "100%", "x" * COLUMNS, "xx")
-    text = film([screen.shown()] * 3, "fit")
-    assert text.count("<text") == 4
-    ElementTree.fromstring(text)
