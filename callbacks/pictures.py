@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 import lightning as L
 
-from boltbox.detector.data.inputs.evaluation_input import full_image
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.report.drawing import BatchImage, draw_images, encode_jpeg, images_of
 from boltbox.detector.system.atomic_file import not_fatal, write_atomically
@@ -49,7 +48,7 @@ class Pictures(L.Callback):
         *_: Any,
     ) -> None:
         if trainer.is_global_zero and batch_idx == 0:
-            self.images = images_of(full_image(batch), outputs["detections"])
+            self.images = images_of(batch, outputs["detections"])
 
     on_test_batch_end = on_validation_batch_end  # type: ignore[assignment]
 

@@ -222,6 +222,8 @@ def predict(inputs: Input, filters: Filter, outputs: Output) -> None:
                 for i, image in enumerate(batch.sources):
                     box = batch.letterboxes[i]
                     assert box is not None
+                    if batch.pixels is not None:
+                        image = image._replace(pixels=batch.pixels.numpy())
                     files.add(image, rows[i], box.width, box.height)
                     objects = str(Detections.of(rows[i], predictor.names))
                     about = f"{box.width}x{box.height}, {objects}, {milliseconds:.0f} ms"

@@ -118,7 +118,7 @@ def rgb(file: Image.Image) -> np.ndarray:
     image = file if _orientation(file) == 1 else ImageOps.exif_transpose(file)
     if image.mode.startswith("I"):  # 16 bits, which Pillow would limit to 255
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-    return np.asarray(image.convert("RGB"))
+    return np.array(image.convert("RGB"))  # which may be written to
 
 
 def image_size(path: str | Path) -> tuple[int, int]:

@@ -91,7 +91,8 @@ def _collate_to_shared_memory(collate: Callable[..., Any], items: Any) -> Any:
     if not isinstance(batch, Batch):
         return batch
     images: Any = _SharedImages(batch.images)
-    return batch._replace(images=images)
+    pixels: Any = None if batch.pixels is None else _SharedImages(batch.pixels)
+    return batch._replace(images=images, pixels=pixels)
 
 
 class _SharedImages:

@@ -188,9 +188,9 @@ class Batch(NamedTuple):
         indices: of each image in the dataset.
         letterboxes: of each image.
         truths: of each image, in validation.
-        windows: (B, 4) int64: all B images are windows x1, y1, x2, y2 of one image, in pixels of
-            its file (inputs/evaluation_input.py). They stay uint8, and there is one index and one
-            truth.
+        windows: (n, 4) int64: the network gets one image in windows x1, y1, x2, y2 of its file: the
+            full image, which is the batch's only one, then its tiles (inputs/evaluation_input.py).
+        pixels: (H, W, 3) uint8 RGB: the file's, from which tiles are cut.
         sources: of each image, in prediction.
     """
 
@@ -200,6 +200,7 @@ class Batch(NamedTuple):
     letterboxes: list[LetterboxInfo | None]
     truths: list[Labels | None]
     windows: np.ndarray | None = None
+    pixels: Tensor | None = None
     sources: list[SourceImage] | None = None
 
 
@@ -228,9 +229,7 @@ def collate(samples: list[Sample]) -> Batch:
 
 
 def finish_on_device(batch: Batch) -> Batch:
-    """Images uint8 -> float in 0..1. Windows stay uint8: as floats they might not fit in memory."""
-    if batch.windows is not None:
-        return batch
+    """Images uint8 -> float in 0..1."""
     return batch._replace(images=to_floats(batch.images))
 
 

@@ -11,17 +11,20 @@ from typing import Any
 
 import cv2
 import numpy as np
+import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from boltbox.detector.data.images import read_image
+from boltbox.detector.data.inputs.evaluation_input import tile_samples
 from boltbox.detector.data.inputs.tiles import merge
-from boltbox.detector.data.sample import Batch, LetterboxInfo, to_floats
+from boltbox.detector.data.sample import Batch, LetterboxInfo, collate, to_floats
 from boltbox.detector.model.postprocess import nms
 from boltbox.detector.system.errors import InputError, in_one_line, nearest, need
 
 # Okabe and Ito's colours, which colour-blind readers tell apart; black is left out.
 PALETTE = ["#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7"]
+STRIP = 256  # rows that leave Pillow together; a large image would take its memory three times
 MAX_NAMED = 1000  # boxes of an image with names: more would cover it and one another
 
 
@@ -161,7 +164,7 @@ class Style:
 def draw_boxes(
     image: np.ndarray, rows: np.ndarray, names: Sequence[str], style: Style = Style()
 ) -> np.ndarray:
-    """A copy of the image with boxes and class names, most confident on top.
+    """Draw boxes and class names into an image, most confident on top.
 
     Args:
         image: (H, W, 3) uint8 RGB.
@@ -170,7 +173,7 @@ def draw_boxes(
         style: Of the boxes.
 
     Returns:
-        (H, W, 3) uint8 RGB.
+        The image.
     """
     picture = Image.fromarray(image)
     canvas = ImageDraw.Draw(picture)
@@ -195,7 +198,10 @@ def draw_boxes(
         canvas.rectangle((x, y, x + width, y + height), fill=colour)
         fill = "white" if colour == "#0072b2" else "black"
         canvas.text((x + 2 - left, y + 2 - top), text, font=font, fill=fill)
-    return np.asarray(picture)
+    for top in range(0, picture.height, STRIP):
+        bottom = min(top + STRIP, picture.height)
+        image[top:bottom] = picture.crop((0, top, picture.width, bottom))
+    return image
 
 
 def encode_jpeg(image: np.ndarray, quality: int = 92) -> bytes:
@@ -250,7 +256,7 @@ def rows_of_tiles(
 
     Args:
         predict: Float images -> their decoded rows.
-        batch: Images (B, 3, H, W) uint8, as floats would take too much memory.
+        batch: The full image on the device, and its windows.
         thresholds: Arguments of `nms`.
         at_once: Maximum windows that go through the network together.
 
@@ -262,10 +268,14 @@ def rows_of_tiles(
     assert letterbox is not None
     assert windows is not None
     rows = []
-    for start in range(0, len(windows), at_once):
-        part = slice(start, start + at_once)
-        decoded = predict(to_floats(batch.images[part]))
-        rows += to_rows(decoded, batch.letterboxes[part], thresholds)
+    for start in range(0, len(windows), at_once):  # all tiles together would take too much memory
+        images = batch.images[start:]  # the full image is window 0
+        letterboxes = batch.letterboxes[start:]
+        tiles = tile_samples(batch, max(start, 1), start + at_once)
+        if tiles:
+            images = torch.cat((images, to_floats(collate(tiles).images.to(images.device))))
+            letterboxes += [tile.letterbox for tile in tiles]
+        rows += to_rows(predict(images), letterboxes, thresholds)
     if len(windows) == 1:
         return rows[0]
     window_of = windows.repeat([len(of_window) for of_window in rows], 0)

@@ -138,5 +138,5 @@ def draw_images(
     drawn = []
     for image in images:
         rows = image.labels if side == "labels" else image.predictions
-        drawn.append(draw_boxes(image.pixels, rows, names))
+        drawn.append(draw_boxes(image.pixels.copy(), rows, names))
     return grid(drawn)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boltbox.detector.data.inputs.evaluation_input import EvaluationInput
+from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, tile_samples
 from boltbox.detector.data.inputs.tiles import is_cut, merge, tile_windows
 from boltbox.detector.data.sample import LetterboxInfo, Sample
 
@@ -41,14 +41,13 @@ def test_pixels_and_boxes_come_back_exactly(height: int, width: int, seed: int) 
     assert batch.indices == [5]
     assert batch.windows is not None
     assert batch.windows[0].tolist() == [0, 0, width, height]
-    for pixels, letterbox, window in zip(
-        batch.images[1:], batch.letterboxes[1:], batch.windows[1:], strict=True
-    ):
+    tiles = tile_samples(batch, 1, len(batch.windows))
+    for tile, window in zip(tiles, batch.windows[1:], strict=True):
         x1, y1, x2, y2 = window
-        np.testing.assert_array_equal(pixels.permute(1, 2, 0), image[y1:y2, x1:x2])
+        np.testing.assert_array_equal(tile.image, image[y1:y2, x1:x2])
         box = np.array([[1, 2.125, 60.5, 64]], np.float32)  # eighths are exact
-        assert letterbox is not None
-        np.testing.assert_array_equal(letterbox.to_file(box), box + np.array((x1, y1, x1, y1)))
+        assert tile.letterbox is not None
+        np.testing.assert_array_equal(tile.letterbox.to_file(box), box + np.array((x1, y1, x1, y1)))
 
 
 @settings(max_examples=50)

@@ -196,7 +196,9 @@ def test_names_are_text(
     page = Page(tmp_path / "doctor/doctor.html")
     assert all(name in page.text for name in NAMES)
     image = np.zeros((100, 300, 3), np.uint8)
-    pictures = [draw_boxes(image, np.array([[5, 60, 90, 95, 0.9, k]]), NAMES) for k in range(4)]
+    pictures = [
+        draw_boxes(image.copy(), np.array([[5, 60, 90, 95, 0.9, k]]), NAMES) for k in range(4)
+    ]
     assert len({drawn.tobytes() for drawn in pictures} - {image.tobytes()}) == 4
     assert "Glyph" not in capfd.readouterr().err
     with picture(tmp_path / "ours.png", 2, 2) as figure:

@@ -14,7 +14,7 @@ import torch
 
 from boltbox.detector.data.cache.images import ResizedImages
 from boltbox.detector.data.inputs.tiles import tile_windows
-from boltbox.detector.data.sample import Batch, LetterboxInfo, Sample, collate, to_floats
+from boltbox.detector.data.sample import Batch, LetterboxInfo, Sample, collate
 from boltbox.detector.data.transforms.letterbox import (
     letterbox_sample,
     rectangular_batches,
@@ -87,33 +87,23 @@ class EvaluationInput(NamedTuple):
         return collate_items([self.sample(sample, (height, width)) for sample in samples])
 
     def _windows(self, sample: Sample, tile: int) -> Batch:
-        """The full image, then its tiles, all of one shape. Only the full image if it is not larger
-        than a tile."""
+        """The full image, with its pixels and its tiles, all of one shape, if it is larger than a
+        tile."""
         height, width = sample.size
         full_window = np.array([(0, 0, width, height)])
         if max(height, width) <= tile:
             untiled = self._replace(pad=0.0, tile=None)
             return untiled.batch([sample])._replace(windows=full_window)
         tiles = tile_windows(height, width, tile)
-        gain = self.size / tile
         shape = self.fixed
         if shape is None:
-            sides = (tiles[0, 2:] - tiles[0, :2]) * gain
+            sides = (tiles[0, 2:] - tiles[0, :2]) * (self.size / tile)
             to_width, to_height = np.ceil(sides / self.stride).astype(int).tolist()
             shape = (to_height * self.stride, to_width * self.stride)
-
         full = resize_longest(sample, min(self.size, max(shape)))
-        views = [letterbox_sample(full, shape, scaleup=False)]
-        empty = sample.replace(boxes=sample.boxes[:0], classes=sample.classes[:0], polygons=[])
-        for x1, y1, x2, y2 in tiles.tolist():
-            pixels = np.ascontiguousarray(sample.image[y1:y2, x1:x2])
-            view = empty.moved(pixels, (1, 1), (-x1, -y1))
-            views.append(letterbox_sample(view, shape, scaleup=gain > 1))
-        return collate(views)._replace(
-            indices=[sample.index],
-            truths=[sample.truth],
-            windows=np.concatenate((full_window, tiles)),
-        )
+        batch = collate([letterbox_sample(full, shape, scaleup=False)])
+        pixels = torch.from_numpy(sample.image)
+        return batch._replace(windows=np.concatenate((full_window, tiles)), pixels=pixels)
 
 
 class EvaluationSamples:
@@ -168,13 +158,23 @@ def collate_items(items: Sequence[Sample | Batch | None]) -> Batch:
     return collate(samples)
 
 
-def full_image(batch: Batch) -> Batch:
-    """The full image of a batch of windows, as a finished batch with its labels. Other batches
-    stay."""
-    if batch.windows is None:
-        return batch
-    images = to_floats(batch.images[:1])
-    return batch._replace(images=images, letterboxes=batch.letterboxes[:1], windows=None)
+def tile_samples(batch: Batch, start: int, stop: int) -> list[Sample]:
+    """Some of the tiles of a large image as the network's input.
+
+    Args:
+        batch: of `EvaluationInput.sample`.
+        start: number of the first window; 0 is the full image.
+        stop: number after the last one.
+    """
+    samples = []
+    if batch.windows is not None and batch.pixels is not None:
+        height, width = batch.images.shape[2:]
+        image = batch.pixels.cpu().numpy()
+        for x1, y1, x2, y2 in batch.windows[start:stop].tolist():
+            pixels = np.ascontiguousarray(image[y1:y2, x1:x2])
+            tile = unlabelled(image, 0).moved(pixels, (1, 1), (-x1, -y1))
+            samples.append(letterbox_sample(tile, (height, width), scaleup=True))
+    return samples
 
 
 def unlabelled(pixels: np.ndarray, index: int) -> Sample:

@@ -16,10 +16,11 @@ import math
 
 import numpy as np
 
-from boltbox.detector.model.boxes import EPS, area_xyxy
+from boltbox.detector.model.boxes import pairwise_iou_xyxy
 
 OVERLAP = 0.2  # minimum share of a tile that neighbours have in common
 EDGE = 0.01  # a box is cut if it ends this near to its window's border, as a share of its side
+AT_ONCE = 250_000  # pairs of boxes that are compared together
 MIN_SIDE = 1.0  # pixels; boxes that have less in common, in width or height, are not compared
 
 
@@ -72,37 +73,29 @@ def merge(
     cut = is_cut(rows[:, :4], windows, *size)
     order = np.lexsort((-rows[:, 4], cut))  # complete ones first, then by score
     rows = rows[order]
-    windows = windows[order]
     cut = cut[order]
-    boxes = rows[:, :4]
-    groups = rows[:, 5] * (not agnostic)
-    left, top, right, bottom = boxes.T.copy()
-    alive = np.ones(len(rows), bool)
-    merged = []
+    boxes, scores, classes = np.split(rows, (4, 5), axis=1)
+    groups = classes[:, 0] * (not agnostic)
+    agreeing = agreeing_boxes(boxes, windows[order], groups, iou)
+    owner = np.full(len(rows), -1)  # the detection that each one belongs to
     for i in range(len(rows)):
-        if not alive[i]:
+        if owner[i] >= 0:
             continue
-        alive[i] = False
-        members = [i]
+        owner[i] = i
         to_compare = [i]
         while to_compare:
-            k = to_compare.pop()
-            x1, y1, x2, y2 = boxes[k]
-            apart = (left >= x2) | (right <= x1) | (top >= y2) | (bottom <= y1)
-            others = np.flatnonzero(alive & (groups == groups[i]) & ~apart)
-            overlap = agreement(boxes[k], windows[k], boxes[others], windows[others])
-            same = others[overlap > iou]
-            alive[same] = False
-            members += same.tolist()
+            same = agreeing[to_compare.pop()]
+            same = same[owner[same] < 0]
+            owner[same] = i
             if cut[i]:  # fragments that agree with these belong to them too
                 to_compare += same.tolist()
-        joined = boxes[members] if cut[i] else boxes[[i]]
-        score = rows[members, 4].max()  # a fragment may have been more confident
-        hull = np.concatenate((joined[:, :2].min(0), joined[:, 2:].max(0)))
-        merged.append(np.append(hull, (score, rows[i, 5])))
-    detections = np.stack(merged)
-    classes = detections[:, 5] * (not agnostic)
-    best_first = np.lexsort((classes, -detections[:, 4]))  # equal scores by class
+    first = owner == np.arange(len(rows))
+    joined = first | cut[owner]
+    np.minimum.at(boxes[:, :2], owner[joined], boxes[joined, :2])
+    np.maximum.at(boxes[:, 2:], owner[joined], boxes[joined, 2:])
+    np.maximum.at(scores, owner, scores.copy())  # a fragment may have been more confident
+    detections = rows[first]
+    best_first = np.lexsort((groups[first], -detections[:, 4]))  # equal scores by class
     return detections[best_first[:max_det]].astype(dtype)
 
 
@@ -115,28 +108,46 @@ def is_cut(boxes: np.ndarray, windows: np.ndarray, height: int, width: int) -> n
     return (low | high).any(1)
 
 
-def agreement(
-    box: np.ndarray, window: np.ndarray, boxes: np.ndarray, windows: np.ndarray
-) -> np.ndarray:
-    """The IoU of a box with others where both windows looked.
+def agreeing_boxes(
+    boxes: np.ndarray, windows: np.ndarray, groups: np.ndarray, iou: float
+) -> list[np.ndarray]:
+    """The boxes that each box agrees with: those of its group and of another window whose IoU with
+    it, where both windows looked, is more than `iou`.
 
     Args:
-        box: (4,).
-        window: (4,) of the box.
-        boxes: (n, 4) the others.
-        windows: (n, 4) of the others.
+        boxes: (n, 4).
+        windows: (n, 4) of each box; NMS has compared the boxes of one window.
+        groups: (n,).
+        iou: minimum.
 
     Returns:
-        (n,); 0 for boxes of the same window, which NMS has compared, and where one of the two has
-        next to nothing in the intersection of the windows.
+        Per box the numbers of the others, in no order.
     """
-    low = np.tile(np.maximum(window[:2], windows[:, :2]), 2)
-    high = np.tile(np.minimum(window[2:], windows[:, 2:]), 2)
-    a = np.clip(box, low, high)  # (n, 4)
-    b = np.clip(boxes, low, high)
-    sides = np.minimum(a[:, 2:] - a[:, :2], b[:, 2:] - b[:, :2]).min(1)
-    common = np.minimum(a[:, 2:], b[:, 2:]) - np.maximum(a[:, :2], b[:, :2])
-    intersection = common.clip(0).prod(1)
-    union = area_xyxy(a) + area_xyxy(b) - intersection + EPS
-    compared = (windows != window).any(1) & (sides >= MIN_SIDE)
-    return np.where(compared, intersection / union, 0.0)
+    places, window_of = np.unique(windows, axis=0, return_inverse=True)
+    window_of = window_of.ravel()
+    members = np.split(np.argsort(window_of), np.bincount(window_of).cumsum())
+    pairs = [np.zeros((2, 0), np.int64)]
+    for k, place in enumerate(places):
+        low = np.maximum(place[:2], places[:k, :2])
+        high = np.minimum(place[2:], places[:k, 2:])
+        regions = np.concatenate((low, high), 1)  # where this window and each before it looked
+        for other in np.flatnonzero((high > low).all(1)):
+            i, a = within(boxes, members[k], regions[other])
+            j, b = within(boxes, members[other], regions[other])
+            for part in np.array_split(np.arange(len(i)), len(i) * len(j) // AT_ONCE + 1):
+                agree = pairwise_iou_xyxy(a[part], b) > iou
+                first, second = np.nonzero(agree & (groups[i[part], None] == groups[j]))
+                pairs.append(np.stack((i[part][first], j[second])))
+    pair = np.concatenate(pairs, 1)
+    one, other = np.concatenate((pair, pair[::-1]), 1)
+    return np.split(other[np.argsort(one)], np.bincount(one, minlength=len(boxes)).cumsum())
+
+
+def within(
+    boxes: np.ndarray, numbers: np.ndarray, region: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Those of the boxes (n, 4) with these numbers that have more than next to nothing in a region
+    (4,): their numbers, and they themselves, clipped to it."""
+    clipped = np.clip(boxes[numbers], np.tile(region[:2], 2), np.tile(region[2:], 2))
+    kept = (clipped[:, 2:] - clipped[:, :2] >= MIN_SIDE).all(1)
+    return numbers[kept], clipped[kept]
