@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+import optuna
 from jsonargparse.typing import SecretStr
 from optuna.exceptions import StorageInternalError
 from optuna.storages import RDBStorage
@@ -35,37 +36,50 @@ def address_of(folder: Path, storage: SecretStr | None) -> URL:
     """
     if storage is None:
         return URL.create("sqlite", database=str((folder / FILE).resolve()))
-    try:
+    with contextlib.suppress(SQLAlchemyError, ValueError):
         url = make_url(storage.get_secret_value())
-    except (SQLAlchemyError, ValueError):
-        url = URL.create("")
-    if not url.drivername or "@" in f"{url.host}{url.database}":
-        raise InputError(
-            "evolve.storage is not an address like postgresql://USER@HOST/DATABASE; in a password"
-            " write @ as %40, / as %2F and : as %3A"
-        )
-    if url.get_backend_name() == "sqlite":
-        raise InputError(
-            "evolve.storage is an SQLite file, which serves one machine; leave the option out, or"
-            " give the address of a database server"
-        )
-    return url
+        if url.get_backend_name() != "sqlite" and "@" not in f"{url.host}{url.database}":
+            return url
+    raise InputError(
+        "evolve.storage is not the address of a database server, like"
+        " postgresql://USER@HOST/DATABASE; in a password write @ as %40, / as %2F and : as %3A"
+    )
 
 
-def open_storage(url: URL) -> RDBStorage:
-    """Connect to a storage and make its tables if it has none.
+def open_study(url: URL, name: str) -> tuple[RDBStorage, optuna.Study]:
+    """Connect to a storage, and create what is missing: its tables and the study.
 
     Args:
         url: see `address_of`.
+        name: of the study.
+
+    Raises:
+        InputError: there is no such database, it is no study, or its driver is not installed.
     """
+    try:
+        storage = _connect(url)
+        study = optuna.create_study(
+            storage=storage, study_name=name, direction="maximize", load_if_exists=True
+        )
+    except ImportError:
+        raise InputError(
+            f"evolve.storage {url.drivername}: its driver is not installed. For PostgreSQL:"
+            " pip install 'boltbox[postgresql]'"
+        ) from None
+    except Exception as e:
+        raise InputError(f"{shown(url)} cannot be read as a study: {reason(e)}") from None
+    return storage, study
+
+
+def _connect(url: URL) -> RDBStorage:
     is_postgresql = url.drivername in ("postgresql", "postgresql+psycopg", "postgresql+psycopg2")
     address = url.render_as_string(hide_password=False)
     address = address.replace("{", "{{").replace("}", "}}")  # Optuna formats it
-    kwargs = {"pool_pre_ping": True, "connect_args": TIMEOUTS if is_postgresql else {}}
+    options = {"pool_pre_ping": True, "connect_args": TIMEOUTS if is_postgresql else {}}
     for _ in range(3):  # of commands that make the tables at the same time, one succeeds
         with contextlib.suppress(IntegrityError, ProgrammingError):
-            return RDBStorage(address, kwargs)
-    return RDBStorage(address, kwargs)
+            return RDBStorage(address, options)
+    return RDBStorage(address, options)
 
 
 @contextlib.contextmanager
@@ -80,26 +94,6 @@ def exclusive(storage: RDBStorage) -> Iterator[None]:
         row = select(column("version_info_id")).select_from(table("version_info"))
         connection.execute(row.with_for_update()).all()
         yield
-
-
-@contextlib.contextmanager
-def readable(url: URL) -> Iterator[None]:
-    """While this lasts, an error of the storage is an InputError.
-
-    Args:
-        url: of the storage; user, host and database are named.
-    """
-    try:
-        yield
-    except InputError:
-        raise
-    except ImportError:
-        raise InputError(
-            f"evolve.storage {url.drivername}: its driver is not installed. For PostgreSQL:"
-            " pip install 'boltbox[postgresql]'"
-        ) from None
-    except Exception as e:
-        raise InputError(f"{shown(url)} cannot be read as a study: {reason(e)}") from None
 
 
 def shown(url: URL) -> str:

@@ -30,8 +30,7 @@ from boltbox.detector.commands.evolve.storage import (
     FILE,
     address_of,
     exclusive,
-    open_storage,
-    readable,
+    open_study,
     reason,
     shown,
 )
@@ -182,15 +181,11 @@ class Study:
         name = plan.evolve.study if plan.evolve.storage else "evolve"
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         make_folder(folder)
-        with readable(self.url):
-            self.storage = open_storage(self.url)
-            self.optuna = optuna.create_study(
-                storage=self.storage, study_name=name, direction="maximize", load_if_exists=True
-            )
-            self._study_id = self.storage.get_study_id_from_name(name)
-            with exclusive(self.storage):
-                self._join(settings)
+        self.storage, self.optuna = open_study(self.url, name)
         self._heard = time.monotonic()  # from the storage
+        with self.tolerating(), exclusive(self.storage):
+            self._study_id = self.storage.get_study_id_from_name(name)
+            self._join(settings)
         self._signs: dict[int, tuple[Any, float]] = {}  # of other machines, and when they came
 
     def _refuse_if(self, is_another: bool) -> None:

@@ -111,14 +111,23 @@ def train_all(
             with study.tolerating(PATIENCE):
                 held = study.beat([training.trial.number for training in trainings])
                 for training in list(trainings):
-                    if training.poll() or training.trial.number not in held:
-                        _end(study, training, on_end)
-                        trainings.remove(training)
-                        free.append(training.environment)
+                    number = training.trial.number
+                    outcome = training.poll()
+                    if outcome is None and number in held:
+                        continue
+                    ended = study.tell(training.trial, outcome) if outcome else None
+                    if ended:
+                        on_end(ended)
+                    else:
+                        print_fact(f"trial {number}", "another machine has taken it over")
+                    training.process.finish()
+                    trainings.remove(training)
+                    free.append(training.environment)
                 is_late = time.monotonic() - start > 3600 * hours
                 trial = study.ask() if free and study.has_next() and not is_late else None
                 if trial:
-                    trainings.append(_begin(study, fit, trial, free.pop(0)))
+                    trainings.append(_begin(study, fit, trial, free[0]))
+                    free.pop(0)
                     continue
                 # an individual of another machine may have to be taken over
                 if not trainings and (is_late or not study.trials(TrialState.RUNNING)):
@@ -149,19 +158,6 @@ def _begin(
     training = Training(trial, line, run, environment)
     training.start()
     return training
-
-
-def _end(study: Study, training: Training, on_end: Callable[[FrozenTrial], None]) -> None:
-    """Record the result of a training, or stop one whose individual another machine trains now."""
-    ended = None
-    if training.outcome:
-        ended = study.tell(training.trial, training.outcome)
-    training.process.finish()
-    if ended:
-        on_end(ended)
-    else:
-        number = training.trial.number
-        print_fact(f"trial {number}", "another machine has taken it over")
 
 
 def environments(
