@@ -48,7 +48,7 @@ BARS = 30  # maximum number of classes with a bar: the most frequent
 
 
 @contextlib.contextmanager
-def picture(path: Path, width: float, height: float) -> Iterator[Figure]:
+def picture(path: Path, width: float, height: float, fitted: bool = True) -> Iterator[Figure]:
     """An empty figure, which is written as a PNG file at the end. Names of classes, files and runs
     are drawn as plain text, `$` included.
 
@@ -56,6 +56,8 @@ def picture(path: Path, width: float, height: float) -> Iterator[Figure]:
         path: The file.
         width: In inches.
         height: In inches.
+        fitted: The margins fit the texts, which takes twice as long as drawing. Off: they suit a
+            title and an axis of numbers.
     """
     import matplotlib
     from matplotlib.figure import Figure
@@ -63,7 +65,9 @@ def picture(path: Path, width: float, height: float) -> Iterator[Figure]:
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():
         # a box is drawn instead of a letter that the font lacks
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        figure = Figure((width, height), layout="constrained")
+        figure = Figure((width, height), layout="constrained" if fitted else None)
+        if not fitted:
+            figure.subplots_adjust(0.05, 0.5 / height, 0.99, 1 - 0.3 / height, 0.2, 0.35)
         yield figure
         write_atomically(path, lambda file: figure.savefig(file, format="png", dpi=DOTS))
 
@@ -118,7 +122,7 @@ def draw_panels(panels: Panels, path: Path) -> bool:
     if not panels:
         return False
     rows = math.ceil(len(panels) / 3)
-    with picture(path, 13, 3.5 * rows) as figure:
+    with picture(path, 13, 3.5 * rows, fitted=False) as figure:
         for number, (title, lines) in enumerate(panels.items(), 1):
             axis = figure.add_subplot(rows, 3, number)
             for name, pairs in lines.items():
@@ -177,7 +181,7 @@ def draw_confidence(metrics: ClassMetrics, names: Sequence[str], path: Path) -> 
     style: dict[str, Any] = {"color": "0.72", "linestyle": "-"}
     if len(metrics.classes) <= COLOURED:
         style = {"label": [short(names[c]) for c in metrics.classes]}
-    with picture(path, 13, 8.5) as figure:
+    with picture(path, 13, 8.5, fitted=False) as figure:
         axes = figure.subplots(2, 2).flat
         for axis, (title, (xs, curves)) in zip(axes, panels.items(), strict=True):
             axis.set(title=title, xlim=(0, 1), ylim=(0, 1.04))
