@@ -3,7 +3,6 @@
 import re
 import shutil
 from pathlib import Path
-from shlex import split
 
 import lightning as L
 import numpy as np
@@ -14,7 +13,6 @@ from made_datasets import lay_out, picture, save
 from made_runs import load, read, type_line
 from plain_loop import spawn
 
-import cli
 from boltbox.callbacks import EMA, AutoAnchor
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.model.anchors import (
@@ -28,7 +26,7 @@ from boltbox.detector.model.network import NetworkOptions, YOLOv5
 from boltbox.detector.training.module import Detector
 
 STRIDES = (8, 16, 32)
-QUICK = split(
+QUICK = (
     "--data.image_size 64 --data.batch_size 8 --data.workers 0 --report.enabled false"
     " --doctor.enabled false --trainer.enable_progress_bar false --trainer.precision 32-true"
     " --model.network.width_multiple 0.125 --model.network.depth_multiple 0.1"
@@ -37,7 +35,7 @@ QUICK = split(
 
 
 def fit(data: Path, options: str) -> None:
-    cli.main(["fit", "--data.dataset", str(data), *QUICK, *options.split()])
+    type_line(f"fit --data.dataset {data} {QUICK} {options}")
 
 
 def defaults(per_level: int = 3) -> np.ndarray:
@@ -217,7 +215,7 @@ def test_anchors_that_boxes_were_trained_with_are_kept_longer(flat_data: Path, h
     shutil.copytree(flat_data.parent, here / "data")
     for i, label in enumerate((here / "data/labels/train").iterdir()):
         sides = [f".{k % 60 + 20} .{k % 50 + 25}" for k in range(7 * i, 7 * i + 17)]
-        label.write_text("".join(f"0 .5 .5 {side}\n" for side in [*sides, ".9 .02"]))
+        label.write_text("".join(f"0 .5 .5 {side}\n" for side in sides + [".9 .02"]))
     data = DetectionData(str(here / "data/data.yaml"), image_size=64, batch_size=8, workers=0)
     data.setup("fit")
     detector = Detector(["a", "b"], network=NetworkOptions(width_multiple=0.125))

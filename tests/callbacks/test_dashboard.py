@@ -74,16 +74,15 @@ def run(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     here = tmp_path_factory.mktemp("dashboard")
     (here / "loggers.yaml").write_text(LOGGERS)
     more = f"--config {here}/loggers.yaml --trainer.log_every_n_steps 1 --pictures.enabled true"
-    line = small_fit(small_data, here / "first", *more.split())
     settings = {"MODE": "offline", "SILENT": "true", "DATA_DIR": here, "CACHE_DIR": here / "cache"}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in settings.items():
             patch.setenv(f"WANDB_{name}", str(value))
         patch.setattr("boltbox.detector.report.drawing.CONF", 0.001)
         patch.delenv("BOLTBOX_RUN", raising=False)
-        cli.main([*line, "--trainer.max_epochs", "1"])
+        train(small_data, here / "first", f"{more} --trainer.max_epochs 1")
         ended()
-        cli.main([*line, "--trainer.max_epochs", "2", "--ckpt_path", "last"])
+        train(small_data, here / "first", f"{more} --trainer.max_epochs 2 --ckpt_path last")
         ended()
         yield Run(here / "first")
 

@@ -60,7 +60,7 @@ def trainer_in(folder: Path, *callbacks: L.Callback, **options: Any) -> L.Traine
     given: dict[str, Any] = dict.fromkeys(quiet, False)
     given |= {"accelerator": "cpu", "max_epochs": 2, "gradient_clip_val": CLIP}
     given |= {"num_sanity_val_steps": 0, "limit_val_batches": 0, "use_distributed_sampler": False}
-    given |= {"callbacks": [Warmup(warmup_epochs=0), *callbacks], "default_root_dir": folder}
+    given |= {"callbacks": [Warmup(warmup_epochs=0)] + list(callbacks), "default_root_dir": folder}
     return L.Trainer(**(given | options))
 
 
@@ -97,7 +97,7 @@ def test_a_loss_that_is_not_finite(small_data: Path, tmp_path: Path) -> None:
     place = {"kind": "non-finite loss", "split": "train", "epoch": 1, "batch": 1}
     place |= {"done": "stopped", "indices": trouble.indices, "files": files}
     assert place.items() <= report.items()
-    for part in ("epoch 1, batch 1", *files[:3], "and 5 more", name, "model.optim.lr0"):
+    for part in ["epoch 1, batch 1", "and 5 more", name, "model.optim.lr0"] + files[:3]:
         assert part in str(error.value)
     assert all(bool(p.isfinite().all()) for p in module.parameters())
 

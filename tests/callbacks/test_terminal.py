@@ -158,7 +158,7 @@ def test_without_a_terminal(
     assert "\r" not in printed
     assert len(table(printed.splitlines())) == 1
     monkeypatch.setattr("sys.stdout", None)
-    cli.main([*line, "--ckpt_path", "last"])
+    cli.main(line + ["--ckpt_path", "last"])
 
 
 def test_an_early_stop_is_printed(capsys: pytest.CaptureFixture) -> None:

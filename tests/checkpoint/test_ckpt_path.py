@@ -240,9 +240,9 @@ def test_classes_get_names_later(
     """A training on labels without names says so; its checkpoint gets names, in a new file."""
     label_layouts.images_and_labels(here / "pets")
     fit = small_fit(Path("pets"), Path("run"), "--doctor.enabled", "true", "--trainer.max_epochs")
-    cli.main([*fit, "1"])
+    cli.main(fit + ["1"])
     assert "warning: no class names" in capfd.readouterr().out
-    cli.main([*fit, "2", "--ckpt_path", "last"])
+    cli.main(fit + ["2", "--ckpt_path", "last"])
     assert "no class names" not in capfd.readouterr().out, "a resume keeps them"
     lay_out(here, {"few.yaml": "train: pets/images\nnames: [cat]\n"})
     lay_out(here, {"pets.yaml": "train: pets/images\nnames: [cat, dog]\n"})
@@ -342,7 +342,7 @@ def test_a_file_of_yolov5(
     assert (here / "figures/metrics.json").is_file()
     assert "--model.start.weights" in refused(f"fit {common} --data.dataset {data}")
     content = {"path": str(data), "train": "images/train", "val": "images/val"}
-    content["names"] = [*NAMES, "another"]
+    content["names"] = NAMES + ["another"]
     (here / "six.yaml").write_text(yaml.safe_dump(content))
     told = refused(f"validate --ckpt_path {published} --data.dataset six.yaml")
     assert "6" in told

@@ -262,7 +262,7 @@ def test_killed_between_the_best_and_its_figures(
     assert best_epochs(run) == [5, 5, 5]
     assert not leftovers(run)
     assert rows(run)[:5] == before
-    assert [row["epoch"] for row in rows(run)] == [*"012345"]
+    assert [row["epoch"] for row in rows(run)] == list("012345")
 
 
 def test_of_several_validations_an_epoch_the_last_counts(

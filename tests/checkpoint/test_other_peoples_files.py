@@ -78,7 +78,7 @@ def test_nothing_in_a_file_is_executed(
 ) -> None:
     for suffix in (".pt", ".ckpt"):
         file = here / f"last{suffix}"
-        before = [*os.listdir(), file.name]
+        before = os.listdir() + [file.name]
         file.write_bytes(payloads(here / "marker")[kind])
         torch.load(file, weights_only=False)
         (made,) = set(os.listdir()).difference(before)  # where nobody minds
@@ -258,7 +258,7 @@ CRAFTED: dict[str, Craft] = {  # the door that meets it, and what
     ),
     "validate: names": lambda c: c["hyper_parameters"].update(names={"a": 1}),
     "validate: no names": lambda c: c["hyper_parameters"].update(names=[]),
-    "predict: odd names": lambda c: c["hyper_parameters"].update(names=["\ud800", *"bcde"]),
+    "predict: odd names": lambda c: c["hyper_parameters"].update(names=list("\ud800bcde")),
     "predict: a tensor less": lambda c: c["state_dict"].pop("ema.head.anchors"),
     "predict: huge": lambda c: c["hyper_parameters"]["network"].update(depth_multiple=1e9),
     "ensemble: levels": lambda c: c["hyper_parameters"]["network"].update(levels="345"),

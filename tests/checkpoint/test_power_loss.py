@@ -42,8 +42,8 @@ def predict(data: Path, checkpoint: Path) -> list[str]:
     film.write(np.zeros((64, 64, 3), np.uint8))
     film.close()
     more = "--json true --csv true --crops true --workers 0 --device cpu --conf 0.0005 --max_det 5"
-    line = f"predict --ckpt_path {checkpoint} --source source --run disk/new/run"
-    return [*line.split(), *more.split()]
+    line = f"predict --ckpt_path {checkpoint} --source source --run disk/new/run {more}"
+    return line.split()
 
 
 def strip(data: Path, checkpoint: Path) -> list[str]:
@@ -82,7 +82,7 @@ def test_what_is_written_is_on_the_disk(
 
 def test_a_training_after_power_cuts(small_data: Path, tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
-    short = [*QUICK.split(), "--trainer.max_epochs", "2"]
+    short = f"{QUICK} --trainer.max_epochs 2".split()
     line = command(small_data, tmp_path / "disk/run", 0, 1, more=short)[2:]
     code, operations = train(tmp_path, line)
     assert code == 0, (tmp_path / "log").read_text()

@@ -22,6 +22,7 @@ THREE = "--data.batch_size 8 --model.optim.nominal_batch_size 48 --doctor.enable
 # of three batches
 SHORT = f"--trainer.max_epochs 2 {THREE} --autoanchor.enabled false".split()
 ONE_BATCH = ["--trainer.limit_train_batches", "1", "--trainer.max_epochs"]
+RESUMED = ["--ckpt_path", "last"]
 pytestmark = pytest.mark.usefixtures("quick_starts")
 
 
@@ -55,7 +56,7 @@ def test_told_to_stop(small_data: Path, tmp_path: Path, reference: Path) -> None
     test_ranks_die.py.)"""
     run = tmp_path / "run"
     line = command(small_data, run, workers=2, ranks=1, within_epochs=False, more=SHORT)
-    resumed = [*line, "--ckpt_path", "last"]
+    resumed = line + RESUMED
     assert start(line, "batch:4:SIGHUP") == 128 + signal.SIGHUP
     assert batches(run) == 5
     saved = load(run / "checkpoints/last.ckpt")
@@ -74,7 +75,7 @@ def test_a_slurm_job_that_is_started_again(
     for setting in ["NTASKS=1", "JOB_ID=7", "PROCID=0", "LOCALID=0", "NODEID=0"]:
         monkeypatch.setenv(f"SLURM_{setting[:-2]}", setting[-1])
     small = command(small_data, tmp_path / "run", 0, 1, within_epochs=False, more=SHORT)
-    line = [*small[:3], *options, *small[3:], "--trainer.num_nodes", "1"]
+    line = small[:3] + options + small[3:] + ["--trainer.num_nodes", "1"]
     assert start(line, "batch:3:SIGTERM") == 143
     assert start(line, "batch:1") == -signal.SIGKILL
     assert start(line) == 0
@@ -92,9 +93,9 @@ def test_an_epoch_is_trained_to_its_end(small_data: Path, tmp_path: Path) -> Non
     line = small_fit(small_data, tmp_path / "whole", "--trainer.max_epochs", "2")
     cli.main(line)
     line[line.index(str(tmp_path / "whole"))] = str(tmp_path / "part")
-    cli.main([*line, "--trainer.callbacks", "test_resume.Stop"])
+    cli.main(line + ["--trainer.callbacks", "test_resume.Stop"])
     assert [row["epoch"] for row in rows(tmp_path / "part")] == ["0"]
-    cli.main([*line, "--ckpt_path", "last", "--trust_parts", "true"])
+    cli.main(line + RESUMED + ["--trust_parts", "true"])
     whole = load(tmp_path / "whole/checkpoints/last.ckpt")["state_dict"]
     assert same(whole, load(tmp_path / "part/checkpoints/last.ckpt")["state_dict"])
 
@@ -103,11 +104,11 @@ def test_told_to_stop_before_a_validation(small_data: Path, tmp_path: Path) -> N
     """A checkpoint there would be resumed without it; so it comes after the next batch, which is the
     last one here."""
     run = tmp_path / "run"
-    more = [*SHORT, "--trainer.val_check_interval", "2"]
+    more = SHORT + ["--trainer.val_check_interval", "2"]
     line = command(small_data, run, workers=0, ranks=1, more=more)
     assert start(line, "batch:1:SIGTERM") == 143
     assert batches(run) == 1
-    assert start([*line, "--ckpt_path", "last"], "batch:0:SIGTERM") == 143
+    assert start(line + RESUMED, "batch:0:SIGTERM") == 143
 
 
 def test_told_to_stop_before_the_first_batch(small_data: Path, tmp_path: Path) -> None:
@@ -120,9 +121,9 @@ def test_told_to_stop_before_the_first_batch(small_data: Path, tmp_path: Path) -
 def test_other_workers_and_processes_at_the_resume(small_data: Path, tmp_path: Path) -> None:
     """Training goes on. (With the images that were next: tests/data/test_batches.py.)"""
     run = tmp_path / "run"
-    more = [*SHORT, "--trainer.limit_val_batches", "0"]
+    more = SHORT + ["--trainer.limit_val_batches", "0"]
     assert start(command(small_data, run, 0, 2, more=more), "batch:3") == -signal.SIGKILL
-    assert start([*command(small_data, run, 1, 1, more=more), "--ckpt_path", "last"]) == 0
+    assert start(command(small_data, run, 1, 1, more=more) + RESUMED) == 0
     assert batches(run) == 6
 
 
@@ -132,10 +133,10 @@ def test_a_restart_by_torchrun_goes_on(
     """What its workers see: the same command again, and how many restarts there were."""
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "2")
     line = small_fit(small_data, Path("run"), "--trainer.limit_val_batches", "0", *ONE_BATCH)
-    refused([word for word in [*line, "1"] if word not in ("--run", "run")])
-    cli.main([*line, "1"])
+    refused([word for word in line + ["1"] if word not in ("--run", "run")])
+    cli.main(line + ["1"])
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    cli.main([*line, "2"])
+    cli.main(line + ["2"])
     assert [row["epoch"] for row in rows(here / "run")] == ["0", "1"]
 
 

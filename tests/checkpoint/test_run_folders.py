@@ -88,7 +88,7 @@ def test_processes_that_start_together_have_folders_of_their_own(here: Path) -> 
     os.close(begin)
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * TOGETHER
     written = [(here / f"runs/fit-{k + 1}/config.yaml").read_text() for k in range(TOGETHER)]
-    assert sorted(written) == [*"0123"]
+    assert sorted(written) == list("0123")
 
 
 def hold(taken: Any) -> None:
@@ -109,7 +109,7 @@ def test_a_second_process_in_one_run_is_refused(
     try:
         assert taken.wait(60)
         (worker,) = children(first.pid)
-        told = refused([*small(small_data), "--run", "run"])
+        told = refused(small(small_data, "--run", "run"))
         assert f"run run is in use by process {first.pid} on {socket.gethostname()}" in told
     finally:
         first.kill()
@@ -214,7 +214,7 @@ def test_folders_that_take_no_files(
 def test_what_a_resume_may_change(small_data: Path, here: Path, refused: Refused) -> None:
     """Not the optimizer, also where the new one has the same groups, and the run can be resumed
     after the refusal; the average can be left out. Layers are frozen, but not all."""
-    cli.main([*small(small_data), "--run", "run"])
+    cli.main(small(small_data, "--run", "run"))
     again = "fit --ckpt_path last --run run --trainer.max_epochs 2"
     told = refused(f"{again} --model.optim.optimizer AdamW")
     assert "optimizer state is of another optimizer" in told
@@ -235,7 +235,7 @@ def test_links_are_not_written_through(small_data: Path, here: Path) -> None:
         beside = here / "run" / Path(name).with_name(f".{Path(name).name}.tmp")
         beside.parent.mkdir(parents=True, exist_ok=True)
         beside.symlink_to(victim)
-    cli.main([*small(small_data), "--run", "run"])
+    cli.main(small(small_data, "--run", "run"))
     assert victim.read_text() == "untouched"
     assert all((here / "run" / name).is_file() for name in names)
     assert not list((here / "run").rglob("*.tmp"))
@@ -249,7 +249,7 @@ def test_links_beside_pictures_and_videos(trained: Path, small_data: Path, here:
     (here / "out/images").mkdir()
     (here / f"out/images/.{image.stem}.jpg.tmp").symlink_to(victim)
     line = f"predict --ckpt_path {trained}/checkpoints/last.ckpt --source {image} --run out"
-    cli.main([*line.split(), "--device", "cpu"])
+    type_line(f"{line} --device cpu")
     assert os.listdir("out/images") == [f"{image.stem}.jpg"]
     (here / ".film.mp4.tmp.mp4").symlink_to(victim)
     VideoFile(here / "film.mp4", 5, (64, 64)).close()
@@ -285,7 +285,7 @@ def test_a_folder_of_something_else_is_left_alone(
     if line in LINES[-2:]:
         for _ in range(2):
             with contextlib.suppress(SystemExit):  # of a doctor who finds something
-                cli.main([*given.split(), "--run", "../out"])
+                type_line(f"{given} --run ../out")
             assert len(os.listdir("../out")) > 1
             command = read(here / "out/machine.json")["command"]
             assert command == line.split()[0]
@@ -320,7 +320,7 @@ def test_what_a_killed_start_leaves_is_no_hindrance(small_data: Path, here: Path
     for name in (".lock", ".machine.json.tmp"):
         (here / "run" / name).write_text("half")
     own = "--run run --trust_parts true --trainer.logger test_run_folders.Late"
-    cli.main([*small(small_data), *own.split(), "--trainer.logger.save_dir", "run"])
+    cli.main(small(small_data, *own.split(), "--trainer.logger.save_dir", "run"))
     files = {path.name for path in (here / "run").iterdir()}
     assert {"machine.json", "config.yaml", "checkpoints"} <= files
     assert not {".lock", ".machine.json.tmp"} & files

@@ -19,7 +19,10 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 
 MODEL = {
-    *["model.network.head", "model.loss.assigner", "model.loss.function", "model.optim.optimizer"]
+    "model.network.head",
+    "model.loss.assigner",
+    "model.loss.function",
+    "model.optim.optimizer",
 }
 TRAINER = {
     f"trainer.{name}"
@@ -27,7 +30,7 @@ TRAINER = {
 }
 WITHIN = {"data.augment.after", "data.augment.albumentations"}  # classes within maps and lists
 # by another way: an import path, a file of options
-OTHER = {*["data.format", "model", "data", "data.augment", "ema", "config"]}
+OTHER = {"data.format", "model", "data", "data.augment", "ema", "config"}
 OPTIONS = sorted(MODEL | TRAINER | WITHIN | OTHER)
 TRAP = """
 from pathlib import Path

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from forked import forks
-from made_runs import read
+from made_runs import read, type_line
 from small_fit import SMALL
 
 import cli
@@ -25,9 +25,9 @@ def test_rows_of_the_command(
     small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two precisions, and the line that trains in the faster one."""
-    line = ["benchmark", "--data.dataset", str(small_data), "--data.batch_size", "4", *SMALL]
+    options = f"--data.dataset {small_data} --data.batch_size 4 {' '.join(SMALL)}"
     with forks():
-        cli.main([*line, "--seconds", "1e-6", "--trainer.precision", "16-mixed"])
+        type_line(f"benchmark {options} --seconds 1e-6 --trainer.precision 16-mixed")
     lines = capsys.readouterr().out.splitlines()
     rows = [line.partition(": ") for line in lines if "images/s" in line]
     assert [row[0] for row in rows] == [
@@ -55,7 +55,7 @@ def test_stopwatch_counts_as_a_clock_that_ticks(
     options += " --trainer.max_epochs 9 --trainer.limit_val_batches 0"
     options += f" --trainer.callbacks+={STOPWATCH} --trainer.callbacks.report={watch}"
     options += " --trainer.callbacks.skip=2 --trainer.callbacks.seconds=11"
-    cli.main(["fit", *SMALL, *options.split()])
+    cli.main(["fit"] + SMALL + options.split())
     expected = {"images": 7 + 3 + 24, "steps": 6, "seconds": 12.0, "waiting": 0.5}
     assert read(watch) == expected
 
@@ -95,10 +95,10 @@ def test_a_change_is_kept_where_it_gains() -> None:
 
 
 def test_a_terminated_benchmark_leaves_nothing_running(small_data: Path, tmp_path: Path) -> None:
-    options = ["--data.dataset", str(small_data), *SMALL, "--seconds", "600"]
-    line = [sys.executable, str(Path(cli.__file__)), "benchmark", *options]
+    options = f"--data.dataset {small_data} {' '.join(SMALL)} --seconds 600"
+    line = f"{sys.executable} {cli.__file__} benchmark {options}"
     with forks():
-        process = subprocess.Popen(line, cwd=tmp_path, stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(line.split(), cwd=tmp_path, stdout=subprocess.DEVNULL)
     try:
         trial = until(lambda: leaders(process.pid))[0]
         process.send_signal(signal.SIGTERM)

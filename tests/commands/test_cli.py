@@ -41,7 +41,7 @@ def test_a_run_lies_in_one_folder(trained: Path) -> None:
     expected += " plots/val_labels.jpg plots/val_predictions.jpg plots/train_batch0.jpg"
     expected += " plots/train_batch1.jpg plots/train_batch2.jpg"
     expected += " checkpoints/best.ckpt checkpoints/last.ckpt checkpoints/previous.ckpt"
-    assert files - {"anchors.json"} == {*expected.split()}
+    assert files - {"anchors.json"} == set(expected.split())
     table = rows(trained)
     # 24 images in batches of 8: in the warm-up each batch is a step
     assert [(row["epoch"], row["step"]) for row in table] == [("0", "3"), ("1", "6")]
@@ -134,7 +134,7 @@ class Failing(L.Callback):
 
 def test_a_fit_that_has_failed_at_once_is_started_again(small_data: Path, here: Path) -> None:
     """By the same line, whatever stopped it."""
-    line = ["--run", "again", *SHORT]
+    line = ["--run", "again"] + SHORT
     with pytest.raises(RuntimeError, match="failed"):
         fit(small_data, *line, "--trainer.callbacks", "test_cli.Failing")
     assert (here / "again/config.yaml").is_file()

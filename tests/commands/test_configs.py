@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 import yaml
-from made_runs import read
+from made_runs import read, type_line
 
-import cli
 from boltbox.detector.system.configuration import flatten
 from boltbox.detector.training.trainer_options import usable_precision
 
@@ -20,7 +19,7 @@ CONFIGS = [path for path in sorted((ROOT / "configs").rglob("*.yaml")) if path.p
 def options_of(capsys: pytest.CaptureFixture, line: str) -> dict[str, Any]:
     """The configuration that a command would run with."""
     with pytest.raises(SystemExit) as leaving:
-        cli.main([*line.split(), "--print_config"])
+        type_line(f"{line} --print_config")
     assert leaving.value.code in (0, None)
     return flatten(yaml.safe_load(capsys.readouterr().out))
 

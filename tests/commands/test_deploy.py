@@ -10,13 +10,13 @@ import cv2
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
+from made_runs import ROOT, type_line
 from shared import published_file, shared  # noqa: F401 - a fixture
 
-import cli
 from boltbox.detector.commands.export.write import letterboxed
 from boltbox.detector.inference.predictor import Predictor
 
-PAGE = (Path(cli.__file__).parent / "docs/deploy.md").read_text()
+PAGE = (ROOT / "docs/deploy.md").read_text()
 
 
 @pytest.fixture
@@ -32,9 +32,9 @@ def page(published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     detector, suppress, server = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     Path("onnx_detector.py").write_text(f"{detector}\n\n{suppress}")
     Path("server.py").write_text(server)
-    export = ["export", "--ckpt_path", str(published), "--image_size", "320"]
-    cli.main([*export, "--nms", "true", "--out", "detector.onnx"])
-    cli.main([*export, "--out", "plain.onnx"])
+    export = f"export --ckpt_path {published} --image_size 320"
+    type_line(f"{export} --nms true --out detector.onnx")
+    type_line(f"{export} --out plain.onnx")
     return tmp_path
 
 

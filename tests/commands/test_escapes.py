@@ -6,12 +6,11 @@ import re
 import shutil
 import sys
 from pathlib import Path
-from shlex import split
 
 import pytest
 import yaml
 from made_runs import read
-from small_fit import small_fit
+from small_fit import train
 
 import cli
 from boltbox.detector.report import charts
@@ -53,7 +52,7 @@ def test_a_training_and_its_report(
 ) -> None:
     monkeypatch.setattr(charts, "DOTS", 30)
     limits = "--trainer.max_epochs 1 --trainer.limit_train_batches 1 --report.enabled true"
-    cli.main([*small_fit(steered, here / "run"), *split(limits), "--doctor.enabled", "true"])
+    train(steered, here / "run", f"{limits} --doctor.enabled true")
     told = shown(capsys)
     assert "\\x1b[2Jclass" in told
     assert "\\x1b]0;x\\x07" in told

@@ -38,7 +38,7 @@ def test_every_key_reaches_its_option(here: Path, capsys: pytest.CaptureFixture[
     capsys.readouterr()
     recipe = ["--config", "yolov5", "--config", "to/some place/overlay.yaml"]
     with pytest.raises(SystemExit):
-        cli.main(["fit", *recipe, "--print_config"])
+        cli.main(["fit"] + recipe + ["--print_config"])
     options = flatten(yaml.safe_load(capsys.readouterr().out))
     assert options["model.network.anchors"] == 3
     assert options["model.loss.label_smoothing"] == 0.11

@@ -66,7 +66,7 @@ def candidates(
         steps = (cells - centre.long()).abs().sum(-1)
         for anchor, row, column in (steps <= 1).expand(p.shape[:3]).nonzero().tolist():
             place = (anchor, row, column)
-            triple = (level, image, *place)
+            triple = (level, image) + place
             if factor[anchor] < anchor_t:
                 costs[triple] = float(cost[place])
                 overlaps.append(float(overlap[place]))

@@ -36,7 +36,7 @@ def test_what_it_names_is_there() -> None:
 def test_the_picture_shows_all_rooms_in_their_order() -> None:
     picture = (ROOT / "docs/pictures/architecture.svg").read_text()
     names = re.findall(r'font-weight="600" fill="#111111">([^<]+)<', picture)
-    assert names == ["cli.py", "callbacks/", *reversed(ROOMS)]
+    assert names == ["cli.py", "callbacks/"] + list(reversed(ROOMS))
 
 
 def test_a_command(
@@ -68,7 +68,7 @@ def test_a_callback(here: Path, small_data: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.syspath_prepend(str(here))
     options = re.findall(r"--trainer\.callbacks\S* \S+", PAGE.partition("### A callback\n")[2])
     limits = "--trainer.max_epochs 2 --trainer.limit_train_batches 1 --trainer.limit_val_batches 0"
-    cli.main(small_fit(small_data, here / "run", *split(" ".join([*options, limits]))))
+    cli.main(small_fit(small_data, here / "run", *split(" ".join(options + [limits]))))
     rates = [float(line) for line in (here / "run/lr.txt").read_text().splitlines()]
     assert len(rates) == 2
     assert rates == sorted(rates)  # the warm-up, from 0

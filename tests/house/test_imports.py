@@ -22,7 +22,7 @@ PARTS_OF_A_NETWORK = {
     f"boltbox.detector.model.{name}"
     for name in ["network", "layers", "loss", "postprocess", "sharding"]
 }
-HEAVY = {*["albumentations", "wandb", "matplotlib", "faster_coco_eval", "tensorboard"]}
+HEAVY = {"albumentations", "wandb", "matplotlib", "faster_coco_eval", "tensorboard"}
 NAMES_A_CLASS = re.compile(r"(boltbox(?:\.\w+)+):\w+")
 # they show what a command finds; the others read the command line's own table of groups
 USE_COMMANDS = {f"callbacks/{name}.py" for name in ("configuration", "doctor", "recipe")}
@@ -60,7 +60,7 @@ def test_imports(path: Path) -> None:
         from_above = {name for name in found if name.startswith("boltbox.callbacks")}
         assert room == "commands" or not from_above
         assert room == "loggers" or "wandb" not in packages
-        assert rooms <= {*ROOMS[: ROOMS.index(room) + 1]} if room in ROOMS else not rooms
+        assert rooms <= set(ROOMS[: ROOMS.index(room) + 1]) if room in ROOMS else not rooms
     elif inside not in USE_COMMANDS:
         assert "commands" not in rooms
     if inside.startswith(PURE):
@@ -94,4 +94,4 @@ def test_no_circle() -> None:
 
 def test_every_room_is_known() -> None:
     entries = {p.relative_to(ROOT / "detector").parts[0] for p in (ROOT / "detector").rglob("*.py")}
-    assert entries == {*ROOMS, "__init__.py"}
+    assert entries == set(ROOMS) | {"__init__.py"}

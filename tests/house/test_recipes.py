@@ -69,11 +69,11 @@ def test_a_study(small_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     words = f"--data {small_data} --seeds 0 --jobs 2 --folder {tmp_path} --recipe plain= --recipe"
     common = " ".join(SMALL) + " --trainer.max_epochs 1 --trainer.limit_train_batches 1"
     with pytest.raises(SystemExit, match=r"wrong on .*, seed 0: fit ended with code 2"):
-        recipes.main([*words.split(), "wrong=--model.optim.lr0 much", "--", *common.split()])
+        recipes.main(words.split() + ["wrong=--model.optim.lr0 much", "--"] + common.split())
     (done,) = tmp_path.glob("*/plain/0/figures.json")
     written = {name: done.with_name(name).read_bytes() for name in ("figures.json", "metrics.csv")}
     done.unlink()  # as if it had been interrupted after its last epoch
-    line = [*words.split(), "slow=--model.optim.lr0 0.001", "--", *common.split()]
+    line = words.split() + ["slow=--model.optim.lr0 0.001", "--"] + common.split()
     recipes.main(line)
     assert {name: done.with_name(name).read_bytes() for name in written} == written
     assert "resume:    " in (done.parent / "fit.log").read_text()

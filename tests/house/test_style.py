@@ -29,7 +29,7 @@ def test_linters_are_content(command: str) -> None:
         pytest.importorskip(module)
     if module == "mypy" and not (ROOT / "boltbox/detector").is_dir():
         pytest.skip("mypy needs the links of boltbox/")
-    line = [sys.executable, "-m", module, *options]
+    line = [sys.executable, "-m", module] + options
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

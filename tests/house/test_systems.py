@@ -55,7 +55,7 @@ def test_fit_and_predict(
     image = next(small_data.parent.rglob("val/*.jpg"))
     line += ["then", "predict", "--ckpt_path", "last", "--run", "run", "--source", str(image)]
     done = subprocess.run(
-        [sys.executable, "program.py", *line, "--workers", "1"],
+        [sys.executable, "program.py"] + line + ["--workers", "1"],
         capture_output=True,
         text=True,
         check=False,

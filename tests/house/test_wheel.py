@@ -32,8 +32,8 @@ def files(root: Path) -> set[str]:
     """Modules, configurations and templates below a folder."""
     kinds = (".py", ".yaml", ".html", ".json", ".typed")
     found: set[str] = set()
-    for folder in (root / "boltbox", *((root / "boltbox" / name) for name in PACKAGES)):
-        paths = [path for path in folder.rglob("*") if path.suffix in kinds]
+    for folder in ("",) + PACKAGES:
+        paths = [path for path in (root / "boltbox" / folder).rglob("*") if path.suffix in kinds]
         found.update(path.relative_to(root).as_posix() for path in paths)
     return found
 

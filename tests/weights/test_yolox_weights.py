@@ -46,7 +46,7 @@ def yolox(**options: Any) -> dict[str, Tensor]:
 
 
 def write(path: Path, model: Any, zip_format: bool = True, **more: Any) -> Path:
-    content = {"start_epoch": 300, "model": model, **more}
+    content = {"start_epoch": 300, "model": model} | more
     torch.save(content, path, _use_new_zipfile_serialization=zip_format)
     return path
 
@@ -110,7 +110,7 @@ def maps_of_yolox(tensors: dict[str, Tensor], image: Tensor) -> list[Tensor]:
     x2 = csp(f"{body}.dark3.1", conv(f"{body}.dark3.0", x, 2), shortcut=True)
     x1 = csp(f"{body}.dark4.1", conv(f"{body}.dark4.0", x2, 2), shortcut=True)
     x = conv(f"{body}.dark5.1.conv1", conv(f"{body}.dark5.0", x1, 2))
-    x = torch.cat([x, *(max_pool2d(x, side, 1, side // 2) for side in (5, 9, 13))], 1)
+    x = torch.cat([x] + [max_pool2d(x, side, 1, side // 2) for side in (5, 9, 13)], 1)
     x0 = csp(f"{body}.dark5.2", conv(f"{body}.dark5.1.conv2", x))
 
     def join(name: str, a: Tensor, b: Tensor) -> Tensor:
@@ -189,7 +189,7 @@ def test_a_file_as_a_training_of_yolox_leaves_it(tmp_path: Path, zip_format: boo
 def test_the_error_names_the_options_that_fit() -> None:
     tiny = {"depth_multiple": 0.33, "width_multiple": 0.375}
     for options in ({"size": "s"}, tiny):
-        given = {"backbone": "yolox", **options}
+        given = options | {"backbone": "yolox"}
         assert options_for(empty_network(80, given).state_dict()) == given
     expected = "--model.network.depth_multiple 0.33 --model.network.width_multiple 0.375"
     assert as_typed(tiny) == expected
@@ -200,7 +200,7 @@ def without(part: str) -> Callable[[Tensors], Tensors]:
 
 
 def plus(name: Any, value: Any) -> Callable[[Tensors], Tensors]:
-    return lambda tensors: {**tensors, name: value}
+    return lambda tensors: tensors | {name: value}
 
 
 @pytest.mark.parametrize(

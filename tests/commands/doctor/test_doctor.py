@@ -11,9 +11,8 @@ from made_runs import read, type_line
 from PIL import Image
 from refusal import Refused
 from shared import shared
-from small_fit import small_fit
+from small_fit import train
 
-import cli
 from boltbox.callbacks.doctor import DoctorCheck
 from boltbox.detector.data.dataset_file import DatasetFile
 
@@ -110,7 +109,7 @@ def test_exit_codes_summary_and_files(
     assert doctor(line) == 1
     lines = capsys.readouterr().out.splitlines()
     at = lines.index("fault: zero_size_box (5)")
-    assert [line.startswith("  ") for line in lines[at : at + 6]] == [False, *[True] * 4, False]
+    assert [line[:2] == "  " for line in lines[at : at + 6]] == [False] + [True] * 4 + [False]
     content = read(tmp_path / "run/doctor.json")
     assert content["faults"] == 5
     assert lines[0].startswith("FAULTS: 5 faults, ")
@@ -154,7 +153,7 @@ def test_before_a_training(data: Path, tmp_path: Path, capsys: pytest.CaptureFix
     past.write_text("0 .9 .5 .5 .5\n0 .9 .5 .5 .4\n1 .5 .5 0 .5\n")
     (data.parent / "labels/val/gone.txt").touch()
     options = "--trainer.max_epochs 1 --trainer.limit_train_batches 1 --trainer.limit_val_batches 0"
-    cli.main([*small_fit(data, tmp_path / "run"), *options.split(), "--doctor.enabled", "true"])
+    train(data, tmp_path / "run", f"{options} --doctor.enabled true")
     told = "\n".join(re.findall(r"^doctor: .*", capsys.readouterr().out, re.MULTILINE))
     assert re.search(rf"{past}, line 1.*\(and 1 more\)", told)
     assert "gone.txt" in told

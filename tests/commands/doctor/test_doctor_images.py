@@ -126,7 +126,7 @@ def test_duplicates(tmp_path: Path) -> None:
     for copy, of in ((a2, a), (a3, a), (b2, b)):
         copy.write_bytes(of.read_bytes())
     blank = [save(tmp_path / f"{k}.png", np.full((40, 60, 3), k, np.uint8)) for k in range(2)]
-    findings = examine(train=[a, b, a2, *blank], val=[a3, a3], test=[b2, a2])
+    findings = examine(train=[a, b, a2] + blank, val=[a3, a3], test=[b2, a2])
     assert [(f.severity, f.kind, f.split, f.file, f.other) for f in findings] == [
         ("warning", "duplicate_image", "train", str(a2), str(a)),
         ("warning", "duplicate_across_splits", "val", str(a3), str(a)),
@@ -147,7 +147,7 @@ def test_duplicates(tmp_path: Path) -> None:
 def test_copies_that_look_alike(tmp_path: Path, change: Callable[[np.ndarray], np.ndarray]) -> None:
     originals = [save(tmp_path / f"{k}.png", smooth(160, 240, k)) for k in range(6)]
     copy = save(tmp_path / "copy.jpg", change(smooth(160, 240, 3)))
-    assert examine(train=[*originals, copy]) == [], "in one split it changes no metric"
+    assert examine(train=originals + [copy]) == [], "in one split it changes no metric"
     (finding,) = examine(train=originals, val=[copy])
     assert (finding.kind, finding.split) == ("similar_across_splits", "val")
     assert (finding.file, finding.other) == (str(copy), str(originals[3]))

@@ -20,7 +20,6 @@ from made_labels import labels_of
 from made_runs import read, type_line
 from PIL import Image
 
-import cli
 from boltbox.detector.commands.doctor.examine import same_objects
 
 Row = tuple[str, str, str, str]  # severity, kind, name of the file, place in it
@@ -30,17 +29,17 @@ def table(text: str) -> set[Row]:
     """Its rows; the last columns may be empty."""
     rows = set()
     for line in text.strip().splitlines():
-        severity, kind, name, place = [*line.split(maxsplit=3), "", ""][:4]
+        severity, kind, name, place = (line.split(maxsplit=3) + ["", ""])[:4]
         rows.add((severity, kind, name, place))
     return rows
 
 
-def doctor(folder: Path, *options: str) -> set[Row]:
+def doctor(folder: Path, options: str = "") -> set[Row]:
     """What the doctor finds in data with faults."""
     run = folder.with_name(f"{folder.name}-run")
     line = f"doctor --data.dataset {folder} --data.image_size 64 --run {run}"
     with pytest.raises(SystemExit) as leaving:
-        cli.main([*line.split(), *options])
+        type_line(f"{line} {options}")
     assert leaving.value.code == 1
     findings = read(run / "doctor.json")["findings"]
     assert all(f["problem"] and (f["file"] or f["split"]) for f in findings)
@@ -52,7 +51,7 @@ def healed(folder: Path) -> tuple[set[Row], dict[str, list[list[float]]]]:
     has no fault, and the original is what it was."""
     before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
     copy = folder.with_name(f"{folder.name}-fixed")
-    findings = doctor(folder, "--fix", str(copy))
+    findings = doctor(folder, f"--fix {copy}")
     assert before == {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
     type_line(f"doctor --data.image_size 64 --run {copy}-run --data.dataset {copy}")
     dataset = load(copy)
@@ -213,7 +212,7 @@ def test_coco(tmp_path: Path) -> None:
         cat,
         cat | {"iscrowd": 1},
     ]
-    content["annotations"] = [{"id": 101 + k, **a} for k, a in enumerate(annotations)]
+    content["annotations"] = [a | {"id": 101 + k} for k, a in enumerate(annotations)]
     content["categories"].append({"id": 5, "name": "cow"})
     content["images"][0] |= {"width": 65}  # c.png, 64 x 64
     content["images"].append({"id": 40, "file_name": "gone.png"})
@@ -256,7 +255,7 @@ def test_labels_in_the_wrong_place(
         path.unlink()
     lay_out(tmp_path, {f"labels/train/{name}.txt": text for name, text in labels.items()})
     lay_out(tmp_path, {"data.yaml": "train: images/train\nval: nowhere\nnames: [cat, dog]\n"})
-    assert (*kind, "", "") in doctor(tmp_path)
+    assert kind + ("", "") in doctor(tmp_path)
 
 
 PAIR = [(0, 10, 10, 30, 30), (1, 40, 40, 60, 60)]
@@ -269,7 +268,7 @@ PAIR = [(0, 10, 10, 30, 30), (1, 40, 40, 60, 60)]
         ([(0, 10, 10, 30, 31), (1, 42, 40, 62, 60)], True),  # IoU 0.95 and 0.82
         ([(0, 10, 10, 30, 30), (1, 43, 40, 63, 60)], False),  # IoU 0.74
         ([(1, 10, 10, 30, 30), (0, 40, 40, 60, 60)], False),
-        ([*PAIR, PAIR[0]], False),
+        (PAIR + PAIR[:1], False),
     ],
 )
 def test_same_objects(other: list[tuple[int, ...]], same: bool) -> None:

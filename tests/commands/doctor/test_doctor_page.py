@@ -37,7 +37,7 @@ def test_kinds_and_texts(tmp_path: Path) -> None:
         Finding("fault", "odd_box", f"problem {i} {EVIL}", f"{EVIL}.txt", "train", f"line {i}")
         for i in range(LISTED + 7)
     ]
-    html = page(tmp_path, [Finding("note", "small_thing", "it is small", split="val"), *many])
+    html = page(tmp_path, [Finding("note", "small_thing", "it is small", split="val")] + many)
     assert "<script" not in html
     assert html.index("small_thing (1)") > html.index(f"odd_box ({len(many)})")
     assert f"problem {LISTED - 1} " in html
