@@ -72,9 +72,10 @@ TESTS = {is_pair: 5.0, is_starred: 7.0, is_comprehension: 32.0, is_nested: 0.7, 
 KEPT = {
     is_pair: "callbacks checkpoint commands data evaluation golden house inference model report"
     " training weights",
-    is_starred: "data golden helpers inference model training",
-    is_comprehension: "",
-    is_nested: "callbacks data evaluation golden helpers inference model report training weights",
+    is_starred: "callbacks checkpoint commands data golden helpers house inference model training weights",
+    is_comprehension: "checkpoint",
+    is_nested: "callbacks checkpoint commands data evaluation golden helpers inference model report"
+    " training weights",
     is_valued: "callbacks checkpoint commands data evaluation inference model report training"
     " weights",
 }
