@@ -1,35 +1,58 @@
 """Files of a run that cannot be written: the training goes on, best.ckpt and its figures stay
 together, and a run that ends without its files ends with an error."""
 
+import errno
 import os
 import resource
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import lightning as L
 import pytest
-from failing_disk import CALLS, ERRORS, failing
 from made_runs import load, read
 from made_runs import rows as all_rows
 from refusal import Refused
 from small_fit import small_fit
 
 import cli
+from benchmarks.recorded_disk import RecordedDisk
 from boltbox.detector.checkpoint.writer import wait_for_checkpoint
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
 from boltbox.detector.training.module import Detector
 
-# calls that fail for files with both words in their name, and whether best.ckpt is lost by that
+# words of operations that fail, and whether best.ckpt is lost by that
 TROUBLE = [
-    (("write",), "full", "", "", True),
-    (("replace",), "full", "best", ".ckpt", True),
-    (("fsync",), "broken", "checkpoints", "", False),  # of the folder, which some systems refuse
-    (("write",), "full", "last", ".ckpt", False),
-    (("write",), "full", "metrics", ".csv", False),
+    (["open"], True),
+    (["rename", "best.ckpt"], True),
+    (["fsync", "/checkpoints "], False),  # of the folder, which some systems refuse
+    (["fsync", "last.ckpt"], False),
+    (["fsync", "metrics.csv"], False),
 ]
+
+
+@contextmanager
+def failing(
+    folder: Path, words: list[str], is_due: Callable[[], bool] = lambda: True
+) -> Iterator[list[str]]:
+    """While this lasts, what is done to a file of the folder fails where its description has these
+    words.
+
+    Yields:
+        What failed so far.
+    """
+    failed: list[str] = []
+
+    def check(_: int, operation: str) -> None:
+        if is_due() and all(word in f"{operation} " for word in words):
+            failed.append(operation)
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    folder.mkdir(exist_ok=True)
+    with RecordedDisk(folder, check).recording():
+        yield failed
 
 
 def fitness(epoch: int) -> float:
@@ -131,9 +154,7 @@ def test_what_fails_for_an_epoch(
         if epoch > 1 and epoch % 2:
             look()
         if epoch % 2:
-            calls, error, stem, suffix, _ = TROUBLE[epoch // 2]
-            is_due = lambda path: stem in Path(path).name and suffix in Path(path).name  # noqa: E731
-            failed.append(current.enter_context(failing(run, calls, ERRORS[error], is_due)))
+            failed.append(current.enter_context(failing(run, TROUBLE[epoch // 2][0])))
 
     begins(begin)
     with current:
@@ -160,7 +181,7 @@ def test_a_disk_that_becomes_read_only(
     run = tmp_path / "run"
     epoch = [0]
     begins(lambda number: epoch.__setitem__(0, number))
-    with failing(run, CALLS, ERRORS["read-only"], lambda path: epoch[0] >= 1):
+    with failing(run, [], lambda: epoch[0] >= 1):
         told = refused(
             line(small_data, run, 3, "--report.enabled", "true", "--pictures.enabled", "true")
         )
@@ -229,10 +250,7 @@ def test_killed_between_the_best_and_its_figures(
         train(small_data, run, 6, *more)
 
     def train_without_the_best() -> None:
-        def is_due(path: str) -> bool:
-            return current[0] == 4 and path.endswith("best.ckpt")
-
-        with failing(run, ("replace",), ERRORS["broken"], is_due):
+        with failing(run, ["rename", "best.ckpt"], lambda: current[0] == 4):
             train(small_data, run, 6, *resume)
 
     begins(begin)

@@ -3,7 +3,6 @@
 from torch import nn
 
 RESNET = "test_resnet"
-CONVNEXT = "test_convnext"
 MAMBAOUT = "test_mambaout"
 EFFICIENT = "test_efficientnet"
 BACKBONE = ["--model.network.backbone", f"timm/{RESNET}", "--model.network.levels", "[3,4,5]"]

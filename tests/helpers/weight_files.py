@@ -2,16 +2,9 @@
 
 from pathlib import Path
 
-from torch import Tensor
-
 from boltbox.detector.weights.torch_file import load_torch_file
 from boltbox.detector.weights.yolov5 import ALLOWED, Weights, yolov5_weights
-from boltbox.detector.weights.yolox import yolox_tensors
 
 
 def read_yolov5(path: Path) -> Weights:
     return yolov5_weights(path, load_torch_file(path, ALLOWED))
-
-
-def read_yolox(path: Path) -> dict[str, Tensor] | None:
-    return yolox_tensors(path, load_torch_file(path, ALLOWED))
