@@ -1,50 +1,14 @@
-"""YOLOv5's metrics: matching, precision, recall, average precision. Boxes are xyxy pixels of the
-image files, in NumPy."""
+"""YOLOv5's metrics: precision, recall, average precision."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from boltbox.detector.model.boxes import pairwise_iou_xyxy
-
-# float32, as in YOLOv5: 0.55, 0.65, ... differ from float64
-IOU_THRESHOLDS = np.linspace(0.5, 0.95, 10, dtype=np.float32)
 CONFIDENCES = np.linspace(0, 1, 1000)  # confidences at which precision and recall are read
 RECALLS = np.linspace(0, 1, 101)  # recalls at which precision is read
 DEFAULT_CONFIDENCE = 0.25  # of a class without a true positive
 EPS = 1e-16
-
-
-def match(
-    boxes: np.ndarray, classes: np.ndarray, true_boxes: np.ndarray, true_classes: np.ndarray
-) -> np.ndarray:
-    """Which detections of one image are true positives, as YOLOv5 decides it.
-
-    A detection is matched with the object of its class that it overlaps most, and with no other. Of
-    several detections matched with one object the first, which is the most confident, is the true
-    positive.
-
-    Args:
-        boxes: (n, 4) detections, most confident first.
-        classes: (n,) their classes.
-        true_boxes: (m, 4) objects.
-        true_classes: (m,) their classes.
-
-    Returns:
-        (n, 10) bool, for the IoU thresholds 0.50, 0.55, ..., 0.95.
-    """
-    true_positives = np.zeros((len(boxes), len(IOU_THRESHOLDS)), bool)
-    if not len(boxes) or not len(true_boxes):
-        return true_positives
-    iou = pairwise_iou_xyxy(boxes, true_boxes)
-    iou[classes[:, None] != true_classes] = -1
-    object_of = iou.argmax(1)  # (n,)
-    overlap = iou.max(1)  # (n,)
-    for k, threshold in enumerate(IOU_THRESHOLDS):
-        candidates = np.flatnonzero(overlap >= threshold)
-        _, first = np.unique(object_of[candidates], return_index=True)  # best per object
-        true_positives[candidates[first], k] = True
-    return true_positives
 
 
 @dataclass
@@ -105,24 +69,50 @@ def f1(precision: np.ndarray, recall: np.ndarray) -> np.ndarray:
     return 2 * precision * recall / (precision + recall + EPS)
 
 
-def precision_at_recall(recall: np.ndarray, precision: np.ndarray) -> np.ndarray:
+def precision_at_recall(true_positives: np.ndarray, objects: int) -> np.ndarray:
     """The curve whose area by trapezoids is the AP; the report, W&B and TensorBoard draw it.
 
-    Its value is the best precision at that recall or more, linear between the points, from 1 at
-    recall 0 to 0 at recall 1, as in YOLOv5. COCO averages the 101 values of a step function
+    Its value is the best precision at that recall or more, falling in a line from the last
+    detection to 0 at recall 1, as in YOLOv5. COCO averages the 101 values of a step function
     instead, which is usually a little less.
 
     Args:
-        recall: (n,) after each detection, most confident first.
-        precision: (n,) likewise.
+        true_positives: (n,) bool, most confident first.
+        objects: Their number.
 
     Returns:
         (101,) precision at RECALLS.
     """
-    r = np.concatenate(([0.0], recall, [1.0]))
-    p = np.concatenate(([1.0], precision, [0.0]))
-    envelope = np.maximum.accumulate(p[::-1])[::-1]
-    return np.interp(RECALLS, r, envelope)
+    rank = np.flatnonzero(true_positives) + 1
+    found = np.arange(1, len(rank) + 1)
+    best = np.maximum.accumulate((found / rank)[::-1])[::-1]
+    recall = found / (objects + EPS)
+    last = recall[-1] if len(recall) else 0
+    curve = np.interp(RECALLS, (last, 1), (len(found) / len(true_positives), 0))
+    next_found = np.searchsorted(recall, RECALLS, "right")  # true positive
+    is_before = next_found < len(found)
+    curve[is_before] = best[next_found[is_before]]
+    return curve
+
+
+def by_class(classes: np.ndarray, scores: np.ndarray, kinds: np.ndarray) -> Iterator[np.ndarray]:
+    """The detections of each class, most confident first; ties in score keep their order.
+
+    Args:
+        classes: (n,) classes of the detections.
+        scores: (n,) their scores.
+        kinds: (k,) classes in ascending order.
+
+    Yields:
+        Numbers of detections, for one class after the other.
+    """
+    small = classes.astype(np.min_scalar_type(int(classes.max(initial=0))))  # sorts faster
+    order = np.argsort(small, kind="stable")
+    first = np.searchsorted(small, kinds, "left", order)
+    last = np.searchsorted(small, kinds, "right", order)
+    for start, stop in zip(first.tolist(), last.tolist(), strict=True):
+        of_class = order[start:stop]
+        yield of_class[np.argsort(-scores[of_class], kind="stable")]
 
 
 def class_metrics(
@@ -133,32 +123,27 @@ def class_metrics(
     Ties in score keep their order.
 
     Args:
-        true_positives: (n, 10) as `match` returns them, of all detections in any order.
+        true_positives: (n, 10) bool as `match` returns them, of all detections in any order.
         scores: (n,) their scores.
         classes: (n,) their classes.
         true_classes: (m,) classes of all objects.
     """
-    order = np.argsort(-scores, kind="stable")
-    true_positives = true_positives[order]
-    scores = scores[order]
-    classes = classes[order]
     present, objects = np.unique(true_classes.astype(int), return_counts=True)
     k = len(present)
     ap = np.zeros((k, true_positives.shape[1]))
     precision_curve = np.zeros((k, len(CONFIDENCES)))
     recall_curve = np.zeros((k, len(CONFIDENCES)))
     at_recall = np.zeros((k, len(RECALLS)))
-    for i in range(k):
-        of_class = classes == present[i]
-        if not of_class.any():
+    for i, of_class in enumerate(by_class(classes, scores, present)):
+        if not len(of_class):
             continue
-        tp = true_positives[of_class].cumsum(0)  # (n_c, 10)
-        fp = (~true_positives[of_class]).cumsum(0)
-        recall = tp / (objects[i] + EPS)
-        precision = tp / (tp + fp)
-        recall_curve[i] = np.interp(-CONFIDENCES, -scores[of_class], recall[:, 0], left=0)
-        precision_curve[i] = np.interp(-CONFIDENCES, -scores[of_class], precision[:, 0], left=1)
-        curves = [precision_at_recall(r, p) for r, p in zip(recall.T, precision.T, strict=True)]
+        tp = true_positives[of_class]  # (n_c, 10)
+        found = tp[:, 0].cumsum()
+        recall = found / (objects[i] + EPS)
+        precision = found / np.arange(1, len(tp) + 1)
+        recall_curve[i] = np.interp(-CONFIDENCES, -scores[of_class], recall, left=0)
+        precision_curve[i] = np.interp(-CONFIDENCES, -scores[of_class], precision, left=1)
+        curves = [precision_at_recall(hits, objects[i]) for hits in tp.T]
         ap[i] = np.trapezoid(curves, RECALLS)
         at_recall[i] = curves[0]
     best = 0

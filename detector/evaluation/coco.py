@@ -1,6 +1,14 @@
-"""COCO's metrics, by faster_coco_eval."""
+"""COCO's metrics, equal to pycocotools."""
 
 import numpy as np
+
+from boltbox.detector.evaluation.class_metrics import RECALLS, by_class
+from boltbox.detector.evaluation.matching import (
+    COCO_THRESHOLDS,
+    by_images,
+    match_as_coco,
+    rank_in_group,
+)
 
 COCO_NAMES = (
     "AP",
@@ -16,6 +24,9 @@ COCO_NAMES = (
     "AR_medium",
     "AR_large",
 )
+SMALLEST = np.array([0, 0, 32**2, 96**2])  # square pixels: all, small, medium, large
+LARGEST = np.array([1e10, 32**2, 96**2, 1e10])
+EPS = np.spacing(1)
 
 
 def coco_metrics(
@@ -26,51 +37,98 @@ def coco_metrics(
     num_classes: int,
     max_det: int = 100,
 ) -> tuple[dict[str, float], np.ndarray]:
-    """COCO's twelve metrics, equal to pycocotools.
+    """COCO's twelve metrics.
 
     Args:
-        image: (n,) number of each detection's image, from 0.
-        rows: (n, 6) detections: x1, y1, x2, y2, score, class.
+        image: (n,) number of each detection's image, from 0, in ascending order.
+        rows: (n, 6) detections: x1, y1, x2, y2, score, class; best first within an image.
         label_image: (m,) number of each label's image.
         labels: (m, 7) x1, y1, x2, y2, class, crowd, area; COCO ignores crowd regions and measures
             sizes by the area.
         num_classes: C.
-        max_det: Maximum detections per image that count.
+        max_det: Maximum detections per image and class that count.
 
     Returns:
         The metrics by COCO_NAMES (NaN where there is no such object), and the AP per class (C,),
         NaN without objects.
     """
-    from faster_coco_eval import COCO, COCOeval_faster
+    kind = rows[:, 5].astype(np.int64)
+    label_kind = labels[:, 4].astype(np.int64)
+    group = image * num_classes + kind
+    label_group = label_image * num_classes + label_kind
+    crowd = labels[:, 5] > 0
+    counts = _is_size(labels[:, 6]) & ~crowd[:, None]
+    is_size = np.empty((len(rows), len(SMALLEST)), bool)
+    rank = np.empty(len(rows), np.int32)
+    parts = []
+    for d, t in by_images(image, label_image):
+        boxes = _xywh(rows[d])
+        is_size[d] = _is_size(boxes[:, 2:].prod(1))
+        rank[d] = rank_in_group(group[d])
+        kept = np.flatnonzero(rank[d] < max_det)
+        candidates, *matches = match_as_coco(
+            boxes[kept], group[d][kept], _xywh(labels[t]), label_group[t], counts[t], crowd[t]
+        )
+        parts.append((d.start + kept[candidates], *matches))
+    candidates, hit, ignored = map(np.concatenate, zip(*parts, strict=True))
+    row = np.full(len(rows), -1, np.int32)  # of each candidate in `hit` and `ignored`
+    row[candidates] = np.arange(len(candidates))
+    kinds = np.unique(label_kind)
+    thresholds = len(COCO_THRESHOLDS)
+    precision = np.full((thresholds, len(RECALLS), len(kinds), len(SMALLEST)), np.nan)
+    recall = np.full((thresholds, len(kinds), len(SMALLEST), 3), np.nan)
+    for k, of_kind in enumerate(by_class(kind, rows[:, 4], kinds)):
+        of_kind = of_kind[rank[of_kind] < max_det]
+        objects = counts[label_kind == kinds[k]].sum(0)
+        place = np.flatnonzero(row[of_kind] >= 0)
+        r = row[of_kind[place]]
+        # detections that count up to each: those of the size, but for what they were matched with
+        in_size = is_size[of_kind]
+        change = (hit[r] | in_size[place, :, None] & ~ignored[r]).astype(np.int8)
+        change -= in_size[place, :, None]
+        counted = in_size.cumsum(0)[place, :, None] + change.cumsum(0)
+        for size in np.flatnonzero(objects):
+            for m, most in enumerate((1, 10, max_det)):
+                is_first = rank[of_kind[place]] < most
+                recall[:, k, size, m] = hit[r[is_first], size].sum(0) / objects[size]
+            for t in range(thresholds):
+                numbers = counted[hit[r, size, t], size, t]
+                precision[t, :, k, size] = _precision(numbers, objects[size])
+    values = (
+        precision[..., 0],
+        precision[0, ..., 0],
+        precision[5, ..., 0],
+        *np.moveaxis(precision[..., 1:], -1, 0),
+        *np.moveaxis(recall[:, :, 0], -1, 0),
+        *np.moveaxis(recall[:, :, 1:, 2], -1, 0),
+    )
+    class_ap = np.full(num_classes, np.nan)
+    for k, number in enumerate(kinds):
+        class_ap[number] = precision[:, :, k, 0].ravel().mean()
+    return dict(zip(COCO_NAMES, map(_mean, values), strict=True)), class_ap
 
-    annotations = []
-    for number, of_image, label in zip(
-        range(1, len(labels) + 1), label_image.tolist(), labels.tolist(), strict=True
-    ):
-        x1, y1, x2, y2, kind, crowd, area = label
-        annotation = {
-            "id": number,
-            "image_id": of_image,
-            "category_id": kind,
-            "iscrowd": int(crowd),
-            "area": area,
-            "bbox": [x1, y1, x2 - x1, y2 - y1],
-        }
-        annotations.append(annotation)
-    images = [{"id": number} for number in np.union1d(image, label_image).tolist()]
-    labelled = np.unique(labels[:, 4]).astype(int)
-    categories = [{"id": kind, "name": str(kind)} for kind in labelled.tolist()]
-    truth = COCO({"images": images, "annotations": annotations, "categories": categories})
-    corner, opposite, score_and_class = np.split(rows.astype(float), (2, 4), 1)
-    detections = np.column_stack((image, corner, opposite - corner, score_and_class))
-    evaluation = COCOeval_faster(truth, truth.loadRes(detections), "bbox")
-    evaluation.params.maxDets = [1, 10, max_det]
-    evaluation.run()
-    precision = np.asarray(evaluation.eval["precision"])[:, :, :, 0, -1]  # (IoU, recall, class)
-    by_class = np.full(num_classes, np.nan)
-    for k, number in enumerate(labelled):
-        by_class[number] = precision[:, :, k].ravel().mean()
-    by_class[by_class < 0] = np.nan
-    stats = np.asarray(evaluation.stats[:12])
-    stats[stats < 0] = np.nan
-    return dict(zip(COCO_NAMES, stats.tolist(), strict=True)), by_class
+
+def _is_size(area: np.ndarray) -> np.ndarray:
+    """(n,) areas -> (n, 4) bool: all, small, medium, large."""
+    area = area[:, None].astype(float)
+    return (area >= SMALLEST) & (area <= LARGEST)
+
+
+def _xywh(rows: np.ndarray) -> np.ndarray:
+    """(n, >= 4) rows that begin with corners -> (n, 4) float64 left, top, width, height."""
+    corner, opposite = np.split(rows[:, :4].astype(float), 2, 1)
+    return np.concatenate((corner, opposite - corner), 1)
+
+
+def _precision(counted: np.ndarray, objects: int) -> np.ndarray:
+    """(h,) number of detections up to each true positive -> (101,) the best precision at each
+    recall or more."""
+    true_positives = np.arange(1, len(counted) + 1)
+    best = np.maximum.accumulate((true_positives / (counted + EPS))[::-1])[::-1]
+    return np.append(best, 0)[np.searchsorted(true_positives / objects, RECALLS)]
+
+
+def _mean(values: np.ndarray) -> float:
+    """Of those that are not NaN."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else np.nan

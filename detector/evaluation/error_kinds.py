@@ -1,7 +1,7 @@
 """What kind of errors a detector makes.
 
 The kinds are TIDE's (Bolya et al. 2020, arXiv 2008.08115): every false positive gets one cause.
-True positives are those of the metrics (`class_metrics.match`).
+True positives are those of the metrics (`matching.match`).
 """
 
 from __future__ import annotations

@@ -215,5 +215,5 @@ def _of_images(
         The position of each row's image in `images`, and the rows.
     """
     parts = np.split(values, counts.cumsum())
-    position = np.arange(len(images), dtype=np.int32).repeat(counts[images])
+    position = np.arange(len(images)).repeat(counts[images])
     return position, np.concatenate([values[:0]] + [parts[i] for i in images])

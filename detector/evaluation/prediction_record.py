@@ -9,8 +9,8 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from boltbox.detector.evaluation.class_metrics import IOU_THRESHOLDS, match
 from boltbox.detector.evaluation.confusion import confused_pairs
+from boltbox.detector.evaluation.matching import by_images, match
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError, in_one_line
 from boltbox.detector.system.rank_zero import common_folder, inside
@@ -77,17 +77,16 @@ class PredictionRecord:
 
     def by_image(self) -> Iterator[tuple[slice, slice]]:
         """The rows of each image's detections, and of its labels."""
-        numbers = np.arange(len(self.sizes) + 1)
-        detections = np.searchsorted(self.image, numbers).tolist()
-        labels = np.searchsorted(self.label_image, numbers).tolist()
-        for i in range(len(self.sizes)):
-            yield slice(detections[i], detections[i + 1]), slice(labels[i], labels[i + 1])
+        return by_images(self.image, self.label_image, 1)
 
     def true_positives(self) -> np.ndarray:
         """(n, 10) bool: which detections are true positives by IoU threshold, see `match`."""
-        parts = [np.zeros((0, len(IOU_THRESHOLDS)), bool)]
-        for d, t in self.by_image():
-            parts.append(match(self.box[d], self.kind[d], self.label_box[t], self.label_kind[t]))
+        classes = max(self.kind.max(initial=0), self.label_kind.max(initial=0)) + 1
+        groups = self.image.astype(np.int64) * classes + self.kind
+        label_groups = self.label_image * classes + self.label_kind
+        parts = []
+        for d, t in by_images(self.image, self.label_image):
+            parts.append(match(self.box[d], groups[d], self.label_box[t], label_groups[t]))
         return np.concatenate(parts)
 
     def confused_pairs(self, num_classes: int) -> np.ndarray:

@@ -75,8 +75,11 @@ def area_xyxy(boxes: Boxes) -> Boxes:
 
 def pairwise_iou_xyxy(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """(n, 4) and (m, 4) corners -> (n, m) intersection over union, in the dtype of the input."""
-    a = a[:, None]
-    b = b[None]
+    return iou_xyxy(a[:, None], b[None])
+
+
+def iou_xyxy(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """(..., 4) and (..., 4) corners -> (...) intersection over union, in the dtype of the input."""
     low = np.maximum(a[..., :2], b[..., :2])
     high = np.minimum(a[..., 2:], b[..., 2:])
     sides = (high - low).clip(0)

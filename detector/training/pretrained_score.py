@@ -12,7 +12,8 @@ import torch
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, examples
 from boltbox.detector.data.sample import Batch, finish_on_device
-from boltbox.detector.evaluation.class_metrics import class_metrics, match
+from boltbox.detector.evaluation.class_metrics import class_metrics
+from boltbox.detector.evaluation.matching import match
 from boltbox.detector.model.boxes import cxcywh_to_xyxy
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.postprocess import nms

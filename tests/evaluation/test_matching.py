@@ -5,8 +5,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boltbox.detector.evaluation.class_metrics import match
 from boltbox.detector.evaluation.confusion import confused_pairs, confusion_matrix
+from boltbox.detector.evaluation.matching import match
 
 # Boxes on a coarse lattice overlap, coincide and tie often.
 corner = st.integers(0, 5)

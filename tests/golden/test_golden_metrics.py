@@ -6,9 +6,10 @@ from golden.cases import Case, close, each
 from made_labels import labels_of
 from torch.nn.functional import one_hot
 
-from boltbox.detector.evaluation.class_metrics import class_metrics, match
+from boltbox.detector.evaluation.class_metrics import class_metrics
 from boltbox.detector.evaluation.coco import coco_metrics
 from boltbox.detector.evaluation.confusion import confused_pairs, confusion_matrix
+from boltbox.detector.evaluation.matching import match
 from boltbox.detector.evaluation.metrics import DetectionMetrics
 from boltbox.detector.model.boxes import area_xyxy
 from boltbox.detector.model.postprocess import nms

@@ -22,7 +22,7 @@ PARTS_OF_A_NETWORK = {
     f"boltbox.detector.model.{name}"
     for name in ["network", "layers", "loss", "postprocess", "sharding"]
 }
-HEAVY = {"albumentations", "wandb", "matplotlib", "faster_coco_eval", "tensorboard"}
+HEAVY = {"albumentations", "wandb", "matplotlib", "tensorboard"}
 NAMES_A_CLASS = re.compile(r"(boltbox(?:\.\w+)+):\w+")
 # they show what a command finds; the others read the command line's own table of groups
 USE_COMMANDS = {f"callbacks/{name}.py" for name in ("configuration", "doctor", "recipe")}
