@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from boltbox.detector.checkpoint.writer import wait_for_checkpoint
 from boltbox.detector.data.sample import Batch
-from boltbox.detector.distributed.process_group import gather
 from boltbox.detector.system.atomic_file import write_json
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.gather import gather
 from boltbox.detector.training.gradient_window import ends_in_step, not_finite
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.trainer_data import data_of

@@ -12,10 +12,10 @@ from lightning.pytorch.loggers import WandbLogger
 
 from boltbox.callbacks.configuration import configuration
 from boltbox.detector.checkpoint.runs import locked, new_run, write_machine
-from boltbox.detector.distributed.process_group import gather
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.configuration import differences, flatten
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.gather import gather
 from boltbox.detector.system.host import versions
 from boltbox.detector.system.text_file import load_yaml
 from boltbox.detector.training.module import Detector

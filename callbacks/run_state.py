@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from boltbox.detector.distributed.process_group import gather_on_first
+from boltbox.detector.system.gather import gather_on_first
 from boltbox.detector.training.gradient_window import gradients, restore_gradients
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.resume import check_training

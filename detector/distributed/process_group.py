@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 import torch.distributed as dist
 
@@ -16,27 +15,6 @@ from boltbox.detector.system.operating_system import PARENT
 GONE = re.compile(
     "timed? ?out|closed|by peer|not connected|broken pipe|refused|(read|write) error", re.IGNORECASE
 )
-
-
-def gather(value: Any) -> list[Any]:
-    """The values of all processes, in order of their rank; every process calls it."""
-    if not dist.is_initialized() or dist.get_world_size() == 1:
-        return [value]
-    values: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(values, value)
-    return values
-
-
-def gather_on_first(value: Any) -> list[Any]:
-    """As `gather`, for values that only the first process needs; the others get none."""
-    if not dist.is_initialized() or dist.get_world_size() == 1:
-        return [value]
-    if dist.get_rank() > 0:
-        dist.gather_object(value)
-        return []
-    values: list[Any] = [None] * dist.get_world_size()
-    dist.gather_object(value, values)
-    return values
 
 
 def lost_contact(error: BaseException) -> bool:

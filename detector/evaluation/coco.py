@@ -66,10 +66,10 @@ def coco_metrics(
         is_size[d] = _is_size(boxes[:, 2:].prod(1))
         rank[d] = rank_in_group(group[d])
         kept = np.flatnonzero(rank[d] < max_det)
-        candidates, *matches = match_as_coco(
+        found, hit, ignored = match_as_coco(
             boxes[kept], group[d][kept], _xywh(labels[t]), label_group[t], counts[t], crowd[t]
         )
-        parts.append((d.start + kept[candidates], *matches))
+        parts.append((d.start + kept[found], hit, ignored))
     candidates, hit, ignored = map(np.concatenate, zip(*parts, strict=True))
     row = np.full(len(rows), -1, np.int32)  # of each candidate in `hit` and `ignored`
     row[candidates] = np.arange(len(candidates))
@@ -91,17 +91,13 @@ def coco_metrics(
             for m, most in enumerate((1, 10, max_det)):
                 is_first = rank[of_kind[place]] < most
                 recall[:, k, size, m] = hit[r[is_first], size].sum(0) / objects[size]
-            for t in range(thresholds):
-                numbers = counted[hit[r, size, t], size, t]
-                precision[t, :, k, size] = _precision(numbers, objects[size])
-    values = (
-        precision[..., 0],
-        precision[0, ..., 0],
-        precision[5, ..., 0],
-        *np.moveaxis(precision[..., 1:], -1, 0),
-        *np.moveaxis(recall[:, :, 0], -1, 0),
-        *np.moveaxis(recall[:, :, 1:, 2], -1, 0),
-    )
+            for i in range(thresholds):
+                numbers = counted[hit[r, size, i], size, i]
+                precision[i, :, k, size] = _precision(numbers, objects[size])
+    values = [precision[..., 0], precision[0, ..., 0], precision[5, ..., 0]]
+    values += list(np.moveaxis(precision[..., 1:], -1, 0))
+    values += list(np.moveaxis(recall[:, :, 0], -1, 0))
+    values += list(np.moveaxis(recall[:, :, 1:, 2], -1, 0))
     class_ap = np.full(num_classes, np.nan)
     for k, number in enumerate(kinds):
         class_ap[number] = precision[:, :, k, 0].ravel().mean()

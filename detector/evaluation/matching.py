@@ -105,8 +105,9 @@ def match_as_coco(
     candidate = candidate[order]
     target = target[near[order]]
     iou = iou[near[order]]
-    free = np.ones((*counts.shape, len(COCO_THRESHOLDS)), bool)
-    hit = np.zeros((len(found), *free.shape[1:]), bool)
+    states = (counts.shape[1], len(COCO_THRESHOLDS))
+    free = np.ones((len(counts),) + states, bool)
+    hit = np.zeros((len(found),) + states, bool)
     ignored = np.zeros_like(hit)
     bounds = np.searchsorted(turn[candidate], np.arange(turn.max(initial=-1) + 2))
     for start, stop in pairwise(bounds.tolist()):  # one detection of each group

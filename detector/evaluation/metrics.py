@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
-from torchmetrics import Metric
 
 from boltbox.detector.data.sample import Labels
 from boltbox.detector.evaluation.class_metrics import ClassMetrics, class_metrics
 from boltbox.detector.evaluation.coco import coco_metrics
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
+from boltbox.detector.system.gather import gather_on_first
 
 COLUMNS = ("P", "R", "mAP50", "mAP50-95", "coco/AP")  # of a class in metrics.json
 
@@ -73,7 +72,7 @@ def _without_nan(numbers: Mapping[str, float]) -> dict[str, float | None]:
     return {name: float(v) if math.isfinite(v) else None for name, v in numbers.items()}
 
 
-class DetectionMetrics(Metric):
+class DetectionMetrics:
     """YOLOv5's and COCO's metrics of a dataset.
 
     The order of the images does not matter, a batch that is added twice counts once, and several
@@ -81,27 +80,19 @@ class DetectionMetrics(Metric):
 
     Args:
         num_classes: C.
-
-    Attributes:
-        sizes: (k, 5) int64 per image: number in the dataset, height, width, number of detections,
-            number of labels.
-        rows: (n, 6) detections of all images in this order.
-        labels: (m, 7) likewise box, class, crowd, area.
-        losses: (b, 1 + parts) float64 per batch: number of its first image, parts of its loss.
     """
 
-    full_state_update = False
-    sizes: list[Tensor]
-    rows: list[Tensor]
-    labels: list[Tensor]
-    losses: list[Tensor]
-
     def __init__(self, num_classes: int) -> None:
-        super().__init__()
         self.num_classes = num_classes
-        self.loss_names: list[str] = []
-        for state in ("sizes", "rows", "labels", "losses"):
-            self.add_state(state, [], dist_reduce_fx="cat")
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all images."""
+        # (k, 5) per image: number in the dataset, height, width, number of detections and labels
+        self._sizes = [np.zeros((0, 5), np.int64)]
+        self._rows = [np.zeros((0, 6), np.float32)]  # (n, 6) detections in this order
+        self._labels = [np.zeros((0, 7), np.float32)]  # (m, 7) likewise box, class, crowd, area
+        self._losses: dict[int, dict[str, float]] = {}  # by the number of a batch's first image
 
     def update(
         self,
@@ -119,34 +110,39 @@ class DetectionMetrics(Metric):
             indices: Their numbers in the dataset.
             losses: Named parts of the batch's loss.
         """
-        sizes = []
-        labels = []
         for index, rows, target in zip(indices, predictions, targets, strict=True):
-            sizes.append([index, target.height, target.width, len(rows), len(target.boxes)])
+            size = (index, target.height, target.width, len(rows), len(target.boxes))
+            self._sizes.append(np.array([size]))
+            self._rows.append(rows)
             columns = (target.boxes, target.classes, target.crowd, target.area)
-            labels.append(np.column_stack(columns))
-        self.sizes.append(self._tensor(np.array(sizes, np.int64)))
-        self.rows.append(self._tensor(np.concatenate(predictions)))
-        self.labels.append(self._tensor(np.concatenate(labels).astype(np.float32)))
+            self._labels.append(np.column_stack(columns).astype(np.float32))
         if losses:
-            self.loss_names = list(losses)
-            values = np.array([list(map(float, losses.values()))])
-            self.losses.append(self._tensor(np.insert(values, 0, indices[0], axis=1)))
-
-    def _tensor(self, values: np.ndarray) -> Tensor:
-        return torch.from_numpy(values).to(self.device)
+            self._losses[indices[0]] = {name: float(value) for name, value in losses.items()}
 
     @property
     def seen(self) -> int:
         """Number of images that this process has added."""
-        return sum(len(sizes) for sizes in self.sizes)
+        return len(self._sizes) - 1
+
+    def gather(self) -> None:
+        """Move the images of all processes to the first one; every process calls it."""
+        sizes = np.concatenate(self._sizes)
+        rows = np.concatenate(self._rows)
+        labels = np.concatenate(self._labels)
+        parts = gather_on_first((sizes, rows, labels, self._losses))
+        self.reset()
+        for sizes, rows, labels, losses in parts:
+            self._sizes.append(sizes)
+            self._rows.append(rows)
+            self._labels.append(labels)
+            self._losses |= losses
 
     def compute(self) -> Result:
-        """The metrics of all images of all processes."""
-        sizes = _to_numpy(self.sizes, 5)
+        """The metrics of all images."""
+        sizes = np.concatenate(self._sizes)
         indices, first = np.unique(sizes[:, 0], return_index=True)  # each image once
-        image, rows = _of_images(first, sizes[:, 3], _to_numpy(self.rows, 6))
-        label_image, labels = _of_images(first, sizes[:, 4], _to_numpy(self.labels, 7))
+        image, rows = _of_images(first, sizes[:, 3], np.concatenate(self._rows))
+        label_image, labels = _of_images(first, sizes[:, 4], np.concatenate(self._labels))
         coco, coco_by_class = coco_metrics(image, rows, label_image, labels, self.num_classes)
         record = _record(sizes[first, 1:3], image, rows, label_image, labels)
         by_class = class_metrics(
@@ -160,10 +156,11 @@ class DetectionMetrics(Metric):
         )
 
     def _mean_losses(self) -> dict[str, float]:
-        losses = _to_numpy(self.losses, 1)
-        _, first = np.unique(losses[:, 0], return_index=True)  # each batch once
-        means = losses[first, 1:].sum(0) / max(len(first), 1)
-        return dict(zip(self.loss_names, means.tolist(), strict=False))
+        means: dict[str, float] = {}
+        for _, losses in sorted(self._losses.items()):
+            for name, value in losses.items():
+                means[name] = means.get(name, 0.0) + value
+        return {name: total / len(self._losses) for name, total in means.items()}
 
 
 def _record(
@@ -190,15 +187,6 @@ def _record(
         label_kind=labels[:, 4].astype(np.int64),
         label_area=labels[:, 6],
     )
-
-
-def _to_numpy(state: Any, columns: int) -> np.ndarray:
-    """A state of one process (a list of tensors), or of all of them (a tensor)."""
-    if not len(state):
-        return np.zeros((0, columns), np.int64)
-    if isinstance(state, list):
-        state = torch.cat(state)
-    return state.cpu().numpy()
 
 
 def _of_images(

@@ -71,6 +71,7 @@ class Evaluation(nn.Module):
         options = {"finite": False} if trainer.state.fn == "fit" else self.predictor_options
         self._step_options = VALIDATION | options
         self._predictor = None
+        self.result = None  # its detections need memory
         self.metrics.reset()
 
     def step(
@@ -100,21 +101,26 @@ class Evaluation(nn.Module):
         return detections
 
     def finish(self, trainer: L.Trainer) -> dict[str, float]:
-        """After the last batch: keep the results.
+        """After the last batch: keep the results, which the first process computes.
 
         Returns:
             Losses and metrics by the name under which they are logged.
         """
         self._predictor = None  # a training needs its memory
-        result = self.metrics.compute()
+        self.metrics.gather()
+        results: Any = None
+        if trainer.is_global_zero:
+            result = self.metrics.compute()
+            self.result = result
+            thresholds = result.by_class.thresholds(self.metrics.num_classes)
+            results = (result.losses | result.summary, result.class_maps().tolist(), thresholds)
         self.metrics.reset()
-        self.result = result if trainer.is_global_zero else None
+        values, class_maps, thresholds = trainer.strategy.broadcast(results)
         if not trainer.sanity_checking:
-            self.class_maps = result.class_maps().tolist()
-            self.thresholds = result.by_class.thresholds(self.metrics.num_classes)
-            self.fitness = result.summary["fitness"]
+            self.class_maps = class_maps
+            self.thresholds = thresholds
+            self.fitness = values["fitness"]
         split = "test" if trainer.testing else "val"
-        values = result.losses | result.summary
         return {f"{split}/{name}": value for name, value in values.items()}
 
     def results(self) -> dict[str, Any]:

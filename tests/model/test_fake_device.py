@@ -45,6 +45,7 @@ def detector_of(*names: str, **options: Any) -> Detector:
         is_last_batch=False,
         state=SimpleNamespace(fn="fit"),
         is_global_zero=True,
+        strategy=SimpleNamespace(broadcast=lambda value: value),
         sanity_checking=False,
         testing=False,
     )
