@@ -64,6 +64,7 @@ def check_coco(
 
 SETS: dict[str, dict[str, Any]] = {
     "one class": {"classes": 1, "most_objects": 8},
+    "many": {"classes": 2, "clutter": 200, "images": 3, "crowds": 0.1, "ties": True},
     "everything": {"crowds": 0.2, "ties": True, "empty": 0.3, "areas": True, "images": 8},
 }
 
@@ -75,7 +76,7 @@ def test_coco_figures_are_those_of_pycocotools(kind: str) -> None:
     sets = [random_set(rng, **SETS[kind]) for _ in range(15)]
     # two classes have no objects
     found = [check_coco(*s, num_classes=classes + 2)["AP"] for s in sets]
-    assert np.nanmedian(found) > 0.1, "sets that say something"
+    assert np.nanmedian(found) > 0.05, "sets that say something"
 
 
 def test_coco_figures_with_more_than_100_detections() -> None:

@@ -24,7 +24,7 @@ def random_set(
         crowds: share of objects that are crowd regions.
         ties: few different scores.
         empty: share of images without labels, and likewise without detections.
-        areas: COCO areas that are smaller than the boxes' (segments).
+        areas: COCO areas that differ from the boxes' (segments), some at the limits of the sizes.
     """
     detections = []
     truths = []
@@ -34,8 +34,10 @@ def random_set(
         low = rng.uniform(0, 300, (n, 2))
         boxes = np.hstack([low, low + size])
         kinds = rng.integers(0, classes, n)
-        area = size.prod(1) * rng.uniform(0.2, 1, n) if areas else None
-        truths.append(labels_of(boxes, kinds, 600, 600, crowd=rng.random(n) < crowds, area=area))
+        area = np.where(rng.random(n) < 0.3, 32.0**2, size.prod(1) * rng.uniform(0.2, 1, n))
+        area[rng.random(n) < 0.1] = 96**2
+        crowd = rng.random(n) < crowds
+        truths.append(labels_of(boxes, kinds, 600, 600, None, crowd, area if areas else None))
 
         copies = np.repeat(np.arange(n), rng.integers(0, 4, n))
         near = boxes[copies] + rng.normal(0, 0.08, (len(copies), 4)) * np.tile(size[copies], 2)
