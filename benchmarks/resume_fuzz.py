@@ -114,7 +114,7 @@ def kill_group(number: int) -> None:
 
 
 def command(
-    data: Path,
+    data: Path | str,
     run: Path,
     workers: int,
     ranks: int,
@@ -186,7 +186,7 @@ def unlike(a: Any, b: Any, place: str) -> str:
 
 def trial(
     folder: Path,
-    data: Path,
+    data: Path | str,
     kills: list[str],
     workers: int,
     ranks: int,

@@ -25,11 +25,13 @@ from boltbox.detector.data.formats.format import (
     Format,
     ImageLabels,
     LabelObject,
+    PerImageFormat,
     Split,
 )
 from boltbox.detector.data.images import image_sizes
 from boltbox.detector.data.label_table import LabelSource, LabelTable, starts
 from boltbox.detector.model.boxes import area_xyxy
+from boltbox.detector.system.addresses import read_ahead
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import progress
 
@@ -119,6 +121,8 @@ class SplitReader:
         path = cache_folder() / "labels" / f"{split.name}-{place}.npz"
         if dataset := load_labels(path, stamp):
             return dataset
+        if isinstance(self.format, PerImageFormat):
+            read_ahead(filter(listed.is_file, files))
         sized = zip(entries, image_sizes(images), strict=True)
         for entry, size in progress(sized, f"{split.name}: reading labels", len(entries)):
             self._read_entry(entry, size)

@@ -27,6 +27,7 @@ PERMANENT = (PermissionError, ImportError, ValueError)
 VERSIONS = ("ETag", "etag", "md5Hash", "CRC", "LastModified", "Last-Modified")  # by file system
 
 
+_ahead: dict[str, bytes] = {}  # contents by address
 _sizes: dict[str, int] = {}  # of files, in bytes; not all servers say when they have cut one off
 
 
@@ -111,10 +112,22 @@ def read_bytes(path: str | Path, most: int | None = None) -> bytes:
     if not is_address(path):
         return Path(path).read_bytes()
     part = {} if most is None else {"start": 0, "end": most}
-    content = _ask(path, "cat_file", **part)
+    content = _ahead.pop(str(path), None)
+    if content is None:
+        content = _ask(path, "cat_file", **part)
     if content is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     return content
+
+
+def read_ahead(paths: Iterable[str]) -> None:
+    """Read files that are asked for next, many at a time.
+
+    Args:
+        paths: Of the files; only addresses matter.
+    """
+    wanted = list(filter(is_address, paths))
+    _ahead.update(zip(wanted, many(read_bytes, wanted), strict=True))
 
 
 def state_of(address: str) -> State | None:

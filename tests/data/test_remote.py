@@ -1,18 +1,24 @@
 """Data on servers: as files of this disk, or one sentence; never an image that was not read."""
 
+import json
 import os
+import re
 import shutil
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import lightning as L
 import pytest
 import servers
 import yaml
 from label_layouts import LAYOUTS
+from made_options import made_detector
 from made_runs import read, type_line
 from refusal import Refused
 from small_fit import small_fit
+from torch.utils.data import DataLoader
 
 import cli
 from benchmarks.resume_fuzz import command, difference, start, trial
@@ -96,12 +102,21 @@ def test_changes_are_noticed(web: Any, tmp_path: Path) -> None:
 
 def test_a_fit_and_its_resume(store: Any, small_data: Path, tmp_path: Path) -> None:
     """In loader workers, with SIGKILL: as on the same files of this disk."""
-    store.put(str(small_data.parent), "bucket/demo", recursive=True)
     data = described(small_data.parent, "s3://bucket/demo", tmp_path / "data.yaml")
+    store.put(str(small_data.parent), "bucket/demo", recursive=True)
+    store.put(str(data), "bucket/demo/data.yaml")
     more = ["--trainer.max_epochs", "2", "--data.batch_size", "8", "--autoanchor.enabled", "false"]
     reference = tmp_path / "local"
     assert start(command(small_data, reference, 0, 1, within_epochs=False, more=more)) == 0
-    hits, unlike = trial(tmp_path / "run", data, ["batch:2", "moving:0"], 1, 1, reference, more)
+    hits, unlike = trial(
+        tmp_path / "run",
+        "s3://bucket/demo/data.yaml",
+        ["batch:2", "moving:0"],
+        1,
+        1,
+        reference,
+        more,
+    )
     assert hits == 2
     assert not unlike
 
@@ -124,6 +139,38 @@ def test_the_doctor(store: Any, small_data: Path, tmp_path: Path) -> None:
     assert findings[0] == findings[1]
     ours, theirs = (DatasetFile.read(str(tmp_path / f"fix-{k}")).open("train") for k in "ab")
     assert len(ours) == len(theirs) == 23
+
+
+def test_the_loader_of_the_page(store: Any, small_data: Path, tmp_path: Path) -> None:
+    page = (Path(cli.__file__).parent / "docs/remote.md").read_text()
+    (code,) = re.findall("```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    local = DatasetFile.read(str(small_data)).open("train")
+    for first in (0, 12):
+        with tarfile.open(tmp_path / f"{first}.tar", "w") as shard:
+            for i in range(first, first + 12):
+                target = {"boxes": local[i].boxes.tolist(), "labels": local[i].classes.tolist()}
+                (tmp_path / "target.json").write_text(json.dumps(target))
+                shard.add(local.files[i], f"{i:02}.jpg")
+                shard.add(tmp_path / "target.json", f"{i:02}.json")
+        store.put(str(tmp_path / f"{first}.tar"), f"bucket/{first}.tar")
+    shards = names["Shards"](["s3://bucket/0.tar", "s3://bucket/12.tar"])
+    loader = DataLoader(
+        shards, 4, num_workers=2, collate_fn=lambda items: tuple(zip(*items, strict=True))
+    )
+    seen = [len(target["boxes"]) for _, targets in loader for target in targets]
+    assert sorted(seen) == sorted(len(local[i].boxes) for i in range(24))
+    detector = made_detector(local.names, width_multiple=0.125, depth_multiple=0.1, levels=[5])
+    trainer = L.Trainer(
+        max_epochs=1,
+        limit_train_batches=2,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+    )
+    trainer.fit(detector, loader)
+    assert trainer.global_step == 2
 
 
 @pytest.mark.parametrize("fault", [503, 429, "cut", "short", "gone"])

@@ -16,7 +16,12 @@ from boltbox.detector.commands.main import COMMANDS
 from boltbox.detector.data.datasets import _KINDS as KINDS
 
 ROOT = Path(cli.__file__).parent
-LINES = {"troubleshooting": 150, "doctor": 90, "comparison": 75}  # a page has no more
+LINES = {
+    "troubleshooting": 150,
+    "doctor": 90,
+    "comparison": 75,
+    "remote": 110,
+}  # a page has no more
 LEAST = 12  # characters of a piece of a message that has several
 
 
