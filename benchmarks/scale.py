@@ -1,8 +1,9 @@
-"""What grows with the number of images: the doctor's search for near duplicates, and
-predictions.json.
+"""What grows with the number of images: the doctor's search for near duplicates, predictions.json,
+and the metrics of a validation.
 
     python -m benchmarks.scale hashes 10000 123000 1000000 [--all]
     python -m benchmarks.scale predictions 20000
+    python -m benchmarks.scale metrics 5000
 
 Seconds are processor time of this process, memory is its peak.
 """
@@ -16,7 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from boltbox.detector.commands.doctor.near_duplicates import compare_all, near_duplicates
-from boltbox.detector.data.sample import SourceImage
+from boltbox.detector.data.sample import Labels, SourceImage
+from boltbox.detector.evaluation.metrics import DetectionMetrics
 from boltbox.detector.inference.detections import Style
 from boltbox.detector.report.prediction_files import PredictionFiles
 
@@ -82,6 +84,38 @@ def measure_predictions(images: int) -> None:
     print(f"{images} images: {size:.2f} GB, {seconds:.1f} s, +{peak() - before:.2f} GB")
 
 
+def made_boxes(rng: np.random.Generator, n: int) -> np.ndarray:
+    """(n, 4) of COCO's sizes, in an image of 640 x 640."""
+    side = np.exp(rng.normal(4, 1, (n, 2))).clip(4, 600)
+    low = rng.uniform(0, 1, (n, 2)) * (640 - side)
+    return np.concatenate((low, low + side), axis=1).astype(np.float32)
+
+
+def measure_metrics(images: int) -> None:
+    """Print what the metrics of so many images with 300 detections and 7 labels of 80 classes cost;
+    two detections of five are near a label."""
+    rng = np.random.default_rng(0)
+    metrics = DetectionMetrics(80)
+    for i in range(images):
+        boxes = made_boxes(rng, rng.poisson(7.3))
+        classes = rng.integers(0, 80, len(boxes))
+        area = (boxes[:, 2:] - boxes[:, :2]).prod(1)
+        labels = Labels(boxes, classes, [], rng.random(len(boxes)) < 0.01, area, 640, 640)
+        rows = np.column_stack((made_boxes(rng, 300), rng.random(300), rng.integers(0, 80, 300)))
+        if len(boxes):
+            of_label = rng.integers(0, len(boxes), 120)
+            rows[:120, :4] = boxes[of_label] + rng.normal(0, 5, (120, 4))
+            rows[:120, 5] = classes[of_label]
+        rows = rows[np.argsort(-rows[:, 4])].astype(np.float32)
+        metrics.update([rows], [labels], [i])
+    before = peak()
+    started = time.process_time()
+    summary = metrics.compute().summary
+    seconds = time.process_time() - started
+    line = f"{images} images: {seconds:.2f} s, +{peak() - before:.2f} GB"
+    print(f"{line}, mAP50-95 {summary['mAP50-95']:.4f}, COCO's AP {summary['coco/AP']:.4f}")
+
+
 def peak() -> float:
     """Of this process, in GB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
@@ -89,15 +123,17 @@ def peak() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("hashes", "predictions"))
+    parser.add_argument("what", choices=("hashes", "predictions", "metrics"))
     parser.add_argument("sizes", type=int, nargs="+")
     parser.add_argument("--all", action="store_true", help="compare each hash with each, too")
     options = parser.parse_args()
     for size in options.sizes:
         if options.what == "hashes":
             measure_hashes(size, options.all)
-        else:
+        elif options.what == "predictions":
             measure_predictions(size)
+        else:
+            measure_metrics(size)
 
 
 if __name__ == "__main__":
