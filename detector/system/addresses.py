@@ -6,8 +6,8 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from multiprocessing.pool import ThreadPool
 from pathlib import Path, PosixPath
 from typing import Any, NamedTuple
 
@@ -77,7 +77,7 @@ def to_path(text: str) -> Path:
     if shown != text:
         raise InputError(
             f"{shown}: an address with a user name, which reports would show. Give it in the"
-            " environment (docs/data.md)"
+            " environment (docs/remote.md)"
         )
     for protocol in re.findall(r"(\w+)://", text):
         if protocol not in PROTOCOLS:
@@ -169,9 +169,10 @@ def list_folder(address: str) -> dict[str, State] | None:
 
 
 def many(question: Callable[[Any], Any], files: Iterable[Any]) -> list[Any]:
-    """The answers to a question about files, AT_ONCE at a time."""
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(question, files))
+    """The answers to a question about files, AT_ONCE at a time. An error or Ctrl-C ends it: the
+    threads are daemons, for which nobody waits."""
+    with ThreadPool(AT_ONCE) as pool:
+        return list(pool.imap(question, files, 4))
 
 
 def _state(address: str, entry: Mapping[str, Any]) -> State:
@@ -223,7 +224,7 @@ def _ask(address: str | Path, method: str, **options: Any) -> Any:
             ):
                 reason = in_one_line(error) or type(error).__name__
                 raise Unreachable(
-                    f"{address}: {reason}. See docs/data.md on packages, credentials and servers"
+                    f"{address}: {reason}. See docs/remote.md on packages, credentials and servers"
                 ) from None
         time.sleep(WAIT * 2**tries)
 
