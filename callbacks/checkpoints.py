@@ -21,7 +21,7 @@ from boltbox.detector.training.module import Detector
 
 class Checkpoints(ModelCheckpoint):
     """In `checkpoints/` of the Trainer's default_root_dir: `last.ckpt` after every epoch and within
-    epochs, `previous.ckpt` the one before it, `best.ckpt` by fitness.
+    epochs, `previous.ckpt` the one before it (kept by `io`), `best.ckpt` by fitness.
 
     SIGTERM, SIGINT and SIGHUP (a closed terminal; not under nohup) let the batch finish, save, and
     end with exit code 143, 130 or 129. During validation they exit at once: a resumed run continues
@@ -29,9 +29,10 @@ class Checkpoints(ModelCheckpoint):
     (RunState).
 
     The files are written by AtomicCheckpointIO, which replaces the Trainer's own: by a thread,
-    while training continues. A run that ends, however it ends but by a kill, waits for the last
-    file. A disk that fails does not end the training. An epoch is the best once its best.ckpt is on
-    the disk: if it could not be written, the next epoch is compared with the file that is there.
+    while training continues. The process waits for the last file before it ends, also after an
+    exception. A disk that fails does not end the training. An epoch is the best once its best.ckpt
+    is on the disk: if it could not be written, the next epoch is compared with the file that is
+    there.
 
     The base class is there so that Lightning finds `ckpt_path="best"` and "last", and
     `best_model_path`; its hooks are all replaced, because they write the last checkpoint only with
@@ -65,7 +66,7 @@ class Checkpoints(ModelCheckpoint):
         does not count; the first own one replaces it."""
         best = _folder(trainer) / "best.ckpt"
         self.best_model_path = ""
-        self._best_fitness: float | None = None  # of best.ckpt, if it was looked up or written
+        self._best_fitness: float | None = None  # of best.ckpt; None: read it there
         if trainer.ckpt_path and best.is_file():
             self.best_model_path = str(best)
 
@@ -84,10 +85,10 @@ class Checkpoints(ModelCheckpoint):
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """Every epoch is trained to its end and validated there, before it is saved."""
-        # Lightning does not stop before min_epochs, whatever asks to (max_time, early stopping of
-        # several validations per epoch): else the rest of the epoch would never be trained
+        # else max_time, or early stopping after one of several validations per epoch, would end the
+        # run within the epoch, whose rest would never be trained
         trainer.fit_loop.min_epochs = max(trainer.min_epochs or 0, trainer.current_epoch + 1)
-        # the last batch is validated even if trainer.val_check_interval leaves a remainder
+        # validate after the last batch even if trainer.val_check_interval leaves a remainder
         if trainer.check_val_every_n_epoch is not None:
             trainer.val_check_batch = self._given_val_check_batch
             if trainer.is_last_batch:
@@ -165,7 +166,7 @@ class Checkpoints(ModelCheckpoint):
 
     def _save(self, trainer: L.Trainer, names: Sequence[str]) -> None:
         """The same content under each of these names, in this order."""
-        self.io.copies = names[1:]
+        self.io.copies = names[1:]  # made of the file that is written next
         trainer.save_checkpoint(_folder(trainer) / names[0], weights_only=False)
         self._saved_at = time.monotonic()
 
@@ -176,7 +177,7 @@ class Checkpoints(ModelCheckpoint):
         resumed = Path(str(trainer.ckpt_path))
         if resumed.resolve().parent != folder.resolve() or (folder / "last.ckpt").exists():
             return
-        for name in self._file_names(trainer.current_epoch - 1):
+        for name in self._file_names(trainer.current_epoch - 1):  # the epoch that was saved
             if not (folder / name).exists():
                 with not_fatal(folder / name):
                     write_atomically(folder / name, resumed.read_bytes())
@@ -219,8 +220,11 @@ def _folder(trainer: L.Trainer) -> Path:
 def _validation_follows(trainer: L.Trainer, batch_idx: int) -> bool:
     """Whether Lightning validates after this batch."""
     interval = trainer.val_check_batch
-    if not interval or not trainer.fit_loop.epoch_loop._should_check_val_epoch():
+    loop = trainer.fit_loop.epoch_loop
+    if not interval or not loop._should_check_val_epoch():
         return False
+    if trainer.check_val_every_n_epoch is None:  # then Lightning counts the batches of the run
+        batch_idx = loop.total_batch_idx
     return (batch_idx + 1) % interval == 0
 
 

@@ -8,12 +8,12 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import BelowOne, NonNegativeFloat
 from boltbox.detector.training.gradient_window import GradientWindow
 from boltbox.detector.training.module import Detector
-from boltbox.detector.training.schedule import Schedule, warmup_iterations
+from boltbox.detector.training.schedule import Schedule, warmup_batches
 
 
 class Warmup(L.Callback):
     """Sets learning rates, momentum and accumulation before every batch of the run: those of the
-    warm-up, then those of `lr_schedule`. No one else sets them.
+    warm-up, then those of `model.optim.lr_schedule`. No one else sets them.
 
     The warm-up takes at least 100 batches, but no more than a third of the run (with Muon there is
     no minimum); warmup_epochs 0 turns it off. With model.literal it takes at least 100 batches in
@@ -61,6 +61,7 @@ class Warmup(L.Callback):
         bias_lr = self.warmup_bias_lr
         if bias_lr is None:
             bias_lr = defaults.warmup_bias_lr
+        # a short run takes fewer images per step
         effective_batch_size = optim.effective_batch_size(
             pl_module.batch_size, epoch_batches * epochs
         )
@@ -72,8 +73,8 @@ class Warmup(L.Callback):
             lr_schedule=optim.lr_schedule,
             momentum=optim.momentum,
             step_batches=effective_batch_size / pl_module.batch_size,
-            warmup=warmup_iterations(
-                self.warmup_epochs, epoch_batches, epochs, defaults.warmup_min_iterations, literal
+            warmup=warmup_batches(
+                self.warmup_epochs, epoch_batches, epochs, defaults.warmup_min_batches, literal
             ),
             warmup_momentum=self.warmup_momentum,
             warmup_bias_lr=bias_lr,
@@ -88,12 +89,12 @@ class Warmup(L.Callback):
         iteration = trainer.current_epoch * self._schedule.epoch_batches + batch_idx
         rates = self._schedule.rates_at(iteration)
         pl_module.set_rates(rates)
-        # the epoch's last batch makes a step even in an open window; YOLOv5 discards that window
+        # the epoch's last batch makes a step even in an open window; literal discards that window
         must_step = trainer.is_last_batch and not pl_module.options.literal
         self._window.start_batch(trainer, rates.accumulate, must_step)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"window_batches": self._window.batches}
+        return {"window_batches": self._window.batches}  # RunState saves its gradients
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._window.batches = state_dict["window_batches"]

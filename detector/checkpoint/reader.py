@@ -18,7 +18,7 @@ from boltbox.detector.weights.trained import (
     read_trained,
 )
 
-WORDS = ("last", "best", "auto")  # that `--ckpt_path` takes instead of a path
+CKPT_WORDS = ("last", "best", "auto")  # that `--ckpt_path` takes instead of a path
 
 
 class Checkpoint(NamedTuple):
@@ -105,7 +105,7 @@ def find_trained(ckpt_path: str, run: Path | None) -> Trained | None:
     Raises:
         InputError: there is none; it says where it looked and what is wrong with what is there.
     """
-    if ckpt_path not in WORDS:
+    if ckpt_path not in CKPT_WORDS:
         if not is_published(ckpt_path) and not exists(ckpt_path):
             raise InputError(
                 f"ckpt_path {ckpt_path}: no such file; give a checkpoint, a run folder, `last`,"

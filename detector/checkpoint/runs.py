@@ -128,7 +128,7 @@ def remove_empty(run: Path) -> None:
 
 
 @atexit.register
-def remove_all_empty() -> None:
+def remove_empty_runs() -> None:
     """`remove_empty` for every run folder that this process has begun."""
     for run in list(_begun):
         remove_empty(run)

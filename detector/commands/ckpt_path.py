@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from boltbox.detector.checkpoint.reader import WORDS, find_trained
+from boltbox.detector.checkpoint.reader import CKPT_WORDS, find_trained
 from boltbox.detector.checkpoint.runs import path_from, run_of, start_of
 from boltbox.detector.commands.command_line import CommandLine
 from boltbox.detector.data.datamodule import DetectionData
@@ -85,7 +85,7 @@ def read_ckpt_path(ckpt_path: str, run: Path | None, line: CommandLine) -> CkptP
 
 def _read_weights(ckpt_path: str, run: Path | None, command: str) -> Trained | Exported | None:
     """The weights; None: a fresh start, or this machine lacks the file that the first one has."""
-    if ckpt_path not in WORDS and format_of(ckpt_path):
+    if ckpt_path not in CKPT_WORDS and format_of(ckpt_path):
         if command == "fit":
             raise InputError(
                 f"ckpt_path {ckpt_path}: fit takes no exported file; give its checkpoint"

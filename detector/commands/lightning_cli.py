@@ -22,12 +22,12 @@ from boltbox.callbacks.checkpoints import checkpoints_of
 from boltbox.callbacks.configuration import CALLBACKS
 from boltbox.callbacks.recipe import in_order
 from boltbox.callbacks.run_folder import RunFolder, refuse_another
-from boltbox.detector.checkpoint.reader import WORDS, Checkpoint, newest_checkpoint
+from boltbox.detector.checkpoint.reader import CKPT_WORDS, Checkpoint, newest_checkpoint
 from boltbox.detector.checkpoint.runs import (
     has_checkpoints,
     locked,
     new_run,
-    remove_all_empty,
+    remove_empty_runs,
     results_folder,
 )
 from boltbox.detector.commands.ckpt_path import CkptPath, read_ckpt_path
@@ -61,7 +61,7 @@ from boltbox.detector.system.trusted import (
 )
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.trainer_options import (
-    ONLY,
+    FIXED,
     TRAINER_OPTIONS,
     adapt_trainer,
     as_list,
@@ -92,8 +92,8 @@ class DetectorCLI(LightningCLI):
         line: The command line.
 
     Attributes:
-        loaded: What --ckpt_path means, until the model and the Trainer have it.
-        continues: Whether a fit continues in its run folder.
+        loaded: Options, weights and checkpoint of --ckpt_path, until they are used.
+        continues_run: Whether a fit continues in its run folder.
         run_folder: The one that was typed, also as --ckpt_path; None: one is chosen.
         held: The lock of the run folder, and the trust in the classes that were typed.
         config_text: Text of config.yaml.
@@ -104,7 +104,7 @@ class DetectorCLI(LightningCLI):
         self.line = line
         self.command = line.command  # its name
         self.loaded: CkptPath | None = None
-        self.continues = False
+        self.continues_run = False
         self.run_folder: Path | None = None
         for name in ("trainer.default_root_dir", "run"):
             if line.options.get(name) not in (None, "", "null"):
@@ -115,7 +115,7 @@ class DetectorCLI(LightningCLI):
         # the result of a command may be JSON on the standard output
         messages = sys.stderr if "json" in line.options else sys.stdout
         with ExitStack() as self.held:
-            self.held.callback(remove_all_empty)
+            self.held.callback(remove_empty_runs)
             with redirect_stdout(messages):
                 super().__init__(
                     model_class=Detector,
@@ -149,7 +149,7 @@ class DetectorCLI(LightningCLI):
         for group, kind in CALLBACKS.items():
             parser.add_lightning_class_args(kind, group)
         parser.add_function_arguments(self.function, skip=OBJECTS)
-        parser.finish([f"trainer.{name}" for name in ONLY])
+        parser.prepare([f"trainer.{name}" for name in FIXED])
         if not self.line.data_class:
             parser.link_arguments("seed_everything", "data.seed")
         parser.link_arguments("data.names", "model.names", apply_on="instantiate")
@@ -193,7 +193,7 @@ class DetectorCLI(LightningCLI):
         ckpt_path = self._ckpt_path()
         if not ckpt_path:
             return
-        self.continues = self.command == "fit" and ckpt_path in WORDS
+        self.continues_run = self.command == "fit" and ckpt_path in CKPT_WORDS
         self.loaded = read_ckpt_path(ckpt_path, self.run_folder, self.line)
         for name in STARTS:
             if self.loaded and ckpt_path != "auto" and self.line.is_typed(name):
@@ -203,15 +203,15 @@ class DetectorCLI(LightningCLI):
                 )
 
     def _ckpt_path(self) -> str:
-        """The value of --ckpt_path; "": none. To `fit` a run folder means its last checkpoint: it
-        continues there, or starts another --run. Evaluations default to the newest checkpoint."""
+        """The value of --ckpt_path; "": none. `fit` takes the last checkpoint of a run folder, and
+        continues in it unless another --run is given. Evaluations take the newest checkpoint."""
         options = self.line.options
         ckpt_path = str(options.get("ckpt_path") or "")
         if self.command == "fit":
             if is_restart(self.run_folder):
-                return "auto"
+                return "auto"  # the newest checkpoint, if there is one yet
             folder = Path(ckpt_path)
-            if not ckpt_path or ckpt_path in WORDS or not (folder / "checkpoints").is_dir():
+            if not ckpt_path or ckpt_path in CKPT_WORDS or not (folder / "checkpoints").is_dir():
                 return ckpt_path
             if self.run_folder is None:
                 self.run_folder = folder
@@ -227,7 +227,7 @@ class DetectorCLI(LightningCLI):
         options = self.config
         trainer = options.trainer
         checkpoint_path = self.checkpoint_path
-        if self.loaded and self.continues and options.get("data.batch_size") == "auto":
+        if self.loaded and self.continues_run and options.get("data.batch_size") == "auto":
             options.data.batch_size = self.loaded.options["data"]["batch_size"]
         self.config_text = self._as_text(options)  # what follows is not saved
         if self.loaded:
@@ -240,7 +240,7 @@ class DetectorCLI(LightningCLI):
         trainer.default_root_dir = str(run)
         os.environ["BOLTBOX_RUN"] = str(run)
         continued = {}  # content of the checkpoint
-        if self.loaded and self.loaded.checkpoint and self.continues:
+        if self.loaded and self.loaded.checkpoint and self.continues_run:
             continued = self.loaded.checkpoint
         place_loggers(trainer.logger, run, continued)
 
@@ -261,7 +261,7 @@ class DetectorCLI(LightningCLI):
         command = self.command
         run = self.run_folder
         home = None  # run folder of the checkpoint that a fit continues from
-        if self.continues and self.checkpoint_path:
+        if self.continues_run and self.checkpoint_path:
             home = self.checkpoint_path.parent.parent
         if command not in ("fit", "evolve"):
             run = results_folder(command, run)
@@ -270,7 +270,7 @@ class DetectorCLI(LightningCLI):
         if is_first_process():
             self.held.enter_context(locked(run, command, known=home == run))
             continues_study = command == "evolve" and any(run.glob("study.*"))
-            if command in ("fit", "evolve") and not self.continues and not continues_study:
+            if command in ("fit", "evolve") and not self.continues_run and not continues_study:
                 refuse_another(run)
         return run
 

@@ -221,15 +221,15 @@ class DetectionData(L.LightningDataModule):
         lazy = not self.literal
         unmixed = self.augment.without_mixing()
         epochs = self.trainer.max_epochs if self.trainer else None
-        last_from = None
+        closing_from = None
         if self.augment.close_mosaic and epochs is not None and epochs > 0:
-            last_from = max(epochs - self.augment.close_mosaic, 0)
+            closing_from = max(epochs - self.augment.close_mosaic, 0)
         return TrainSamples(
             self.images["train"],
             self.augment.steps(self.image_size, shapes, lazy),
             self.seed,
-            last_steps=unmixed.steps(self.image_size, shapes, lazy),
-            last_from=last_from,
+            closing_steps=unmixed.steps(self.image_size, shapes, lazy),
+            closing_from=closing_from,
         )
 
     def train_dataloader(self) -> DataLoader:

@@ -37,7 +37,8 @@ class Loss(nn.Module, ABC):
         their sum.
 
         Args:
-            raw: the head's output, a float32 tensor per level.
+            raw: the head's output, a float32 tensor per level; of YOLOv5's heads (B, A, H, W,
+                5 + C) logits.
             targets: (N, 6) image, class, cx, cy, w, h; the last four as fractions of the network's
                 input; N may be 0.
             head: the head that computed `raw`: its `strides`, `anchors` and `box_coder`.
@@ -168,8 +169,8 @@ class DetectionLoss(Loss):
             box_loss = box_loss + _mean(1 - ciou, valid)
 
             # Objectness: all cells predict their box's overlap with an object, 0 without one.
-            target = self._overlap_map(maps, index, ciou.detach().clamp(0), valid)  # (B, A, H, W)
-            level_loss = self._cross_entropy(maps[..., 4], target, self.obj_pw)
+            overlap = self._overlap_map(maps, index, ciou.detach().clamp(0), valid)  # (B, A, H, W)
+            level_loss = self._cross_entropy(maps[..., 4], overlap, self.obj_pw)
             obj_loss = obj_loss + level_loss * self.balance[level]
 
             # Classes: the matches predict the class of their object.
@@ -193,11 +194,12 @@ class DetectionLoss(Loss):
         image, anchor, row, column = index
         place = ((image * shape[1] + anchor) * shape[2] + row) * shape[3] + column  # (n,)
         size = shape.numel()
-        place = torch.where(valid, place, size)  # invalid matches write to one place more
+        place = torch.where(valid, place, size)  # invalid ones go behind the end, which is cut off
         if self.shared_cell == "best":
             flat = overlap.new_zeros(size + 1).scatter_reduce_(0, place, overlap, "amax")
         else:
-            # The last by number (0: none): threads and GPUs write in no certain order.
+            # The match with the largest number (0: none). To write `overlap` itself would leave it
+            # to threads and GPUs which match is the last.
             numbers = torch.arange(1, len(place) + 1, device=place.device)
             last = place.new_zeros(size + 1).scatter_reduce_(0, place, numbers, "amax")
             flat = torch.cat((overlap.new_zeros(1), overlap))[last]
@@ -235,7 +237,8 @@ def add_losses(sums: Mapping[str, Tensor], terms: Mapping[str, Tensor]) -> dict[
         The new sums and the number of batches, for `mean_losses`.
 
     Raises:
-        InputError: a name that no column can have, or other names than before.
+        InputError: no terms, a name that no column of metrics.csv can have, or other names than
+            before.
     """
     if not terms or BATCHES in terms or not all(name.isidentifier() for name in terms):
         raise InputError(
@@ -268,9 +271,9 @@ class LossOptions:
         fl_gamma: Exponent of the focal loss; 0 is off.
         anchor_t: Anchors whose sides differ from the object's by less than this factor are trained
             on it.
-        assigner: Custom assigner by class_path and init_args (docs/parts.md). It replaces YOLOv5's,
-            which has anchor_t.
-        function: Custom loss, likewise. It replaces YOLOv5's, which has box to fl_gamma.
+        assigner: Custom assigner by class_path and init_args (docs/parts.md). Then
+            anchor_t has no effect.
+        function: Class of a custom loss, likewise. Then box to fl_gamma have no effect.
 
     In Python assigner and function are a class, or functools.partial of a class and its arguments.
     """
@@ -302,13 +305,13 @@ class LossOptions:
             literal: `shared_cell` of DetectionLoss is `last`, as in YOLOv5.
         """
         options = self.to_dict()
-        custom_assigner = options.pop("assigner")
-        custom_loss = options.pop("function")
+        assigner_config = options.pop("assigner")
+        loss_config = options.pop("function")
         assigner: Assigner = YOLOv5Assigner(options.pop("anchor_t"))
-        if custom_assigner:
-            assigner = build_part(custom_assigner, Assigner, "model.loss.assigner")  # type: ignore[type-abstract]
-        if custom_loss:
+        if assigner_config:
+            assigner = build_part(assigner_config, Assigner, "model.loss.assigner")  # type: ignore[type-abstract]
+        if loss_config:
             arguments = (num_classes, strides, assigner)
-            return build_part(custom_loss, Loss, "model.loss.function", *arguments)  # type: ignore[type-abstract]
+            return build_part(loss_config, Loss, "model.loss.function", *arguments)  # type: ignore[type-abstract]
         options["shared_cell"] = "last" if literal else "best"
         return DetectionLoss(num_classes, strides, assigner, **options)

@@ -120,7 +120,7 @@ class Detector(L.LightningModule):
         self._given_optim = optim  # before the options that were left open are chosen
         self._starting_point = StartingPoint.of(start.weights, start.backbone_weights)
         self._has_tried_weights = False
-        self._resolve_optim()
+        self._resolve_optim()  # sets hparams["optim"] too
         if not names:
             raise InputError("no class names: give --data.dataset FILE, or weights that have them")
         self.network = network.build(len(names)).to(memory_format=torch.channels_last)
@@ -280,15 +280,15 @@ class Detector(L.LightningModule):
         if self._has_tried_weights or not self.loaded.has_head or not is_open:
             return
         self._has_tried_weights = True
-        # a momentum or weight decay that the user gives is meant for AdamW
+        # a momentum or weight decay that the user gives is meant for AdamW, which SCRATCH excludes
         may_be_scratch = self.is_auto("momentum") and self.is_auto("weight_decay")
-        start = choose_starting_point(
+        chosen = choose_starting_point(
             self.trainer, self.network, data, self.loaded.known_classes, may_be_scratch
         )
-        if start is StartingPoint.SCRATCH:
-            self.loaded = self.loaded._replace(has_head=False)  # lets AutoAnchor change anchors
-        if start is not self._starting_point:
-            self._starting_point = start
+        if chosen is StartingPoint.SCRATCH:
+            self.loaded = self.loaded._replace(has_head=False)  # as if new, for AutoAnchor
+        if chosen is not self._starting_point:
+            self._starting_point = chosen
             self._resolve_optim()
 
     def choose_batch_size(self, image_size: int, images: int) -> int:
@@ -419,7 +419,8 @@ class Detector(L.LightningModule):
         self._predictor = self.make_predictor(**self.evaluation.predictor_options)
 
     def predict_step(self, batch: Batch, batch_idx: int) -> list[Detections]:
-        """The objects in each image of data of one's own: (images, targets), or images alone."""
+        """The objects in each image of custom data, of which `on_before_batch_transfer` made a
+        Batch."""
         assert self._predictor is not None
         detections, _ = self._predictor.detect(batch)
         return [Detections.of(rows, self.names) for rows in detections]

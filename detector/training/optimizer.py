@@ -50,14 +50,14 @@ class Defaults(NamedTuple):
         momentum: Momentum of SGD and Muon, beta1 of Adam; None: the class's own.
         weight_decay: See OptimOptions.
         warmup_bias_lr: Learning rate of the biases at the start of the warm-up.
-        warmup_min_iterations: Minimum length of the warm-up.
+        warmup_min_batches: Minimum length of the warm-up.
     """
 
     lr0: float
     momentum: float | None
     weight_decay: float
     warmup_bias_lr: float
-    warmup_min_iterations: int
+    warmup_min_batches: int
 
 
 DEFAULTS = {  # SGD: YOLOv5's; AdamW and Muon: measured (docs/recipe.md)

@@ -99,18 +99,18 @@ def lr_factor(epoch: int, epochs: int, lrf: float, schedule: LrSchedule = "linea
     return (1 - math.cos(math.pi * epoch / epochs)) / 2 * (lrf - 1) + 1
 
 
-def warmup_iterations(
+def warmup_batches(
     warmup_epochs: float, batches: int, epochs: int, minimum: int = 100, literal: bool = False
 ) -> int:
-    """The iteration at which the warm-up ends.
+    """The length of the warm-up in batches.
 
     Args:
         warmup_epochs: Its length in epochs; 0: there is none.
         batches: Per epoch.
         epochs: Of the whole run.
-        minimum: Iterations that it lasts at least, so that small data sets warm up at all, but for
+        minimum: Batches that it lasts at least, so that small data sets warm up at all, but for
             this no more than a third of the run.
-        literal: As in YOLOv5: at least `minimum` iterations whatever the run's length, even with
+        literal: As in YOLOv5: at least `minimum` batches whatever the run's length, even with
             warmup_epochs = 0.
     """
     length = round(warmup_epochs * batches)

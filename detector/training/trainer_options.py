@@ -37,7 +37,7 @@ STRATEGIES = (
     "single_device",
 )
 FSDP2_PRECISIONS = (None, 32, "32", "32-true", "bf16", "bf16-mixed")
-ONLY: dict[str, tuple[Any, str]] = {  # of a fit: the value that works, and why
+FIXED: dict[str, tuple[Any, str]] = {  # of a fit: the value that works, and why
     "accumulate_grad_batches": (
         1,
         "the recipe sets it batch by batch; give model.optim.nominal_batch_size",
@@ -175,7 +175,7 @@ def check_recipe(trainer: Mapping[str, Any]) -> None:
         )
     if precision in ("64", "64-true"):
         raise InputError(f"trainer.precision {precision}: images are float32; give 32-true")
-    for name, (works, reason) in ONLY.items():
+    for name, (works, reason) in FIXED.items():
         if trainer.get(name, works) != works:
             raise InputError(f"trainer.{name} {trainer[name]}: {reason}")
 

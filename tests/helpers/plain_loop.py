@@ -19,7 +19,7 @@ from boltbox.detector.training.schedule import (
     effective_weight_decay,
     ema_decay,
     lr_factor,
-    warmup_iterations,
+    warmup_batches,
 )
 
 # warm-up of 7 iterations (21 // 3), then windows of 4; 7 does not divide by 4
@@ -61,7 +61,7 @@ def plain_loop(
     updates = 0
     stepped = []
     last_step = -1
-    last = warmup_iterations(3.0, BATCHES, EPOCHS, literal=literal)
+    last = warmup_batches(3.0, BATCHES, EPOCHS, literal=literal)
     network.train()
     for epoch in range(EPOCHS):
         optimizer.zero_grad()

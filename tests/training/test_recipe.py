@@ -88,7 +88,7 @@ def test_the_last_epochs_have_no_mosaic(small_data: Path) -> None:
     without = augment.without_mixing()
     dataset = DatasetFile.read(str(small_data)).open("train")
     images = ResizedImages(dataset, 64)
-    samples = TrainSamples(images, augment.steps(64), 3, without.steps(64), last_from=2)
+    samples = TrainSamples(images, augment.steps(64), 3, without.steps(64), closing_from=2)
     mixed = TrainSamples(images, augment.steps(64), 3)
     plain = TrainSamples(images, without.steps(64), 3)
     for epoch in range(4):

@@ -49,7 +49,7 @@ STEP_NAMES = (
 @dataclass(frozen=True)
 class Augment:
     """Strengths of the training augmentation; names, ranges and defaults are those of YOLOv5's
-    hyper-parameter files.
+    hyper-parameter files, as far as these have them.
 
     Args:
         hsv_h: Hue is multiplied by 1 +- this.
@@ -99,7 +99,7 @@ class Augment:
                     f"data.augment.after.{place}: no such step; {nearest(place, STEP_NAMES)}"
                 )
             for transform in transforms:
-                CustomTransform(transform, place)  # raises if it is none
+                CustomTransform(transform, place)  # raises if it cannot be called as one
 
     def to_dict(self) -> dict[str, Any]:
         """The options by name, in plain types, as config.yaml has them."""
@@ -138,7 +138,7 @@ class Augment:
         """
         rectangular = shapes is not None
         warp = RandomPerspective(
-            None if rectangular else size,
+            None if rectangular else size,  # None: as large as the sample
             degrees=self.degrees,
             translate=self.translate,
             scale=self.scale,
@@ -153,8 +153,8 @@ class Augment:
         steps["flipud"] = [RandomFlip(0, self.flipud)]
         steps["fliplr"] = [RandomFlip(1, self.fliplr)]
         if not (lazy and self.can_be_lazy(rectangular)):
-            steps["resize"] = [_render]  # images come resized
-            steps["copy_paste"] = [CopyPaste(self.copy_paste)]  # can_be_lazy: its share is 0
+            steps["resize"] = [_render]
+            steps["copy_paste"] = [CopyPaste(self.copy_paste)]  # lazy: its share is 0
         if not rectangular:
             steps["mixup"] = [MixUp(self.mixup)]
         if self.albumentations:
@@ -172,7 +172,7 @@ class Augment:
 
 
 def _render(sample: Sample, rng: object = None, partner: object = None) -> Sample:
-    """The step `resize`: pixels instead of a lazy image."""
+    """The step `resize`: the pixels of a lazy image, in the size that ResizedImages gave it."""
     return sample.replace(image=sample.image.render())
 
 
@@ -184,8 +184,8 @@ class TrainSamples:
         images: the images before the first step.
         steps: the augmentation in order.
         seed: of the run.
-        last_steps: the augmentation from epoch `last_from` on.
-        last_from: None: `steps` in all epochs.
+        closing_steps: the augmentation from epoch `closing_from` on.
+        closing_from: None: `steps` in all epochs.
     """
 
     def __init__(
@@ -193,22 +193,22 @@ class TrainSamples:
         images: ResizedImages,
         steps: Sequence[Transform],
         seed: int,
-        last_steps: Sequence[Transform] = (),
-        last_from: int | None = None,
+        closing_steps: Sequence[Transform] = (),
+        closing_from: int | None = None,
     ) -> None:
         self.images = images
         self.steps = steps
         self.seed = seed
-        self.last_steps = last_steps
-        self.last_from = last_from
+        self.closing_steps = closing_steps
+        self.closing_from = closing_from
 
     def __len__(self) -> int:
         return len(self.images)
 
     def __getitem__(self, key: Key) -> Sample:
         rng = np.random.default_rng((self.seed, 1, key.epoch, key.index, key.repeat))
-        is_closing = self.last_from is not None and key.epoch >= self.last_from
-        steps = self.last_steps if is_closing else self.steps
+        is_closing = self.closing_from is not None and key.epoch >= self.closing_from
+        steps = self.closing_steps if is_closing else self.steps
         return self._apply(steps, key.index, key, rng)
 
     def _apply(
