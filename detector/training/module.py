@@ -419,8 +419,7 @@ class Detector(L.LightningModule):
         self._predictor = self.make_predictor(**self.evaluation.predictor_options)
 
     def predict_step(self, batch: Batch, batch_idx: int) -> list[Detections]:
-        """The objects in each image of custom data, of which `on_before_batch_transfer` made a
-        Batch."""
+        """The objects in each image of custom data (see `on_before_batch_transfer`)."""
         assert self._predictor is not None
         detections, _ = self._predictor.detect(batch)
         return [Detections.of(rows, self.names) for rows in detections]
