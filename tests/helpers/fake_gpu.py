@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 GPU = torch.device("cuda:0")
 COPIES = ("aten::_to_copy", "aten::copy_", "aten::_foreach_copy_")  # from device to device
 INDEXING = ("aten::index.Tensor", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_")
+PRIVATE = ("_ensureCUDADeviceGuardSet", "_set_only_lift_cpu_tensors", "_InferenceMode")  # of torch
 JOINING = ("aten::cat", "aten::stack")  # even numbers must be on the same device
 
 
@@ -81,6 +82,9 @@ def check(name: str, args: Any, tensors: list[Tensor]) -> None:
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
     """Within the test there is a GPU, but no backward pass, which needs a real one."""
+    missing = [name for name in PRIVATE if not hasattr(torch._C, name)]
+    if missing:  # as in the oldest versions
+        pytest.skip(f"torch {torch.__version__} has no {', '.join(missing)}")
     monkeypatch.setattr(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: None)
     monkeypatch.setattr(torch._C, "_InferenceMode", lambda _: torch.no_grad())

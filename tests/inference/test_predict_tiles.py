@@ -5,8 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, tile_samples
-from boltbox.detector.data.inputs.tiles import is_cut, merge, tile_windows
+from boltbox.detector.data.inputs.tiles import MIN_SIDE, is_cut, merge, tile_windows
 from boltbox.detector.data.sample import LetterboxInfo, Sample
+from boltbox.detector.model.boxes import pairwise_iou_xyxy
 
 sides = st.integers(33, 3000)
 
@@ -110,3 +111,51 @@ def test_the_border_of_the_image_cuts_nothing() -> None:
     boxes = np.array([[0, 0, 20, 20], [100, 10, 120, 30], [80, 10, 90, 100]], float)
     windows = np.array([LEFT, LEFT, RIGHT])
     assert is_cut(boxes, windows, 100, 200).tolist() == [False, True, True]
+
+
+def merge_one_by_one(
+    rows: np.ndarray, windows: np.ndarray, size: tuple[int, int], iou: float, agnostic: bool
+) -> np.ndarray:
+    """As `merge`: each detection is compared with each other."""
+    cut = is_cut(rows[:, :4], windows, *size)
+    order = np.lexsort((-rows[:, 4], cut))
+    left = order.tolist()
+    merged = []
+    while left:
+        best = left.pop(0)
+        members = [best]
+        for member in members if cut[best] else [best]:
+            for other in left.copy():
+                low = np.maximum(windows[member, :2], windows[other, :2])
+                high = np.minimum(windows[member, 2:], windows[other, 2:])
+                region = np.concatenate((low, high))
+                two = rows[[member, other], :4].clip(np.tile(region[:2], 2), np.tile(region[2:], 2))
+                same_window = (windows[member] == windows[other]).all()
+                if same_window or (two[:, 2:] - two[:, :2]).min() < MIN_SIDE:
+                    continue
+                same_class = agnostic or rows[best, 5] == rows[other, 5]
+                if same_class and pairwise_iou_xyxy(two[:1], two[1:]) > iou:
+                    members.append(other)
+                    left.remove(other)
+        own = rows[members if cut[best] else [best], :4]
+        hull = np.concatenate((own[:, :2].min(0), own[:, 2:].max(0)))
+        merged.append([*hull, rows[members, 4].max(), rows[best, 5]])
+    return np.array(merged)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([20, 90, 300]), st.booleans())
+def test_merging_compares_all_that_agree(seed: int, largest: int, agnostic: bool) -> None:
+    rng = np.random.default_rng(seed)
+    places = np.concatenate(([[0, 0, 200, 150]], tile_windows(150, 200, 80)))
+    windows = np.repeat(places, 6, 0)
+    low = rng.uniform(windows[:, :2], windows[:, 2:])
+    boxes = np.concatenate((low, low + rng.uniform(2, largest, low.shape)), 1)
+    boxes = boxes.clip(np.tile(windows[:, :2], 2), np.tile(windows[:, 2:], 2))
+    scores = rng.permutation(len(boxes)) / len(boxes)
+    rows = np.column_stack((boxes, scores, rng.integers(0, 2, len(boxes))))
+    iou = rng.choice([0, 0.3, 0.7])
+    expected = merge_one_by_one(rows, windows, (150, 200), iou, agnostic)
+    expected = expected[np.argsort(-expected[:, 4])]
+    found = merge(rows, windows, (150, 200), iou, 1000, agnostic)
+    np.testing.assert_array_equal(found, expected)

@@ -14,9 +14,11 @@ from made_samples import random_sample
 
 from boltbox.callbacks import EMA, AutoAnchor
 from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, unlabelled
 from boltbox.detector.data.sample import Batch, Labels, LetterboxInfo, collate
 from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.model.loss import mean_losses
+from boltbox.detector.report.drawing import images_of
 from boltbox.detector.training.gradient_window import gradients, not_finite, restore_gradients
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.pretrained_score import score_pretrained
@@ -115,7 +117,9 @@ def test_validation_of_the_average() -> None:
     detector.start_average()
     detector.to(GPU)
     detector.on_validation_start()
-    detector.validation_step(batch_on_gpu(), 0)
+    batch = batch_on_gpu()
+    outputs = detector.validation_step(batch, 0)
+    assert len(images_of(batch, outputs["detections"])) == 2
     assert detector.evaluation.finish(detector.trainer)["val/box_loss"] > 0
 
 
@@ -160,6 +164,7 @@ def test_predictions(other: list[str], options: dict[str, Any], tmp_path: Path) 
             torch.save(content, files[-1])
     predictor = Predictor.load(files[0], files[1:], GPU, conf=0.0, **options)
     whole = batch_on_cpu()
-    tiles = whole._replace(windows=np.array([[0, 0, 64, 64]] * 2))
+    large = unlabelled(np.full((100, 150, 3), 114, np.uint8), 0)
+    tiles = EvaluationInput(64, 32, tile=64).batch([large])
     for _, images in predictor.predict_batches([whole, tiles]):
         assert all(len(rows) for rows in images)
