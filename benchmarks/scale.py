@@ -1,9 +1,10 @@
-"""What grows with the number of images: the doctor's search for near duplicates, predictions.json,
-and the metrics of a validation.
+"""What grows with the number of images, or with their size: the doctor's search for near
+duplicates, predictions.json, the metrics of a validation, and merging the detections of tiles.
 
     python -m benchmarks.scale hashes 10000 123000 1000000 [--all]
     python -m benchmarks.scale predictions 20000
     python -m benchmarks.scale metrics 5000
+    python -m benchmarks.scale tiles 2500 5000 10000
 
 Seconds are processor time of this process, memory is its peak.
 """
@@ -17,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from boltbox.detector.commands.doctor.near_duplicates import compare_all, near_duplicates
+from boltbox.detector.data.inputs.tiles import merge, tile_windows
 from boltbox.detector.data.sample import Labels, SourceImage
 from boltbox.detector.evaluation.metrics import DetectionMetrics
 from boltbox.detector.inference.detections import Style
@@ -116,6 +118,24 @@ def measure_metrics(images: int) -> None:
     print(f"{line}, mAP50-95 {summary['mAP50-95']:.4f}, COCO's AP {summary['coco/AP']:.4f}")
 
 
+def measure_tiles(side: int) -> None:
+    """Print the seconds of merging 1,000 detections for each tile of 640 px of a square image, and
+    for the whole of it, as of an image full of small objects."""
+    rng = np.random.default_rng(0)
+    places = np.concatenate(([[0, 0, side, side]], tile_windows(side, side, 640)))
+    windows = places.repeat(1000, 0)
+    low = rng.uniform(windows[:, :2], windows[:, 2:])
+    boxes = np.concatenate((low, low + rng.uniform(5, 120, low.shape)), 1)
+    boxes = boxes.clip(np.tile(windows[:, :2], 2), np.tile(windows[:, 2:], 2))
+    rows = np.column_stack((boxes, rng.uniform(0, 1, len(boxes)), rng.integers(0, 3, len(boxes))))
+    before = peak()
+    started = time.process_time()
+    merged = merge(rows, windows, (side, side), iou=0.45, max_det=len(rows))
+    seconds = time.process_time() - started
+    memory = f"+{peak() - before:.2f} GB"
+    print(f"{len(places)} windows, {len(rows)} boxes: {len(merged)}, {seconds:.2f} s, {memory}")
+
+
 def peak() -> float:
     """Of this process, in GB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
@@ -123,7 +143,7 @@ def peak() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("hashes", "predictions", "metrics"))
+    parser.add_argument("what", choices=("hashes", "predictions", "metrics", "tiles"))
     parser.add_argument("sizes", type=int, nargs="+")
     parser.add_argument("--all", action="store_true", help="compare each hash with each, too")
     options = parser.parse_args()
@@ -132,8 +152,10 @@ def main() -> None:
             measure_hashes(size, options.all)
         elif options.what == "predictions":
             measure_predictions(size)
-        else:
+        elif options.what == "metrics":
             measure_metrics(size)
+        else:
+            measure_tiles(size)
 
 
 if __name__ == "__main__":
