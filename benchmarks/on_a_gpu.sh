@@ -10,7 +10,7 @@
 #     --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
 #     -d .whl WHEELS
 #
-# WHEELS, what was missing there (5 MB): jsonargparse==4.53.0 docstring-parser typeshed-client faster-coco-eval hotcoco. KINDS.md, beside
+# WHEELS, what was missing there (1 MB): jsonargparse==4.53.0 docstring-parser==0.18.0 typeshed-client==2.15.0. KINDS.md, beside
 # the device tool's README.md, lists what is there. Then, in a call with `carry` .gpu and .whl and `timeout_s` 500:
 #
 #   python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade --target /tmp/site .whl/*.whl &&
