@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import lightning as L
 import numpy as np
+import torch.distributed as dist
 from torch.utils.data import DataLoader
 
 from boltbox.detector.data.cache.images import ResizedImages, cache_images
+from boltbox.detector.data.cache.labels import one_at_a_time
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset, fingerprint
 from boltbox.detector.data.inputs.evaluation_input import (
@@ -173,7 +177,7 @@ class DetectionData(L.LightningDataModule):
 
     def _open(self, split: str) -> None:
         """Read the labels of a split."""
-        dataset = self.file.open(split, single_class=self.single_class)
+        dataset = self._read_once(split)
         counts, *left_out = dataset.summary(split)
         print_fact(split, counts.removeprefix(f"{split}: "))
         for line in left_out:
@@ -184,6 +188,35 @@ class DetectionData(L.LightningDataModule):
         self.images[split] = ResizedImages(
             dataset, self.image_size, smooth=not training, shrink=shrink
         )
+
+    def _read_once(self, split: str) -> DetectionDataset:
+        """A split. The first process of each machine reads it, the others map what it has written;
+        they wait for it outside of collectives, which have a time limit."""
+        read = partial(self.file.open, split, single_class=self.single_class)
+        if not self.trainer or not dist.is_initialized():
+            return read()
+        dataset = None
+        stamp = error = ""
+        is_first = self.trainer.local_rank == 0
+        with one_at_a_time() if is_first else nullcontext():
+            self.trainer.strategy.barrier()
+            if is_first:
+                try:
+                    dataset = read()
+                    stamp = dataset.stamp
+                except InputError as e:
+                    error = str(e)
+        if not is_first:
+            with one_at_a_time():
+                pass
+        answers = [(self.trainer.node_rank, stamp, error)] * self.trainer.world_size
+        dist.all_gather_object(answers, answers[0])
+        for node, stamp_there, error in answers:
+            if error:
+                raise InputError(error)
+            if node == self.trainer.node_rank:
+                stamp = stamp or stamp_there
+        return read(stamp=stamp) if dataset is None else dataset
 
     def _set_up_fit(self) -> None:
         """Batch size, order of the images, augmentation and cache."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from boltbox.detector.data import demo
 from boltbox.detector.data.cache.archive import unpacked
+from boltbox.detector.data.cache.labels import CacheFile, one_at_a_time
 from boltbox.detector.data.class_names import read_names
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.file_list import FileList
@@ -25,9 +26,9 @@ from boltbox.detector.data.formats.voc_xml import ANNOTATIONS, VocXml, has_xml
 from boltbox.detector.data.formats.yolo_txt import YoloText
 from boltbox.detector.data.images import SUFFIXES, read_lines
 from boltbox.detector.data.layouts import DESCRIPTIONS, Content, conversion, describe
-from boltbox.detector.data.read_split import SplitReader
+from boltbox.detector.data.read_split import VERSION, SplitReader
 from boltbox.detector.model.parts import find_part
-from boltbox.detector.system.addresses import is_address, join, to_path
+from boltbox.detector.system.addresses import absolute, is_address, join, to_path
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.text_file import parse_yaml, read_text
@@ -98,7 +99,7 @@ class DatasetFile:
 
     def __post_init__(self) -> None:
         if not self.names:
-            self.names = format_class(self.format).find_names(self.root, self.splits)
+            self.names = self._find_names()
             shown = ", ".join(self.names[:20])
             self.notes.append(f"names: {len(self.names)} found in the labels: {shown}")
         if not self.names:
@@ -158,6 +159,23 @@ class DatasetFile:
             file._divide(file.share)
         return file
 
+    def _find_names(self) -> list[str]:
+        """The class names in the labels; one process of a machine looks for them."""
+        kind = format_class(self.format)
+        if self.format not in FORMATS:
+            return kind.find_names(self.root, self.splits)
+        of = [kind.__qualname__]
+        for paths in self.splits.values():
+            of += map(absolute, map(str, paths))
+        cache = CacheFile("names", of, self.root)
+        with one_at_a_time():
+            if found := cache.load(VERSION):
+                return found.about["names"]
+            files = FileList()
+            names = kind.find_names(self.root, self.splits, files)
+            cache.save(VERSION, files, {"names": names}, {})
+            return names
+
     def _divide(self, share: object) -> None:
         """A part of `train` becomes `val`."""
         if not isinstance(share, int | float) or not 0 < share < 1:
@@ -190,7 +208,9 @@ class DatasetFile:
             "  the checkpoints keep them; give `names` in a data.yaml first (docs/data.md)",
         ]
 
-    def open(self, split: str, strict: bool = True, single_class: bool = False) -> DetectionDataset:
+    def open(
+        self, split: str, strict: bool = True, single_class: bool = False, stamp: str = ""
+    ) -> DetectionDataset:
         """The split, read and checked.
 
         Args:
@@ -198,6 +218,7 @@ class DatasetFile:
             strict: an object whose class has no name is an error, and a split without a usable box.
                 Else it is dropped, and named like other faults.
             single_class: every object becomes class 0.
+            stamp: of the dataset that another process of this machine has just opened.
 
         Raises:
             InputError: the split is not given, or cannot be used.
@@ -213,7 +234,9 @@ class DatasetFile:
         share = None if split == "test" else self.share
         described = Split(split, paths, self.root, self.images, share)
         label_format = format_class(self.format)(described)
-        dataset = SplitReader(label_format, self.names, strict, single_class).read()
+        is_own = self.format not in FORMATS
+        reader = SplitReader(label_format, self.names, strict, single_class, is_own)
+        dataset = reader.read(stamp)
         if strict and not len(dataset.labels.boxes):
             lost = f", first left out: {dataset.faults[0]}" if dataset.faults else ""
             raise InputError(

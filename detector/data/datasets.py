@@ -3,13 +3,13 @@ files."""
 
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from boltbox.detector.data.images import read_image
-from boltbox.detector.data.label_table import LabelSource, LabelTable
+from boltbox.detector.data.label_table import LabelSources, LabelTable
 from boltbox.detector.data.sample import LetterboxInfo, Sample
 
 _KINDS = {  # how a reason begins -> its slug; of others it is malformed_label
@@ -67,21 +67,30 @@ class DetectionDataset:
         names: class names.
         sources: where the labels are written.
         faults: what was left out, images first.
+        folders: pairs of a folder of label files and one of the images that they belong to.
+        unknown: the message about the first object whose class has no name; "" if there is none.
+        stamp: names its content in the labels cache; "" if it is not there.
+        fingerprint: see `fingerprint`, if it is known.
     """
 
     def __init__(
         self,
-        files: list[str],
+        files: Sequence[str],
         labels: LabelTable,
         names: list[str],
-        sources: Sequence[LabelSource],
-        faults: Sequence[Fault] = (),
+        sources: LabelSources,
+        faults: Iterable[Fault] = (),
+        folders: Sequence[tuple[str, str]] = (),
     ) -> None:
         self.files = files
         self.labels = labels
         self.names = names
         self.sources = sources
         self.faults = sorted(faults, key=lambda fault: fault.where != "")
+        self.folders = folders
+        self.unknown = ""
+        self.stamp = ""
+        self.fingerprint: list[int] | None = None
 
     def __len__(self) -> int:
         return len(self.files)
@@ -112,7 +121,7 @@ class DetectionDataset:
     @property
     def unlabelled(self) -> int:
         """Number of images without a label file."""
-        return sum(not source.file for source in self.sources)
+        return int((self.sources.files.lengths == 0).sum())
 
     def summary(self, split: str, limit: int = 10) -> list[str]:
         """A line of counts, then the first names of what was left out.
@@ -142,19 +151,6 @@ class DetectionDataset:
         """(C,) number of boxes per class, without crowd regions."""
         return np.bincount(self.labels.classes[~self.labels.crowd], minlength=len(self.names))
 
-    def object_sizes(self, image_size: int) -> np.ndarray:
-        """Sizes of all objects, crowd regions too.
-
-        Args:
-            image_size: longer side of the network's input.
-
-        Returns:
-            (N, 2) width and height in pixels of the network's input.
-        """
-        table = self.labels
-        gain = image_size / table.sizes.max(1, initial=1)[table.image_of]
-        return (table.boxes[:, 2:] - table.boxes[:, :2]) * gain[:, None].astype(np.float32)
-
 
 def fingerprint(dataset: DetectionDataset) -> list[int]:
     """What tells whether the data of a training has changed; images are not opened.
@@ -165,8 +161,10 @@ def fingerprint(dataset: DetectionDataset) -> list[int]:
     Returns:
         Number of images, number of objects, and a checksum of file names and labels.
     """
+    if dataset.fingerprint:
+        return dataset.fingerprint
     names = [os.path.basename(file) for file in dataset.files]
     checksum = zlib.crc32(os.fsencode("/".join(names)))
     for array in vars(dataset.labels).values():
-        checksum = zlib.crc32(array.tobytes(), checksum)
+        checksum = zlib.crc32(np.ascontiguousarray(array).data, checksum)
     return [len(dataset), len(dataset.labels.boxes), checksum]

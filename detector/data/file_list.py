@@ -2,13 +2,27 @@
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from os.path import splitext
 from pathlib import Path
+from typing import NamedTuple
 
 from boltbox.detector.data.images import SUFFIXES
 from boltbox.detector.system.addresses import FOLDER, State, is_address, list_folder, state_of
+
+
+class Look(NamedTuple):
+    """At a folder.
+
+    Attributes:
+        searched: whether its subfolders count too.
+        checksum: of the names and states of all that is in it; "" if there is no such folder.
+    """
+
+    searched: bool
+    checksum: str
+
 
 OTHER = State(-2, 0)
 
@@ -26,6 +40,7 @@ class FileList:
     def __init__(self) -> None:
         self._folders: dict[str, Mapping[str, State] | None] = {}
         self._files: dict[str, State] = {}
+        self._searched: set[str] = set()  # folders whose subfolders were listed too
 
     def folder(self, path: str | Path) -> Mapping[str, State] | None:
         """The files and folders in a folder, by name; None if there is no such folder."""
@@ -37,7 +52,7 @@ class FileList:
     def state(self, path: str | Path) -> State | None:
         """Of a file or folder; None if there is none."""
         folder, name = os.path.split(path)
-        listing = self.folder(folder)
+        listing = self.folder(folder or os.curdir)
         if listing is None:
             return None
         if name in listing or (listing and is_address(path)):
@@ -51,6 +66,12 @@ class FileList:
         if state:
             self._files[path] = state
         return state
+
+    def ask(self, paths: Iterable[str | Path]) -> None:
+        """Record the states of files that are read."""
+        for path in paths:
+            if not self.is_folder(path):
+                self.state_of_one(path)
 
     def is_file(self, path: str | Path) -> bool:
         """Whether it is a regular file."""
@@ -66,6 +87,7 @@ class FileList:
         """The image files in a folder and its subfolders, in any order; names that begin with a dot
         are left out."""
         folder = os.fspath(folder)
+        self._searched.add(folder)
         for name, state in (self.folder(folder) or {}).items():
             path = name if folder == os.curdir else os.path.join(folder, name)
             if name.startswith("."):
@@ -75,21 +97,30 @@ class FileList:
             elif state.size >= 0 and splitext(name)[1].lower() in SUFFIXES:
                 yield path
 
-    def record(self) -> tuple[dict[str, str], dict[str, State]]:
-        """What the answers so far depend on.
+    def record(self) -> tuple[dict[str, Look], dict[str, State]]:
+        """What the answers so far depend on: looks at folders, states of single files."""
+        looks = {}
+        for folder, listing in self._folders.items():
+            looks[folder] = _look(listing, folder in self._searched)
+        return looks, self._files
 
-        Returns:
-            A checksum of each folder's files and their states; the states of single files.
-        """
-        return {path: self.checksum(path) for path in self._folders}, self._files
+    @staticmethod
+    def is_same(folders: Mapping[str, Look], files: Mapping[str, State]) -> bool:
+        """Whether the files are as they were; arguments: see `record`."""
+        for folder, look in folders.items():
+            if _look(_listing(folder), look.searched) != look:
+                return False
+        return all(_state(path) == state for path, state in files.items())
 
-    def checksum(self, folder: str | Path) -> str:
-        """Of the names and states of all that is in a folder; an empty text if there is none."""
-        listing = self.folder(folder)
-        if listing is None:
-            return ""
-        lines = [f"{name}\0{size}\0{time}" for name, (size, time) in sorted(listing.items())]
-        return sha256(os.fsencode("\0".join(lines))).hexdigest()
+
+def _look(listing: Mapping[str, State] | None, searched: bool) -> Look:
+    if listing is None:
+        return Look(searched, "")
+    lines = []
+    for name, state in sorted(listing.items()):
+        if searched or state != FOLDER:
+            lines.append(f"{name}\0{state.size}\0{state.time}")
+    return Look(searched, sha256(os.fsencode("\0".join(lines))).hexdigest())
 
 
 def _listing(folder: str) -> dict[str, State] | None:
@@ -97,7 +128,7 @@ def _listing(folder: str) -> dict[str, State] | None:
         return list_folder(folder)
     listing = {}
     try:
-        with os.scandir(folder or os.curdir) as entries:
+        with os.scandir(folder) as entries:
             for entry in entries:
                 if state := _state(entry):
                     listing[entry.name] = state

@@ -1,33 +1,97 @@
 """The labels of a dataset in a few flat arrays.
 
 A list of Labels would be copied, page by page, into each process that a loader forks: reading a
-Python object writes to its reference count. Here a process writes nothing.
+Python object writes to its reference count. Here a process writes nothing, and all processes of a
+machine may share the memory of a mapped file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Sized
+import os
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import NamedTuple
+from itertools import compress, pairwise
 
 import numpy as np
 
 from boltbox.detector.data.sample import Labels, Polygons
 
 
-class LabelSource(NamedTuple):
-    """Where the labels of one image are written.
+@dataclass(frozen=True, eq=False)
+class Texts(Sequence[str]):
+    """Texts in arrays. An item is decoded when it is asked for; equal texts are kept once.
 
     Attributes:
-        file: label file, "" if there is none.
-        places: what reports call its objects ("line 3", "object 2 (cat)").
-        size: (height, width) of the image according to the label file, or None.
+        numbers: (n,) int32, the number of each item's text.
+        starts: (t + 1,) int64, where each text starts in `content`, and where the last one ends.
+        content: uint8, the texts one after the other.
+        moved: how paths have changed since, see `moved`.
     """
 
-    file: str = ""
-    places: Sequence[str] = ()
-    size: Sequence[int] | None = None
+    numbers: np.ndarray
+    starts: np.ndarray
+    content: np.ndarray
+    moved: tuple[str, str] = ("", "")
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> Texts:
+        """Of plain texts."""
+        number_of: dict[str, int] = {}
+        numbers = [number_of.setdefault(text, len(number_of)) for text in texts]
+        encoded = list(map(os.fsencode, number_of))
+        content = np.frombuffer(b"".join(encoded), np.uint8)
+        return cls(np.array(numbers, np.int32), starts(encoded), content)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(n,) bytes of each text."""
+        return np.diff(self.starts)[self.numbers]
+
+    def __getitem__(self, i):  # type: ignore[no-untyped-def]
+        number = self.numbers[i]
+        first, last = self.starts[number : number + 2].tolist()
+        return moved(os.fsdecode(self.content[first:last].tobytes()), self.moved)
+
+
+def moved(path: str, change: tuple[str, str]) -> str:
+    """The same file below another folder.
+
+    Args:
+        path: of a file or folder; "" stays.
+        change: the folder that it may be in, and another path of that folder.
+    """
+    before, after = change
+    start = "" if before == os.curdir else os.path.join(before, "")
+    if before == after or not path:
+        return path
+    if path == before:
+        return after
+    if not path.startswith(start) or (not start and os.path.isabs(path)):
+        return path
+    rest = path.removeprefix(start)
+    return rest if after == os.curdir else os.path.join(after, rest)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelSources:
+    """Where the labels of n images with N objects are written.
+
+    Attributes:
+        files: the label file of each image, "" if there is none.
+        places: what reports call each object ("line 3", "object 2 (cat)").
+        sizes: (n, 2) int64 height, width of each image according to its label file; 0, 0 if that
+            does not say it.
+    """
+
+    files: Texts
+    places: Texts
+    sizes: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.files)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,41 +144,86 @@ class LabelTable:
             width,
         )
 
-    def counted(self, i: int) -> tuple[np.ndarray, np.ndarray, Polygons]:
-        """Boxes, classes and polygons of image i without crowd regions. The list of polygons is
-        empty if the table has none."""
-        if not len(self.points):
-            first, last = self.starts[i : i + 2].tolist()
-            counted = ~self.crowd[first:last]
-            return self.boxes[first:last][counted], self.classes[first:last][counted], []
-        labels = self[i]
-        if labels.crowd.any():
-            labels = labels.keep(~labels.crowd)
-        return labels.boxes, labels.classes, labels.polygons
+    def counted(
+        self, i: int, size: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray, Polygons]:
+        """Labels without crowd regions.
 
-    def scaled(self, sizes: Sequence[tuple[int, int]]) -> LabelTable:
-        """The same labels in images of other sizes (height, width); areas stay those of the
-        files."""
-        new_sizes = np.array(sizes, np.int64).reshape(-1, 2)
-        gain = (new_sizes / self.sizes)[:, ::-1].astype(np.float32)  # (n, 2) of x, y
-        of_objects = gain[self.image_of]
-        of_parts = np.repeat(of_objects, np.diff(self.part_starts), 0)
-        of_points = np.repeat(of_parts, np.diff(self.point_starts), 0)
-        return replace(
-            self,
-            sizes=new_sizes,
-            boxes=self.boxes * np.tile(of_objects, 2),
-            points=self.points * of_points,
-        )
+        Args:
+            i: number of the image.
+            size: (2,) height, width to scale it to; None: as it is.
+
+        Returns:
+            Boxes, classes and polygons. The list of polygons is empty if the table has none.
+        """
+        first, last = self.starts[i : i + 2].tolist()
+        boxes = self.boxes[first:last]
+        classes = self.classes[first:last]
+        polygons: Polygons = self[i].polygons if len(self.points) else []
+        crowd = self.crowd[first:last]
+        if crowd.any():
+            boxes = boxes[~crowd]
+            classes = classes[~crowd]
+            polygons = list(compress(polygons, ~crowd))
+        if size is not None:
+            gain = (size / self.sizes[i])[::-1].astype(np.float32)  # of x, y
+            boxes = boxes * np.tile(gain, 2)
+            polygons = [[part * gain for part in parts] for parts in polygons]
+        return boxes, classes, polygons
 
     @property
     def image_of(self) -> np.ndarray:
         """(N,) the image that each object belongs to."""
         return np.repeat(np.arange(len(self)), np.diff(self.starts))
 
+    def object_sizes(self, image_size: int) -> np.ndarray:
+        """Sizes of all objects, crowd regions too.
+
+        Args:
+            image_size: longer side of the network's input.
+
+        Returns:
+            (N, 2) width and height in pixels of the network's input.
+        """
+        gain = image_size / self.sizes.max(1, initial=1)[self.image_of]
+        return (self.boxes[:, 2:] - self.boxes[:, :2]) * gain[:, None].astype(np.float32)
+
+    def part(self, start: int, stop: int) -> LabelTable:
+        """The images from `start` on, up to `stop`, without polygons."""
+        edges = self.starts[start : stop + 1]
+        objects = slice(edges[0], edges[-1])
+        return replace(
+            self,
+            sizes=self.sizes[start:stop],
+            starts=edges - edges[0],
+            boxes=self.boxes[objects],
+            classes=self.classes[objects],
+            crowd=self.crowd[objects],
+            area=self.area[objects],
+            points=self.points[:0],
+        )
+
+    @classmethod
+    def joined(cls, tables: Sequence[LabelTable]) -> LabelTable:
+        """The images of several tables, one after the other."""
+        columns = {}
+        for name in cls.__dataclass_fields__:
+            arrays = [getattr(table, name) for table in tables]
+            if name.endswith("starts"):
+                columns[name] = joined_starts(arrays)
+            else:
+                columns[name] = np.concatenate(arrays)
+        return cls(**columns)
+
 
 def starts(pieces: Sequence[Sized]) -> np.ndarray:
     """(n + 1,) int64: where n pieces start that lie one after the other, and where the last one
     ends."""
     lengths = list(map(len, pieces))
+    return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+
+
+def joined_starts(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """The `starts` of several lists of pieces, one list after the other."""
+    lengths = np.concatenate([np.diff(part) for part in parts])
     return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))

@@ -4,7 +4,6 @@ workers; and the position of a training in it, by Lightning's counters."""
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import cycle, islice
@@ -89,30 +88,41 @@ class TrainBatches(Sampler[list[Key]]):
             return self.fixed_order
         return rng.permutation(self.n)
 
-    def batches(self, epoch: int) -> list[list[Key]]:
-        """The global batches of an epoch. A batch that does not divide by the number of processes
-        is filled up with its own keys."""
-        order = self.order(epoch).tolist()
-        # With weights, the partners are drawn by them too: they are taken from the order.
-        pool = np.random.default_rng((self.seed, 4, epoch)).permutation(order)
-        repeats: Counter[int] = Counter()
-        batches = []
-        for start in range(0, self.n, self.batch_size):
+    def batches(self, epoch: int, start: int = 0) -> Iterator[list[Key]]:
+        """The global batches of an epoch, from number `start` on. A batch that does not divide by
+        the number of processes is filled up with its own keys."""
+        order = self.order(epoch)
+        pool = order
+        repeats = np.zeros(self.n, np.int64)
+        if self.weights:
+            # the partners are drawn by the weights too: they are taken from the order
+            pool = np.random.default_rng((self.seed, 4, epoch)).permutation(order)
+            repeats = _repeats(order)
+        for first in range(start * self.batch_size, self.n, self.batch_size):
             partners: tuple[int, ...] = ()
             if self.weights:
-                partners = tuple(pool.take(range(start, start + PARTNERS), mode="wrap").tolist())
+                partners = tuple(pool.take(range(first, first + PARTNERS), mode="wrap").tolist())
+            of_batch = slice(first, first + self.batch_size)
             batch = []
-            for index in order[start : start + self.batch_size]:
-                batch.append(Key(epoch, index, repeats[index], partners))
-                repeats[index] += 1
+            for index, repeat in zip(
+                order[of_batch].tolist(), repeats[of_batch].tolist(), strict=True
+            ):
+                batch.append(Key(epoch, index, repeat, partners))
             missing = -len(batch) % self.world
-            batches.append(batch + list(islice(cycle(batch), missing)))
-        return batches
+            yield batch + list(islice(cycle(batch), missing))
 
     def __iter__(self) -> Iterator[list[Key]]:
-        epoch, start = self.position()
-        for batch in self.batches(epoch)[start:]:
+        for batch in self.batches(*self.position()):
             yield batch[self.rank :: self.world]
+
+
+def _repeats(order: np.ndarray) -> np.ndarray:
+    """Of each number, how many earlier ones are equal."""
+    by_number = np.argsort(order, kind="stable")
+    _, first, counts = np.unique(order[by_number], return_index=True, return_counts=True)
+    repeats = np.empty_like(order)
+    repeats[by_number] = np.arange(len(order)) - np.repeat(first, counts)
+    return repeats
 
 
 def class_weights(counts: np.ndarray) -> np.ndarray:

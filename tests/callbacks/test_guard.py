@@ -182,5 +182,5 @@ def test_two_processes_stop_together(small_data: Path, tmp_path: Path) -> None:
     with pytest.raises(ProcessRaisedException, match="Incident: non-finite loss"):
         trainer.fit(detector(), data_of(small_data))
     (report,) = reports(tmp_path).values()
-    batch = TrainBatches(24, 8, 0, lambda: (0, 0)).batches(0)[1]
+    batch = list(TrainBatches(24, 8, 0, lambda: (0, 0)))[1]
     assert report["indices"] == [key.index for key in batch[1::2]]

@@ -5,10 +5,13 @@ import io
 import json
 import os
 import pickle
+import signal
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import label_layouts as layouts
 import numpy as np
 import pytest
 from made_datasets import (
@@ -25,12 +28,18 @@ from made_datasets import (
     voc_xml,
 )
 from made_labels import labels_of, table_of
+from ranks import together
+from small_fit import small_fit
+from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
 
+import cli
 from boltbox.detector.data import read_split
 from boltbox.detector.data.cache import labels as label_cache
 from boltbox.detector.data.dataset_file import DatasetFile
-from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.data.formats import yolo_txt
+from boltbox.detector.data.datasets import DetectionDataset, fingerprint
+from boltbox.detector.data.formats import coco_json, yolo_txt
+from boltbox.detector.data.read_split import SplitReader
+from boltbox.detector.system.errors import InputError
 
 Maker = Callable[[Path], Any]
 
@@ -59,8 +68,10 @@ def content(dataset: DetectionDataset) -> Any:
     """All that a dataset says, for comparison."""
     arrays = {name: (x.tolist(), x.dtype) for name, x in vars(dataset.labels).items()}
     faults = [(str(fault), fault.image, fault.box) for fault in dataset.faults]
-    sources = json.loads(json.dumps(dataset.sources))
-    return list(dataset.files), arrays, dataset.names, faults, sources
+    sources = dataset.sources
+    texts = [list(texts) for texts in (dataset.files, sources.files, sources.places)]
+    more = (sources.sizes.tolist(), dataset.folders, fingerprint(dataset))
+    return texts, arrays, dataset.names, faults, more
 
 
 def faulty_yolo(root: Path) -> None:
@@ -156,13 +167,14 @@ class Runs:
         return os.mkdir, ("it-ran",)
 
 
-def changed(block: bytes, **changes: np.ndarray) -> bytes:
-    """Intact, but with other arrays."""
-    with np.load(io.BytesIO(block)) as file:
-        arrays = dict(file) | changes
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
-    return buffer.getvalue()
+def changed(block: bytes, before: bytes, after: bytes) -> bytes:
+    """Intact, but with other words in its text."""
+    size = 8 + int.from_bytes(block[:8])
+    text = block[8:size].replace(before, after)
+    arrays = block[size + -size % 64 : -8]
+    size = 8 + len(text)
+    content = len(text).to_bytes(8) + text + bytes(-size % 64) + arrays
+    return content + zlib.crc32(content).to_bytes(8)
 
 
 def pickled(block: bytes) -> bytes:
@@ -179,20 +191,21 @@ def pickled(block: bytes) -> bytes:
         lambda block: b"",
         lambda block: pickle.dumps(Runs()),
         pickled,
-        lambda block: changed(block, boxes=np.array([Runs()], object)),
-        lambda block: changed(block, about=np.frombuffer(b"[" * 10**5, np.uint8)),
-        lambda block: changed(block, about=np.frombuffer(b'{"stamp": "0"}', np.uint8)),
+        lambda block: changed(block, b'"float32"', b'"object"'),
+        lambda block: changed(block, b"[", b"[" * 10**5),
+        lambda block: changed(block, b'"key": [', b'"key": [0, '),
+        lambda block: changed(block, b'"boxes"', b'"places"'),
     ],
 )
 def test_a_file_that_is_no_good_is_replaced(
     spoil: Callable[[bytes], bytes], cache: Path, here: Path
 ) -> None:
     as_yolo(here)
-    first = load(here)
+    first = content(load(here))
     (path,) = cache.iterdir()
     good = path.read_bytes()
     path.write_bytes(spoil(good))
-    assert content(load(here)) == content(first)
+    assert content(load(here)) == first
     assert path.read_bytes() == good
     assert not (here / "it-ran").exists()
     pickle.loads(pickle.dumps(Runs()))
@@ -267,3 +280,95 @@ def test_table_gives_back_what_went_in() -> None:
         assert lists == [[part.tolist() for part in parts] for parts in reference.polygons]
     assert table.image_of.tolist() == [0, 0, 0, 2, 2]
     assert len(table_of([])) == 0
+
+
+def test_one_cache_for_all_commands_from_everywhere(
+    here: Path, reads: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`fit` is strict, `doctor` is not; paths are those of the folder that a command starts in."""
+    as_yolo(here / "pets")
+    faulty_yolo(here / "pets")
+    lay_out(here, {"pets/labels/train/b.txt": "7 .5 .5 .1 .1\n", "else/where.txt": ""})
+    found = DatasetFile.read("pets").open("train", strict=False)
+    assert found.files[0].startswith("pets/images/")
+    monkeypatch.chdir(here / "else")
+    moved = DatasetFile.read("../pets").open("train", strict=False)
+    with pytest.raises(InputError, match=r"^\.\./pets/labels/train/b\.txt: line 1 .* 7"):
+        DatasetFile.read("../pets").open("train")
+    assert len(reads) == 1
+    monkeypatch.setenv("BOLTBOX_CACHE", str(here / "other"))
+    assert content(DatasetFile.read("../pets").open("train", strict=False)) == content(moved)
+    assert len(reads) == 2
+
+
+def test_no_json_is_parsed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for the names either."""
+    layouts.LAYOUTS["coco"].write(tmp_path)
+    first = DatasetFile.read(str(tmp_path))
+    expected = [content(first.open(split)) for split in first.splits]
+    monkeypatch.setattr(coco_json, "read_text", None)
+    second = DatasetFile.read(str(tmp_path))
+    assert second.names == first.names
+    assert [content(second.open(split)) for split in second.splits] == expected
+
+
+@pytest.mark.parametrize("make", [faulty_yolo, crowded_coco, as_voc])
+def test_several_processes_read_what_one_reads(
+    make: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the system kills one."""
+    make(tmp_path)
+    monkeypatch.setattr(read_split, "PART", 1)
+    found = []
+    for parallel, deadly in ((99, ""), (1, ""), (1, "b.")):
+        monkeypatch.setenv("BOLTBOX_CACHE", str(tmp_path / f"cache{len(found)}"))
+        monkeypatch.setattr(read_split, "PARALLEL", parallel)
+        monkeypatch.setattr(read_split, "available_cores", lambda: 2)
+        with monkeypatch.context() as patch:
+            if deadly:
+                patch.setattr(SplitReader, "read_part", killed_at(deadly))
+            found.append(content(load(tmp_path)))
+    assert found[1] == found[2] == found[0]
+
+
+def killed_at(name: str) -> Callable[..., Any]:
+    """A `read_part` that kills the process that is to read an image, but not this one."""
+    whole = SplitReader.read_part
+    parent = os.getpid()
+
+    def read_part(reader: SplitReader, entries: Any) -> Any:
+        if os.getpid() != parent and name in entries[0].image:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return whole(reader, entries)
+
+    return read_part
+
+
+def first_reads(data: Path, log: Path) -> None:
+    """Of a rank: a fit, in which each reading of headers leaves a line."""
+    whole = read_split.image_sizes
+
+    def image_sizes(paths: Any) -> Any:
+        with open(log, "a") as file:
+            file.write(f"{os.environ['LOCAL_RANK']}\n")
+        return whole(paths)
+
+    read_split.image_sizes = image_sizes
+    more = "--trainer.devices 2 --trainer.max_epochs 1 --trainer.limit_train_batches 1"
+    cli.main(small_fit(data, log.with_name("run"), *more.split()))
+
+
+def test_one_process_of_a_machine_reads(small_data: Path, here: Path) -> None:
+    together(first_reads, small_data, here / "log.txt")
+    assert (here / "log.txt").read_text() == "0\n" * 2, "train and val, by the first"
+
+
+def test_an_error_of_the_first_process_ends_all(
+    here: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """And is printed once."""
+    as_yolo(here / "pets")
+    lay_out(here, {"pets/labels/train/a.txt": "9 .5 .5 .1 .1\n"})
+    with pytest.raises((ProcessRaisedException, ProcessExitedException)):
+        together(first_reads, here / "pets", here / "log.txt")
+    assert capfd.readouterr().err.count("which is not among the") == 1

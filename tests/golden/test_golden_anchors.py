@@ -4,8 +4,6 @@ import numpy as np
 from golden.cases import Case, close, each
 from made_labels import labels_of, table_of
 
-from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.data.label_table import LabelSource
 from boltbox.detector.model.anchors import find_anchors, in_level_order, measure
 
 
@@ -16,9 +14,7 @@ def sizes_of(case: Case) -> np.ndarray:
     for label, (width, height) in zip(case["in_labels"], case["in_shapes_wh"][image], strict=True):
         box = [[0, 0, label[3] * width, label[4] * height]]
         labels.append(labels_of(box, [0], height, width))
-    sources = [LabelSource()] * len(labels)
-    dataset = DetectionDataset([""] * len(labels), table_of(labels), ["cat"], sources)
-    return dataset.object_sizes(case.meta["imgsz"]).astype(float)
+    return table_of(labels).object_sizes(case.meta["imgsz"]).astype(float)
 
 
 @each("autoanchor")

@@ -133,8 +133,8 @@ def test_anchors() -> None:
         strategy=SimpleNamespace(broadcast=lambda _: np.ones((3, 3, 2)).tolist()),
     )
     AutoAnchor().on_fit_start(trainer, detector)
-    labels = SimpleNamespace(crowd=np.zeros(9, bool))
-    dataset = SimpleNamespace(labels=labels, object_sizes=lambda _: np.ones((9, 2)))
+    labels = SimpleNamespace(crowd=np.zeros(9, bool), object_sizes=lambda _: np.ones((9, 2)))
+    dataset = SimpleNamespace(labels=labels)
     data: Any = SimpleNamespace(datasets={"train": dataset}, image_size=64, seed=0)
     assert not AutoAnchor().examine(detector, data)[0].changed
     batch = batch_on_cpu()

@@ -2,18 +2,21 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from os.path import join, splitext
 
 import numpy as np
 
 from boltbox.detector.commands.doctor.finding import Finding
 from boltbox.detector.data.dataset_file import DatasetFile, format_class
 from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.data.formats.format import PerImageFormat, Split
+from boltbox.detector.data.file_list import FileList
+from boltbox.detector.data.formats.format import PerImageFormat
+from boltbox.detector.data.label_table import LabelTable
 
 PAST_FRAME = 0.25  # pixels; less is the rounding of the fractions in a label file
 TINY = 2.0  # pixels; the augmentation keeps only boxes with both sides above
 LISTED = 10  # class names in a sentence
+BLOCK = 2**17  # images looked at together
 # others are faults
 _SEVERITIES = {
     "duplicate_box": "warning",
@@ -66,19 +69,26 @@ def examine_labels(
             " in the right folder?"
         )
         yield Finding("warning", "mostly_unlabelled", problem, split=split)
-    sizes = dataset.labels.sizes.tolist()
-    for image, source, size in zip(dataset.files, dataset.sources, sizes, strict=True):
-        if not source.file:
+    sizes = dataset.labels.sizes
+    sources = dataset.sources
+    has_no_file = sources.files.lengths == 0
+    has_wrong_size = sources.sizes.any(1) & (sources.sizes != sizes).any(1)
+    for i in np.flatnonzero(has_no_file | has_wrong_size).tolist():
+        image = dataset.files[i]
+        if has_no_file[i]:
             problem = "no label file; it counts as background"
             yield Finding("note", "missing_label_file", problem, image, split, image=image)
-        if source.size and list(source.size) != size:
+        if has_wrong_size[i]:
+            height, width = sizes[i]
+            said_height, said_width = sources.sizes[i]
             problem = (
-                f"it has {size[1]}x{size[0]} px, {source.file} says"
-                f" {source.size[1]}x{source.size[0]} px; its boxes may not fit"
+                f"it has {width}x{height} px, {sources.files[i]} says"
+                f" {said_width}x{said_height} px; its boxes may not fit"
             )
             yield Finding("fault", "wrong_size", problem, image, split, image=image)
     yield from _missing_classes(split, dataset)
-    yield from _boxes(split, dataset, image_size)
+    for start in range(0, images, BLOCK):
+        yield from _boxes(split, dataset, image_size, start)
 
 
 def _missing_classes(split: str, dataset: DetectionDataset) -> Iterator[Finding]:
@@ -90,27 +100,27 @@ def _missing_classes(split: str, dataset: DetectionDataset) -> Iterator[Finding]
         yield Finding("warning", "class_without_examples", problem, split=split)
 
 
-def _boxes(split: str, dataset: DetectionDataset, image_size: int) -> Iterator[Finding]:
+def _boxes(split: str, dataset: DetectionDataset, image_size: int, start: int) -> Iterator[Finding]:
     """Boxes outside or past the frame, duplicates (YOLO text: in `left_out`), and boxes that the
-    augmentation drops."""
-    table = dataset.labels
-    sizes = table.sizes[table.image_of, ::-1]  # (objects, 2) width, height
+    augmentation drops, in BLOCK images from `start` on."""
+    table = dataset.labels.part(start, start + BLOCK)
+    first = int(dataset.labels.starts[start])
+    image_of = table.image_of
+    sizes = table.sizes[image_of, ::-1]  # (objects, 2) width, height
     low = table.boxes[:, :2]
     high = table.boxes[:, 2:]
     past = np.concatenate((-low, high - sizes), 1).max(1)  # pixels
     outside = np.any((low >= sizes) | (high <= 0), 1)
-    rows = np.column_stack((table.image_of, table.classes, table.crowd, table.boxes))
-    _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-    again = first[inverse.ravel()] != np.arange(len(rows))
-    scaled = dataset.object_sizes(image_size)
+    again = _repeated(table)
+    scaled = table.object_sizes(image_size)
     tiny = (scaled <= TINY).any(1) & ~table.crowd
 
     def finding(k: int, severity: str, kind: str, problem: str) -> Finding:
-        i = int(table.image_of[k])
-        source = dataset.sources[i]
-        place = source.places[k - int(table.starts[i])]
+        i = start + int(image_of[k])
+        file = dataset.sources.files[i]
+        place = dataset.sources.places[first + k]
         box = tuple(table.boxes[k].tolist())
-        return Finding(severity, kind, problem, source.file, split, place, dataset.files[i], box)
+        return Finding(severity, kind, problem, file, split, place, dataset.files[i], box)
 
     for k in np.flatnonzero(outside).tolist():
         problem = f"the box lies outside the image of {sizes[k, 0]}x{sizes[k, 1]} px"
@@ -130,6 +140,23 @@ def _boxes(split: str, dataset: DetectionDataset, image_size: int) -> Iterator[F
         yield finding(k, "warning", "tiny_box", problem)
 
 
+def _repeated(table: LabelTable) -> np.ndarray:
+    """(N,) whether an object is equal to an earlier one of its image."""
+    numbers = (table.boxes + np.float32(0)).view(np.uint32)  # 0 for -0
+    code = table.image_of.astype(np.uint64)
+    for column in (table.classes, table.crowd, *numbers.T):
+        code = (code ^ (code >> np.uint64(29))) * np.uint64(0x9E3779B97F4A7C15)
+        code += column.astype(np.uint64)
+    _, of_object, counts = np.unique(code, return_inverse=True, return_counts=True)
+    likely = np.flatnonzero(counts[of_object] > 1)  # two codes may be equal by chance
+    columns = (table.image_of, table.classes, table.crowd, table.boxes)
+    rows = np.column_stack([column[likely] for column in columns])
+    _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    repeated = np.zeros(len(code), bool)
+    repeated[likely] = first[inverse.ravel()] != np.arange(len(rows))
+    return repeated
+
+
 def examine_orphans(
     file: DatasetFile, datasets: Mapping[str, DetectionDataset]
 ) -> Iterator[Finding]:
@@ -145,19 +172,19 @@ def examine_orphans(
     kind = format_class(file.format)
     if not issubclass(kind, PerImageFormat):
         return
-    label_format = kind(Split("", (), file.root))
     image_folders = defaultdict(set)
     for dataset in datasets.values():
-        lost = [fault.image for fault in dataset.faults if not fault.where]
-        for image in dataset.files + lost:
-            image_folders[Path(label_format.label_path(image)).parent].add(Path(image).parent)
+        for labels, images in dataset.folders:
+            image_folders[labels].add(images)
     for labels, folders in sorted(image_folders.items()):
         if labels in folders:  # other text files may be there
             continue
         stems = {"classes"}  # labelImg writes classes.txt beside the labels
         for folder in folders:
-            stems.update(path.stem for path in folder.glob("*"))
-        for path in sorted(labels.glob(f"*{label_format.suffix}")):
-            if path.stem not in stems:
-                problem = f"no image of this name in {', '.join(map(str, sorted(folders)))}"
-                yield Finding("warning", "orphan_labels", problem, str(path))
+            stems.update(splitext(name)[0] for name in FileList().folder(folder) or ())
+        for name in sorted(FileList().folder(labels) or ()):
+            stem, suffix = splitext(name)
+            if suffix == kind.suffix and stem not in stems:
+                path = join(labels, name)
+                problem = f"no image of this name in {', '.join(sorted(folders))}"
+                yield Finding("warning", "orphan_labels", problem, path)

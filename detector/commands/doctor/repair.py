@@ -134,7 +134,8 @@ def _repaired(
         if fault.where:
             repairs.append(f"{fault.file}, {fault.where}: dropped ({fault.problem})")
     images = []
-    for path, source, labels in zip(dataset.files, dataset.sources, dataset.labels, strict=True):
+    sources = dataset.sources
+    for i, (path, labels) in enumerate(zip(dataset.files, dataset.labels, strict=True)):
         if path not in kept:
             continue
         boxes = clip_xyxy(labels.boxes, labels.width, labels.height)
@@ -147,13 +148,14 @@ def _repaired(
         rows = np.column_stack((labels.classes, labels.crowd, boxes))
         _, first = np.unique(rows, axis=0, return_index=True)
         again = ~np.isin(np.arange(len(rows)), first)
-        for k, place in enumerate(source.places):
+        for k in np.flatnonzero(outside | again | past).tolist():
+            place = f"{sources.files[i]}, {sources.places[dataset.labels.starts[i] + k]}"
             if outside[k]:
-                repairs.append(f"{source.file}, {place}: dropped (the box lies outside the image)")
+                repairs.append(f"{place}: dropped (the box lies outside the image)")
             elif again[k]:
-                repairs.append(f"{source.file}, {place}: dropped (duplicate of an earlier object)")
-            elif past[k]:
-                repairs.append(f"{source.file}, {place}: box clipped to the image")
+                repairs.append(f"{place}: dropped (duplicate of an earlier object)")
+            else:
+                repairs.append(f"{place}: box clipped to the image")
         images.append((path, replace(labels, boxes=boxes).keep(~outside & ~again)))
     return images
 

@@ -5,7 +5,8 @@ import shutil
 import zipfile
 from pathlib import Path
 
-from boltbox.detector.data.cache.labels import cache_folder, digest, states
+from boltbox.detector.data.cache.labels import cache_folder, digest
+from boltbox.detector.data.file_list import FileList
 from boltbox.detector.system.errors import InputError, in_one_line
 from boltbox.detector.system.operating_system import alone
 from boltbox.detector.system.rank_zero import progress
@@ -27,7 +28,8 @@ def unpacked(archive: Path) -> Path:
         InputError: it is no zip file, encrypted, or larger than the disk has room for.
     """
     path = os.path.abspath(archive)
-    folder = cache_folder() / "archives" / f"{archive.stem}-{digest([path, states([path])])[:24]}"
+    state = FileList().state_of_one(path)
+    folder = cache_folder() / "archives" / f"{archive.stem}-{digest([path, [state]])[:24]}"
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         lock = folder.with_name(f"{folder.name}.lock")

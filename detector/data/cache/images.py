@@ -15,8 +15,9 @@ import cv2
 import numpy as np
 import torch.distributed as dist
 
-from boltbox.detector.data.cache.labels import cache_folder, digest, states
+from boltbox.detector.data.cache.labels import cache_folder, digest
 from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.file_list import FileList
 from boltbox.detector.data.sample import LetterboxInfo, Sample
 from boltbox.detector.data.transforms.letterbox import LazyImage, Patch, longest_shape, resize
 from boltbox.detector.system.atomic_file import remove
@@ -91,7 +92,7 @@ class ResizedImages:
             small.
 
     Attributes:
-        labels: scaled too, those of all images at once.
+        sizes: (n, 2) height and width in pixels of each image; its labels are scaled with it.
         store: images that need not be decoded again.
     """
 
@@ -102,35 +103,44 @@ class ResizedImages:
         self.size = size
         self.smooth = smooth
         self.shrink = shrink
-        sizes = dataset.labels.sizes.tolist()
-        self.labels = dataset.labels.scaled([longest_shape(h, w, size) for h, w in sizes])
+        self.sizes = _scaled(dataset.labels.sizes, size)
         self.store: ImageStore | None = None
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def __getitem__(self, i: int) -> Sample:
-        height, width = self.labels.sizes[i].tolist()
+        size = self.sizes[i]
+        height, width = size.tolist()
         image = LazyImage((height, width), [Patch(partial(self.read, i), (0, 0, width, height))])
         h, w = self.dataset.labels.sizes[i].tolist()
         letterbox = LetterboxInfo(h, w, width / w, height / h)
-        return Sample(image, *self.labels.counted(i), letterbox=letterbox, index=i)
+        labels = self.dataset.labels.counted(i, size)
+        return Sample(image, *labels, letterbox=letterbox, index=i)
 
     def read(self, i: int) -> np.ndarray:
         """(h, w, 3) uint8 RGB of image i; not to be written to."""
         pixels = self.store.read(i) if self.store else None
         if pixels is None:
             pixels = self.dataset.read(i, self.size if self.shrink else 0)
-            pixels = resize(pixels, self.labels.sizes[i].tolist(), self.smooth)
+            pixels = resize(pixels, self.sizes[i].tolist(), self.smooth)
             if self.store:
                 self.store.write(i, pixels)
         return pixels
 
     def key(self) -> str:
         """A checksum of all that decides the pixels."""
-        files = self.dataset.files
+        files = list(self.dataset.files)
+        states = list(map(FileList().state, files))
         how = [self.size, self.smooth, self.shrink]
-        return digest([VERSION, cv2.__version__, how, files, states(files)])
+        return digest([VERSION, cv2.__version__, how, files, states])
+
+
+def _scaled(sizes: np.ndarray, size: int) -> np.ndarray:
+    """`longest_shape` of (n, 2) height and width; images of equal size are looked at once."""
+    codes, of_image = np.unique(sizes @ (2**32, 1), return_inverse=True)
+    shapes = [longest_shape(code >> 32, code % 2**32, size) for code in codes.tolist()]
+    return np.array(shapes, np.int64).reshape(-1, 2)[of_image]
 
 
 def store_bytes(shapes: np.ndarray) -> int:
@@ -170,7 +180,7 @@ def cache_images(
         if not stores:
             paths = next(paths for node, paths in of_all if node == trainer.node_rank and paths)
             for path, images in zip(paths, splits.values(), strict=True):
-                stores.append(ImageStore(path, images.labels.sizes))
+                stores.append(ImageStore(path, images.sizes))
     for images, store in zip(splits.values(), stores, strict=False):  # none without room
         images.store = store
 
@@ -193,7 +203,7 @@ def _make_stores(where: str, splits: Mapping[str, ResizedImages], source: str) -
                     remove(earlier)
         free = shutil.disk_usage(folder).free
     share = 4 if where == "auto" else 2
-    sizes = {name: store_bytes(images.labels.sizes) for name, images in splits.items()}
+    sizes = {name: store_bytes(images.sizes) for name, images in splits.items()}
     needed = sum(sizes[name] for name in splits if name not in paths or not paths[name].exists())
     if needed > free // share:
         reason = f"{needed / 1e9:.3g} GB needed, more than 1/{share} of {free / 1e9:.3g} GB free"
@@ -201,7 +211,7 @@ def _make_stores(where: str, splits: Mapping[str, ResizedImages], source: str) -
         return []
     stores = []
     for name, images in splits.items():
-        stores.append(_make_store(paths.get(name), images.labels.sizes))
+        stores.append(_make_store(paths.get(name), images.sizes))
         print_fact(
             "cache", f"{name} images in {paths.get(name, 'memory')} ({sizes[name] / 1e6:.1f} MB)"
         )

@@ -1,19 +1,35 @@
 """Labels that need not be parsed again: those of the last start, as long as no file that they come
-from has changed. A file of the cache is a NumPy archive, without pickles: flat arrays, and the rest
-as JSON. Everything in the cache's folder is safe to delete."""
+from has changed.
+
+A file of the cache holds flat arrays, which all processes of a machine map, and about them a JSON
+text; no pickles. Everything in the cache's folder is safe to delete.
+"""
 
 import json
+import math
 import os
-from collections.abc import Iterable
-from dataclasses import astuple
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import astuple, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from boltbox.detector.data.datasets import DetectionDataset, Fault
-from boltbox.detector.data.label_table import LabelSource, LabelTable
-from boltbox.detector.system.atomic_file import not_fatal, write_beside
+from boltbox.detector.data.datasets import DetectionDataset, Fault, fingerprint
+from boltbox.detector.data.file_list import FileList, Look, State
+from boltbox.detector.data.label_table import LabelSources, LabelTable, Texts, moved
+from boltbox.detector.system.atomic_file import not_fatal, remove, write_beside
+from boltbox.detector.system.operating_system import alone
+
+COLUMNS = ("numbers", "starts", "content")  # of Texts
+TEXTS = ("files", "label_files", "places")
+DTYPES = ("bool", "float32", "int32", "int64", "uint8")
+ALIGNMENT = 64  # bytes; each array starts at a multiple
+BLOCK = 2**20  # bytes read at a time
 
 
 def cache_folder() -> Path:
@@ -25,67 +41,208 @@ def cache_folder() -> Path:
     return Path(os.path.expanduser("~/.cache/boltbox")).absolute()
 
 
-def states(paths: Iterable[str]) -> list[tuple[int, int]]:
-    """Of each path size in bytes and time of the last change in nanoseconds; -1, -1 where there is
-    nothing."""
-    return list(map(_state, paths))
-
-
-def _state(path: str) -> tuple[int, int]:
-    try:
-        status = os.stat(path)
-    except (OSError, ValueError):  # ValueError: a name that no file can have
-        return -1, -1
-    return status.st_size, status.st_mtime_ns
-
-
 def digest(content: object) -> str:
     """A checksum of plain types."""
     return sha256(json.dumps(content).encode()).hexdigest()
 
 
-def load_labels(path: Path, stamp: str) -> DetectionDataset | None:
-    """What `save_labels` has written with the same stamp.
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """For one process of this machine at a time, if there can be a cache; the others wait."""
+    folder = cache_folder() / "labels"
+    with ExitStack() as stack:
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(alone(folder))
+        yield
+
+
+class Content(NamedTuple):
+    """Of a file of the cache.
+
+    Attributes:
+        about: plain types.
+        arrays: by name; they are mapped, and writing to them changes no file.
+    """
+
+    about: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+
+
+class CacheFile:
+    """What was read from a dataset's files, kept for later starts.
 
     Args:
-        path: of the file.
-        stamp: a checksum of all that decides the content.
-
-    Returns:
-        None if there is none, or the file is damaged.
+        kind: what it is.
+        of: the absolute paths and the options that it was read with. Other content of the same
+            files replaces it.
+        root: the dataset's folder, as the user gave it: paths in it begin with this.
     """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = dict(file)
-        about = json.loads(arrays.pop("about").tobytes())
-        if about["stamp"] != stamp:
+
+    def __init__(self, kind: str, of: Sequence[Any], root: Path) -> None:
+        self.path = cache_folder() / "labels" / f"{kind}-{digest(of)[:24]}.arrays"
+        self.root = str(root)
+
+    def load(self, key: object = None, stamp: str = "") -> Content | None:
+        """What `save` has written.
+
+        Args:
+            key: as given to `save`; and no file that the content depends on may have changed.
+            stamp: instead, another process of this machine has checked that; it got this stamp.
+
+        Returns:
+            None if there is none, or the file is damaged.
+        """
+        try:
+            content = _read(self.path, check=not stamp)
+            about = content.about
+            change = (about["root"], self.root)
+            if stamp:
+                return content if about["stamp"] == stamp else None
+            folders = {moved(path, change): Look(*look) for path, look in about["folders"]}
+            files = {moved(path, change): State(*state) for path, state in about["files"]}
+            is_same = about["key"] == key and FileList.is_same(folders, files)
+            # files of paths may name absolute ones, which begin with this root by chance
+            is_same &= about["root"] == self.root or not (os.path.isabs(about["root"]) and files)
+            return content if is_same else None
+        except Exception:  # whatever is in the file
             return None
-        sources = [LabelSource(*source) for source in about["sources"]]
-        faults = [Fault(*fault) for fault in about["faults"]]
-        labels = LabelTable(**arrays)
-        return DetectionDataset(about["files"], labels, about["names"], sources, faults)
+
+    def save(
+        self,
+        key: object,
+        files: FileList,
+        about: Mapping[str, Any],
+        arrays: Mapping[str, np.ndarray],
+    ) -> None:
+        """Keep content.
+
+        Args:
+            key: what it depends on besides files.
+            files: those that were asked for.
+            about: plain types.
+            arrays: by name.
+        """
+        folders, states = files.record()
+        record = {"folders": list(folders.items()), "files": list(states.items())}
+        about = {"key": key, "root": self.root, **record, **about}
+        about["stamp"] = digest(about)
+        # other processes may write it too
+        own = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+        with not_fatal(self.path):
+            os.replace(write_beside(own, partial(_write, about=about, arrays=arrays)), self.path)
+            for outdated in self.path.parent.glob("*.npz"):  # of earlier versions
+                remove(outdated)
+
+
+def _write(file: BinaryIO, about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    """The length of the JSON text; the text, with dtypes and shapes; the arrays, each at a multiple
+    of ALIGNMENT; a checksum of all that."""
+    shapes = [(name, array.dtype.name, array.shape) for name, array in arrays.items()]
+    text = json.dumps({**about, "arrays": shapes}).encode()
+    checksum = 0
+    blocks: list[bytes | memoryview] = [len(text).to_bytes(8), text]
+    size = 8 + len(text)
+    for array in arrays.values():
+        padding = bytes(-size % ALIGNMENT)
+        blocks += [padding, np.ascontiguousarray(array).data]
+        size += len(padding) + array.nbytes
+    for block in blocks:
+        checksum = zlib.crc32(block, checksum)
+        file.write(block)
+    file.write(checksum.to_bytes(8))
+
+
+def _read(path: Path, check: bool) -> Content:
+    """What `_write` has written.
+
+    Raises:
+        Exception: of many kinds: the file is damaged, or is none.
+    """
+    with open(path, "rb") as file:
+        if check:
+            _check(file)
+        text = file.read(int.from_bytes(file.read(8)))
+        start = file.tell()
+    about = json.loads(text)
+    mapped = np.asarray(np.memmap(path, np.uint8, "c"))
+    arrays = {}
+    for name, dtype, shape in about.pop("arrays"):
+        if dtype not in DTYPES:
+            raise ValueError(dtype)
+        start += -start % ALIGNMENT
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        arrays[name] = mapped[start : start + size].view(dtype).reshape(shape)
+        start += size
+    return Content(about, arrays)
+
+
+def _check(file: BinaryIO) -> None:
+    """Raises ValueError if a file is not as it was written; else it is at its start again."""
+    left = os.fstat(file.fileno()).st_size - 8
+    checksum = 0
+    while left > 0:
+        block = file.read(min(left, BLOCK))
+        checksum = zlib.crc32(block, checksum)
+        left -= len(block)
+    if checksum != int.from_bytes(file.read()):
+        raise ValueError("damaged")
+    file.seek(0)
+
+
+def save_dataset(cache: CacheFile, key: object, files: FileList, dataset: DetectionDataset) -> None:
+    """Keep a dataset.
+
+    Args:
+        cache: where.
+        key: see `CacheFile.save`.
+        files: those that it was read from.
+        dataset: what to keep.
+    """
+    about = {
+        "names": dataset.names,
+        "faults": list(map(astuple, dataset.faults)),
+        "folders_of": dataset.folders,
+        "unknown": dataset.unknown,
+        "fingerprint": fingerprint(dataset),
+    }
+    arrays = dict(vars(dataset.labels))
+    texts = (dataset.files, dataset.sources.files, dataset.sources.places)
+    for name, column in zip(TEXTS, texts, strict=True):
+        for part in COLUMNS:
+            arrays[f"{name}_{part}"] = getattr(column, part)
+    arrays["sizes_in_labels"] = dataset.sources.sizes
+    cache.save(key, files, about, arrays)
+
+
+def load_dataset(cache: CacheFile, key: object = None, stamp: str = "") -> DetectionDataset | None:
+    """What `save_dataset` has written; arguments and result: see `CacheFile.load`."""
+    cached = cache.load(key, stamp)
+    if cached is None:
+        return None
+    try:
+        return _dataset(*cached, cache.root)
     except Exception:  # whatever is in the file
         return None
 
 
-def save_labels(path: Path, stamp: str, dataset: DetectionDataset) -> None:
-    """Keep a dataset for later starts.
-
-    Args:
-        path: of the file.
-        stamp: a checksum of all that decides the content.
-        dataset: what to keep.
-    """
-    about = {
-        "stamp": stamp,
-        "files": dataset.files,
-        "names": dataset.names,
-        "sources": dataset.sources,
-        "faults": list(map(astuple, dataset.faults)),
-    }
-    arrays = dict(vars(dataset.labels))
-    arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
-    # other processes may write it too
-    own = path.with_name(f"{path.name}.{os.getpid()}")
-    with not_fatal(path):
-        os.replace(write_beside(own, lambda file: np.savez(file, **arrays)), path)
+def _dataset(about: dict[str, Any], arrays: dict[str, np.ndarray], root: str) -> DetectionDataset:
+    change = (about["root"], root)
+    texts = []
+    for name in TEXTS:
+        numbers, starts, content = (arrays.pop(f"{name}_{part}") for part in COLUMNS)
+        texts.append(Texts(numbers, starts, content, change))
+    files, label_files, places = texts
+    places = replace(places, moved=("", ""))
+    sources = LabelSources(label_files, places, arrays.pop("sizes_in_labels"))
+    faults = []
+    for file, where, problem, image, box in about["faults"]:
+        faults.append(Fault(moved(file, change), where, problem, moved(image, change), box))
+    folders = [(moved(a, change), moved(b, change)) for a, b in about["folders_of"]]
+    dataset = DetectionDataset(
+        files, LabelTable(**arrays), about["names"], sources, faults, folders
+    )
+    dataset.unknown = moved(about["unknown"], change)
+    dataset.stamp = about["stamp"]
+    dataset.fingerprint = about["fingerprint"]
+    return dataset

@@ -126,12 +126,15 @@ class Format(ABC):
         self.files = FileList()
 
     @classmethod
-    def find_names(cls, root: Path, splits: Mapping[str, Sequence[Path]]) -> list[str]:
+    def find_names(
+        cls, root: Path, splits: Mapping[str, Sequence[Path]], files: FileList | None = None
+    ) -> list[str]:
         """The class names in the labels, for a dataset that does not give them.
 
         Args:
             root: folder of the dataset.
             splits: paths by split.
+            files: records which files were asked for.
 
         Returns:
             Texts in alphabetical order; else numbers up to the largest; none if that is no number
@@ -141,6 +144,8 @@ class Format(ABC):
         largest = -1
         for split, paths in splits.items():
             reader = cls(Split(split, paths, root))
+            reader.files = files or reader.files
+            reader.files.ask(paths)
             for entry in reader.find():
                 with suppress(InputError):  # named when the dataset is read
                     labels = reader.read(entry, 1, 1)
