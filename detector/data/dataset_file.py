@@ -336,9 +336,9 @@ def _guess_format(root: Path, splits: dict[str, list[Path]]) -> str:
         return FORMAT_OF_SUFFIX[first.suffix]
     files = FileList()
     if files.is_folder(first):
-        if has_xml(first):
+        if has_xml(first, files):
             return "voc"
-        if has_labels(first, DotaText) and not has_labels(first, YoloText):
+        if has_labels(first, DotaText, files) and not has_labels(first, YoloText, files):
             return "dota"
     # COCO's json files lie in annotations/ too
     elif first.suffix == ".txt" and files.is_file(first) and _has_annotations(root, files):

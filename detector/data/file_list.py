@@ -113,6 +113,16 @@ class FileList:
         return all(_state(path) == state for path, state in files.items())
 
 
+def names_in(folder: str) -> list[str]:
+    """What is in a folder, without a look at each; nothing if there is no such folder."""
+    if is_address(folder):
+        return list(list_folder(folder) or ())
+    try:
+        return os.listdir(folder or os.curdir)
+    except OSError:
+        return []
+
+
 def _look(listing: Mapping[str, State] | None, searched: bool) -> Look:
     if listing is None:
         return Look(searched, "")

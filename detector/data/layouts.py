@@ -12,6 +12,7 @@ from os.path import isfile
 from pathlib import Path
 from typing import Any
 
+from boltbox.detector.data.file_list import FileList
 from boltbox.detector.data.formats.dota_txt import DotaText
 from boltbox.detector.data.formats.format import (
     SPLIT_GLOBS,
@@ -85,15 +86,16 @@ def conversion(root: Path) -> str:
 
 def _descriptions(root: Path) -> Iterator[Content]:
     """A description per format, empty if the folder has no such labels."""
+    files = FileList()
     folders = [root]
     for names in SPLIT_NAMES.values():
         folders += [root / name for name in names]
     yield _of_files(root, folders + [root / "annotations"], COCO, "coco")
     yield _of_files(root, folders, METADATA, "metadata")
     yield _of_files(root, folders, ROBOFLOW_CSV, "csv")
-    yield _of_image_folders(root, VocXml, "voc")
-    yield _of_image_folders(root, YoloText, "yolo")
-    yield _of_image_folders(root, DotaText, "dota")
+    yield _of_image_folders(root, VocXml, "voc", files)
+    yield _of_image_folders(root, YoloText, "yolo", files)
+    yield _of_image_folders(root, DotaText, "dota", files)
 
 
 def _of_files(root: Path, folders: list[Path], names: Sequence[str], format: str) -> Content:
@@ -109,11 +111,13 @@ def _of_files(root: Path, folders: list[Path], names: Sequence[str], format: str
     return {"format": format} | content if content else {}
 
 
-def _of_image_folders(root: Path, kind: type[PerImageFormat], format: str) -> Content:
+def _of_image_folders(
+    root: Path, kind: type[PerImageFormat], format: str, files: FileList
+) -> Content:
     """Lists of images, folders of splits, or all images; class names in a file of its own."""
 
     def is_labelled(folder: Path) -> bool:
-        return has_xml(folder) if kind is VocXml else has_labels(folder, kind)
+        return has_xml(folder, files) if kind is VocXml else has_labels(folder, kind, files)
 
     lists = root
     has_lists = isfile(root / "obj.data")

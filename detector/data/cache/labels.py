@@ -236,7 +236,9 @@ def _dataset(about: dict[str, Any], arrays: dict[str, np.ndarray], root: str) ->
     places = replace(places, moved=("", ""))
     sources = LabelSources(label_files, places, arrays.pop("sizes_in_labels"))
     faults = []
+    before, after = (f"'{os.path.join(folder, '')}" for folder in change)
     for file, where, problem, image, box in about["faults"]:
+        problem = problem.replace(before, after)  # Pillow's messages have the path
         faults.append(Fault(moved(file, change), where, problem, moved(image, change), box))
     folders = [(moved(a, change), moved(b, change)) for a, b in about["folders_of"]]
     dataset = DetectionDataset(

@@ -211,11 +211,12 @@ class PerImageFormat(Format):
         return [Entry(image, self.label_path(image)) for image in sorted(images)]
 
 
-def has_labels(folder: Path, format: type[PerImageFormat]) -> bool:
+def has_labels(folder: Path, format: type[PerImageFormat], files: FileList) -> bool:
     """Whether the first 100 images of a folder and its subfolders have labels of a format."""
     reader = format(Split("", (), folder))
-    images = islice(reader.files.images(folder), 100)
-    return any(map(reader.files.is_file, map(reader.label_path, images)))
+    reader.files = files
+    images = islice(files.images(folder), 100)
+    return any(map(files.is_file, map(reader.label_path, images)))
 
 
 def find_tail(path: str, *folders: Path) -> Path | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
+from boltbox.detector.data.file_list import FileList
 from boltbox.detector.data.formats.format import (
     DIFFICULT,
     Entry,
@@ -75,9 +76,9 @@ class VocXml(PerImageFormat):
         return ImageLabels(objects, size)
 
 
-def has_xml(folder: Path) -> bool:
+def has_xml(folder: Path, files: FileList) -> bool:
     """Whether images of a folder have VOC annotations and no text labels."""
-    return not has_labels(folder, YoloText) and has_labels(folder, VocXml)
+    return not has_labels(folder, YoloText, files) and has_labels(folder, VocXml, files)
 
 
 def _name(item: ElementTree.Element) -> str:
