@@ -138,7 +138,7 @@ def test_if_there_is_room(
     cached: bool,
 ) -> None:
     """What is on the disk already needs none."""
-    size = sum(image_cache.store_bytes(x.labels.sizes) for x in opened(data).images.values())
+    size = sum(image_cache.store_bytes(x.sizes) for x in opened(data).images.values())
     usage = shutil.disk_usage(".")._replace(free=int(free * size))
     monkeypatch.setattr(image_cache, "free_memory", lambda: usage.free)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)

@@ -60,7 +60,7 @@ def described(folder: Path, address: str, to: Path) -> Path:
 def told(dataset: DetectionDataset, root: str) -> str:
     """All that was read, without the place of the files."""
     labels = {name: array.tolist() for name, array in vars(dataset.labels).items()}
-    sources = [(source.file, list(source.places)) for source in dataset.sources]
+    sources = (list(dataset.sources.files), list(dataset.sources.places))
     faults = list(map(str, dataset.faults))
     pixels = [dataset[i].image.tolist() for i in range(len(dataset))]
     content = repr([list(dataset.files), labels, sources, faults, pixels])
