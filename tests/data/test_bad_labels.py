@@ -103,7 +103,6 @@ CLASSES = '"categories": [{"id": 1, "name": "cat"}]'
         (None, {"a.png": "", "b.png": ""}, ["2 images", "docs/data.md"]),
         (None, {"data.yaml": f"{TRAIN}{PAIR}format: my.Rows"}, ["data.yaml", "--data.format"]),
     ],
-    ids=str,
 )  # fmt: skip
 def test_errors(tmp_path: Path, base: Any, files: dict[str, str], words: list[str]) -> None:
     if base:
