@@ -245,8 +245,10 @@ def check_paths(options: Mapping[str, Any]) -> None:
             continue
         if name == "model.start.weights" and "ckpt_path" in options:
             continue  # a run that is resumed does not need its first weights
-        if "://" in path or (name == "source" and (path.isdecimal() or has_magic(path))):
-            continue  # an address, a camera, a pattern
+        if name in ("data.dataset", "source") and "://" in path:
+            continue  # an address
+        if name == "source" and (path.isdecimal() or has_magic(path)):
+            continue  # a camera, a pattern
         if why := unfit(path):
             raise InputError(why)
         if not exists(path):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import time
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +16,6 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader
 
 from boltbox.detector.data.cache.images import ResizedImages, cache_images
-from boltbox.detector.data.cache.labels import one_at_a_time
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset, fingerprint
 from boltbox.detector.data.inputs.evaluation_input import (
@@ -35,7 +35,7 @@ from boltbox.detector.data.sampler import (
 from boltbox.detector.data.transforms.augment import Augment, TrainSamples
 from boltbox.detector.data.transforms.letterbox import rectangular_batches, round_up
 from boltbox.detector.system.addresses import to_path
-from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.errors import InputError, Unreachable
 from boltbox.detector.system.ranges import NonNegativeInt, PositiveInt
 from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
 
@@ -190,32 +190,31 @@ class DetectionData(L.LightningDataModule):
         )
 
     def _read_once(self, split: str) -> DetectionDataset:
-        """A split. The first process of each machine reads it, the others map what it has written;
-        they wait for it outside of collectives, which have a time limit."""
+        """A split. The first process of each machine reads it, the others map what it has written.
+        They look for its answer in the processes' store: a collective would end after a while."""
         read = partial(self.file.open, split, single_class=self.single_class)
         if not self.trainer or not dist.is_initialized():
             return read()
         dataset = None
-        stamp = error = ""
-        is_first = self.trainer.local_rank == 0
-        with one_at_a_time() if is_first else nullcontext():
-            self.trainer.strategy.barrier()
-            if is_first:
-                try:
-                    dataset = read()
-                    stamp = dataset.stamp
-                except InputError as e:
-                    error = str(e)
-        if not is_first:
-            with one_at_a_time():
-                pass
-        answers = [(self.trainer.node_rank, stamp, error)] * self.trainer.world_size
-        dist.all_gather_object(answers, answers[0])
-        for node, stamp_there, error in answers:
-            if error:
-                raise InputError(error)
-            if node == self.trainer.node_rank:
-                stamp = stamp or stamp_there
+        store = dist.distributed_c10d._get_default_store()
+        key = f"labels/{split}/{self.trainer.node_rank}"
+        if self.trainer.local_rank == 0:
+            stamp = error = ""
+            try:
+                dataset = read()
+                stamp = dataset.stamp
+            except (InputError, Unreachable) as e:
+                error = str(e)
+            store.set(key, json.dumps([stamp, error]))
+        while not store.check([key]):
+            time.sleep(0.1)
+        stamp, error = json.loads(store.get(key))
+        errors = [error] * self.trainer.world_size
+        dist.all_gather_object(errors, error)
+        if self.trainer.local_rank == 0:
+            store.delete_key(key)  # another training in these processes has answers of its own
+        for error in filter(None, errors):
+            raise InputError(error)
         return read(stamp=stamp) if dataset is None else dataset
 
     def _set_up_fit(self) -> None:

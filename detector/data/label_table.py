@@ -51,6 +51,8 @@ class Texts(Sequence[str]):
         return np.diff(self.starts)[self.numbers]
 
     def __getitem__(self, i):  # type: ignore[no-untyped-def]
+        if isinstance(i, slice):
+            return [self[k] for k in range(*i.indices(len(self)))]
         number = self.numbers[i]
         first, last = self.starts[number : number + 2].tolist()
         return moved(os.fsdecode(self.content[first:last].tobytes()), self.moved)

@@ -29,7 +29,7 @@ def read_text(path: str | Path, replace: bool = False, pipe: bool = False) -> st
     """The text of a file in UTF-8, without the byte order mark of some editors.
 
     Args:
-        path: The file, or its address.
+        path: The file, or unless `pipe` its address.
         replace: Replace invalid bytes and keep zero bytes instead of raising an error.
         pipe: The user typed the path, which may be a pipe: `<(command)`.
 
@@ -40,7 +40,7 @@ def read_text(path: str | Path, replace: bool = False, pipe: bool = False) -> st
     try:
         if not pipe and not is_address(path):
             check_regular(path)
-        content = read_bytes(path)
+        content = Path(path).read_bytes() if pipe else read_bytes(path)
     except (OSError, ValueError) as e:  # ValueError: a name that no file can have
         reason = getattr(e, "strerror", e)
         if isinstance(e, FileNotFoundError):
