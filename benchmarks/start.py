@@ -83,6 +83,10 @@ def make_set(root: Path, images: int, format: str) -> Path:
             content = {"images": entries, "annotations": annotations, "categories": names}
             (root / "annotations").mkdir(exist_ok=True)
             (root / f"annotations/instances_{split}.json").write_text(json.dumps(content))
+    if format == "yolo":
+        names = [f"class {k}" for k in range(80)]
+        splits = {"train": "images/train2017", "val": "images/val2017"}
+        (root / "data.yaml").write_text(json.dumps(splits | {"names": names}))
     return root
 
 
@@ -122,7 +126,7 @@ def make_table(root: Path, images: int) -> Path:
         np.zeros((images, 2), np.int64),
     )
     files = made_paths(root / "images", images, ".jpg")
-    made = DetectionDataset(files, table, [str(k) for k in range(80)], sources)
+    made = DetectionDataset(files, table, [f"class {k}" for k in range(80)], sources)
     with mock.patch.object(SplitReader, "_read", return_value=made):
         DatasetFile.read(str(root), needs_val=True).open("train")
     return root

@@ -54,7 +54,7 @@ from boltbox.detector.system.operating_system import (
 )
 from boltbox.detector.system.rank_zero import progress
 
-PART = 500  # images that are read at a time
+PART = 1000  # images that are read at a time
 PARALLEL = 4 * PART  # images from which on several processes read
 VERSION = 9  # raise it with any change to what is read from a file
 

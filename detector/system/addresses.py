@@ -126,8 +126,8 @@ def read_ahead(paths: Iterable[str]) -> None:
     Args:
         paths: Of the files; only addresses matter.
     """
-    wanted = list(filter(is_address, paths))
-    _ahead.update(zip(wanted, many(read_bytes, wanted), strict=True))
+    if wanted := list(filter(is_address, paths)):
+        _ahead.update(zip(wanted, many(read_bytes, wanted), strict=True))
 
 
 def state_of(address: str) -> State | None:
