@@ -334,7 +334,7 @@ def _guess_format(root: Path, splits: dict[str, list[Path]]) -> str:
     first = next(iter(splits.values()))[0]
     if first.suffix in FORMAT_OF_SUFFIX:
         return FORMAT_OF_SUFFIX[first.suffix]
-    files = FileList()
+    files = FileList(few=True)
     if files.is_folder(first):
         if has_xml(first, files):
             return "voc"

@@ -35,9 +35,13 @@ class FileList:
     A folder is listed at the first question about a file in it. A file that is not in the listing
     is asked for itself, because a file system may ignore case or forbid listing. A path may be an
     address, see `Address`; the listings of its server are complete, if there are any.
+
+    Args:
+        few: few files of this disk are asked for, each for itself.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, few: bool = False) -> None:
+        self.few = few
         self._folders: dict[str, Mapping[str, State] | None] = {}
         self._files: dict[str, State] = {}
         self._searched: set[str] = set()  # folders whose subfolders were listed too
@@ -51,6 +55,8 @@ class FileList:
 
     def state(self, path: str | Path) -> State | None:
         """Of a file or folder; None if there is none."""
+        if self.few and not is_address(path):
+            return self.state_of_one(path)
         folder, name = os.path.split(path)
         listing = self.folder(folder or os.curdir)
         if listing is None:
@@ -70,7 +76,7 @@ class FileList:
     def ask(self, paths: Iterable[str | Path]) -> None:
         """Record the states of files that are read."""
         for path in paths:
-            if not self.is_folder(path):
+            if not (self.is_folder(path) if is_address(path) else os.path.isdir(path)):
                 self.state_of_one(path)
 
     def is_file(self, path: str | Path) -> bool:
@@ -80,6 +86,8 @@ class FileList:
 
     def is_folder(self, path: str | Path) -> bool:
         """Whether it is a folder."""
+        if self.few and not is_address(path):
+            return os.path.isdir(path)
         listing = self.folder(path)
         return bool(listing) if is_address(path) else listing is not None
 

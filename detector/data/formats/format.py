@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -20,6 +20,8 @@ import numpy as np
 from boltbox.detector.data.class_names import MOST_NUMBERS
 from boltbox.detector.data.datasets import Fault
 from boltbox.detector.data.file_list import FileList
+from boltbox.detector.data.images import SUFFIXES
+from boltbox.detector.system.addresses import is_address
 from boltbox.detector.system.errors import InputError
 
 NO_BOX = (math.nan,) * 4
@@ -215,8 +217,15 @@ def has_labels(folder: Path, format: type[PerImageFormat], files: FileList) -> b
     """Whether the first 100 images of a folder and its subfolders have labels of a format."""
     reader = format(Split("", (), folder))
     reader.files = files
-    images = islice(files.images(folder), 100)
-    return any(map(files.is_file, map(reader.label_path, images)))
+    images = files.images(folder) if is_address(folder) else _images(folder)
+    return any(map(files.is_file, map(reader.label_path, islice(images, 100))))
+
+
+def _images(folder: Path) -> Iterator[str]:
+    """The image files in a folder and its subfolders, without a look at each."""
+    for path in folder.rglob("*"):
+        if path.suffix.lower() in SUFFIXES:
+            yield str(path)
 
 
 def find_tail(path: str, *folders: Path) -> Path | None:
