@@ -3,7 +3,6 @@
 A bad box is dropped and named, not its image; an image is dropped only if it cannot be used at all.
 """
 
-import gc
 import inspect
 import multiprocessing
 import os
@@ -11,7 +10,7 @@ import signal
 from collections.abc import Iterator, Sequence, Sized
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import chain
@@ -35,6 +34,7 @@ from boltbox.detector.data.formats.format import (
     LabelObject,
     PerImageFormat,
     Split,
+    without_collector,
 )
 from boltbox.detector.data.images import image_sizes
 from boltbox.detector.data.label_table import (
@@ -357,18 +357,6 @@ def _start_process(reader: SplitReader, entries: Sequence[Entry]) -> None:
 def _read_in_process(first: int) -> Part:
     assert _reader
     return _reader.read_part(_entries[first : first + PART])
-
-
-@contextmanager
-def without_collector() -> Iterator[None]:
-    """While this lasts, Python looks for no garbage, which takes long among many small objects."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def box_problems(boxes: np.ndarray) -> list[str]:

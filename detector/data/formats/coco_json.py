@@ -1,11 +1,12 @@
 """COCO annotations: polygons, crowd regions and areas are kept; categories are matched by name."""
 
 import json
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import filterfalse
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,14 +21,21 @@ from boltbox.detector.data.formats.format import (
     corners,
     image_size_of,
     number,
+    without_collector,
 )
-from boltbox.detector.system.addresses import join
+from boltbox.detector.system.addresses import State, join
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.text_file import read_text
+
+# images, names of the categories by id, annotations
+Content = tuple[list[dict[str, Any]], dict[Any, str], list[dict[str, Any]]]
 
 
 class CocoJson(Format):
     """A split is a json file with `images`, `annotations`, `categories`, or several."""
+
+    # the file that the names were found in
+    _parsed: ClassVar[dict[Path, tuple[State, Content]]] = {}
 
     @classmethod
     def find_names(
@@ -35,16 +43,23 @@ class CocoJson(Format):
     ) -> list[str]:
         """The categories of the first file, by id; those with the same name are one class."""
         first = next(iter(splits.values()))[0]
-        if files:
-            files.ask([first])
-        _, names, _ = _read_json(first)
+        state = files.state_of_one(first) if files else None
+        content = _read_json(first)
+        _, names, _ = content
+        if state and os.environ.get("LOCAL_RANK", "0") == "0":  # it reads the split, too
+            CocoJson._parsed = {first: (state, content)}
         ordered = sorted(names, key=lambda i: (isinstance(i, str), i))
         return list(dict.fromkeys(names[i] for i in ordered))
 
     def find(self) -> list[Entry]:
         entries: list[Entry] = []
+        parsed = self._parsed
+        CocoJson._parsed = {}
         for source in self.split.paths:
-            images, names, annotations = _read_json(source)
+            state, content = parsed.pop(source, (None, None))
+            if content is None or state != self.files.state_of_one(source):
+                content = _read_json(source)
+            images, names, annotations = content
             annotations_of = self._by_image(source, images, annotations)
             folders = self._folders(source)
             for image in sorted(images, key=lambda image: image["file_name"]):
@@ -105,12 +120,13 @@ class CocoJson(Format):
         return ImageLabels(objects, image_size_of(image.get("height"), image.get("width")))
 
 
-def _read_json(source: Path) -> tuple[list[dict[str, Any]], dict[Any, str], list[dict[str, Any]]]:
+def _read_json(source: Path) -> Content:
     """The images, the names of the categories by id and the annotations of a COCO json file;
     InputError if it is not one."""
     text = read_text(source)
     try:
-        content = json.loads(text, object_hook=_with_arrays)
+        with without_collector():
+            content = json.loads(text, object_hook=_with_arrays)
         images = content["images"]
         annotations = content.get("annotations", [])
         if not isinstance(images, list) or not isinstance(annotations, list):

@@ -6,10 +6,11 @@ FORMATS in `dataset_file.py`; one of a user's own needs no row (docs/formats.md)
 
 from __future__ import annotations
 
+import gc
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -268,3 +269,15 @@ def image_size_of(height: object, width: object) -> tuple[int, int] | None:
     if all(0 < side < 2**31 for side in sides):
         return int(sides[0]), int(sides[1])
     return None
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """While this lasts, Python looks for no garbage, which takes long among many small objects."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
