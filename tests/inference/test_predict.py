@@ -96,7 +96,7 @@ def test_labels_to_train_on(
     for name, lines in labels(
         predict(checkpoint, "photos/images", "--max_det=1000", run="everything")
     ).items():
-        expected = [[numbers[c], *box] for c, *box, _ in lines if c in numbers]
+        expected = [[numbers[c]] + box for c, *box, _ in lines if c in numbers]
         assert written[name] == expected[:20]
     assert {line[0] for line in chain(*written.values())} == {"0", "2"}
     assert len(DatasetFile.read("data.yaml").open("train").labels.boxes) > 20

@@ -97,7 +97,7 @@ def test_which_ones_stay() -> None:
     """A whole one before a surer fragment; a small object in a large one, which intersection over
     the smaller area would drop; one of each class, up to the limit."""
     whole = [90, 10, 140, 30, 0.5, 0]
-    assert merged([[90, 10, 120, 30, 0.75, 0], whole], [LEFT, RIGHT]) == [[*whole[:4], 0.75, 0]]
+    assert merged([[90, 10, 120, 30, 0.75, 0], whole], [LEFT, RIGHT]) == [whole[:4] + [0.75, 0]]
     both = [[5, 5, 195, 95, 0.75, 0], [90, 10, 110, 30, 0.5, 0]]
     assert merged(both, [WHOLE, RIGHT]) == both
     rows = [[90, 10, 110, 30, 0.75, 0], [90, 10, 110, 30, 0.5, 1], [90, 10, 110, 31, 0.25, 1]]
