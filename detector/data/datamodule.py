@@ -36,6 +36,7 @@ from boltbox.detector.data.transforms.augment import Augment, TrainSamples
 from boltbox.detector.data.transforms.letterbox import rectangular_batches, round_up
 from boltbox.detector.system.addresses import to_path
 from boltbox.detector.system.errors import InputError, Unreachable
+from boltbox.detector.system.gather import gather
 from boltbox.detector.system.ranges import NonNegativeInt, PositiveInt
 from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
 
@@ -209,8 +210,7 @@ class DetectionData(L.LightningDataModule):
         while not store.check([key]):
             time.sleep(0.1)
         stamp, error = json.loads(store.get(key))
-        errors = [error] * self.trainer.world_size
-        dist.all_gather_object(errors, error)
+        errors = gather(error)
         if self.trainer.local_rank == 0:
             store.delete_key(key)  # another training in these processes has answers of its own
         for error in filter(None, errors):

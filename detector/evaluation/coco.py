@@ -1,5 +1,7 @@
 """COCO's metrics, equal to pycocotools."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from boltbox.detector.evaluation.class_metrics import RECALLS, by_class
@@ -29,6 +31,24 @@ LARGEST = np.array([1e10, 32**2, 96**2, 1e10])
 EPS = np.spacing(1)
 
 
+class Matches(NamedTuple):
+    """Of n detections, of which c may be matched, in s size classes.
+
+    Attributes:
+        is_size: (n, s) whether the detection has the size.
+        rank: (n,) how many of its class and image are more confident.
+        row: (n,) its row in `hit` and `ignored`; -1: it matches nothing.
+        hit: (c, s, 10) whether it matches an object that counts, for each IoU threshold.
+        ignored: (c, s, 10) whether it matches one that does not.
+    """
+
+    is_size: np.ndarray
+    rank: np.ndarray
+    row: np.ndarray
+    hit: np.ndarray
+    ignored: np.ndarray
+
+
 def coco_metrics(
     image: np.ndarray,
     rows: np.ndarray,
@@ -52,12 +72,39 @@ def coco_metrics(
         The metrics by COCO_NAMES (NaN where there is no such object), and the AP per class (C,),
         NaN without objects.
     """
-    kind = rows[:, 5].astype(np.int64)
-    label_kind = labels[:, 4].astype(np.int64)
-    group = image * num_classes + kind
-    label_group = label_image * num_classes + label_kind
     crowd = labels[:, 5] > 0
     counts = _is_size(labels[:, 6]) & ~crowd[:, None]
+    matches = _matches(image, rows, label_image, labels, counts, num_classes, max_det)
+    label_kind = labels[:, 4].astype(np.int64)
+    kinds = np.unique(label_kind)
+    precision = np.empty((len(COCO_THRESHOLDS), len(RECALLS), len(kinds), len(SMALLEST)))
+    recall = np.empty((len(COCO_THRESHOLDS), len(kinds), len(SMALLEST), 3))
+    for k, of_kind in enumerate(by_class(rows[:, 5].astype(np.int64), rows[:, 4], kinds)):
+        objects = counts[label_kind == kinds[k]].sum(0)
+        precision[:, :, k], recall[:, k] = _curves(matches, of_kind, objects, (1, 10, max_det))
+    values = [precision[..., 0], precision[0, ..., 0], precision[5, ..., 0]]
+    values += list(np.moveaxis(precision[..., 1:], -1, 0))
+    values += list(np.moveaxis(recall[:, :, 0], -1, 0))
+    values += list(np.moveaxis(recall[:, :, 1:, 2], -1, 0))
+    class_ap = np.full(num_classes, np.nan)
+    for k, number in enumerate(kinds):
+        class_ap[number] = precision[:, :, k, 0].ravel().mean()
+    return dict(zip(COCO_NAMES, map(_mean, values), strict=True)), class_ap
+
+
+def _matches(
+    image: np.ndarray,
+    rows: np.ndarray,
+    label_image: np.ndarray,
+    labels: np.ndarray,
+    counts: np.ndarray,
+    num_classes: int,
+    max_det: int,
+) -> Matches:
+    """The matches of all images; arguments: see `coco_metrics` and `match_as_coco`."""
+    group = image * num_classes + rows[:, 5].astype(np.int64)
+    label_group = label_image * num_classes + labels[:, 4].astype(np.int64)
+    crowd = labels[:, 5] > 0
     is_size = np.empty((len(rows), len(SMALLEST)), bool)
     rank = np.empty(len(rows), np.int32)
     parts = []
@@ -71,37 +118,46 @@ def coco_metrics(
         )
         parts.append((d.start + kept[found], hit, ignored))
     candidates, hit, ignored = map(np.concatenate, zip(*parts, strict=True))
-    row = np.full(len(rows), -1, np.int32)  # of each candidate in `hit` and `ignored`
+    row = np.full(len(rows), -1, np.int32)
     row[candidates] = np.arange(len(candidates))
-    kinds = np.unique(label_kind)
+    return Matches(is_size, rank, row, hit, ignored)
+
+
+def _curves(
+    matches: Matches, detections: np.ndarray, objects: np.ndarray, limits: tuple[int, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Precision and recall of a class.
+
+    Args:
+        matches: Of all classes.
+        detections: Numbers of the class's detections, most confident first.
+        objects: (s,) number of its objects that count in each size class.
+        limits: Maximum detections per image, the largest last.
+
+    Returns:
+        (10, 101, s) precision by IoU threshold and recall, with the largest limit, and (10, s, l)
+        recall; NaN where there is no object.
+    """
+    _, rank, row, hit, ignored = matches
+    detections = detections[rank[detections] < limits[-1]]
+    place = np.flatnonzero(row[detections] >= 0)
+    r = row[detections[place]]
+    # detections that count up to each: those of the size, but for what they were matched with
+    in_size = matches.is_size[detections]
+    change = (hit[r] | in_size[place, :, None] & ~ignored[r]).astype(np.int8)
+    change -= in_size[place, :, None]
+    counted = in_size.cumsum(0)[place, :, None] + change.cumsum(0)
     thresholds = len(COCO_THRESHOLDS)
-    precision = np.full((thresholds, len(RECALLS), len(kinds), len(SMALLEST)), np.nan)
-    recall = np.full((thresholds, len(kinds), len(SMALLEST), 3), np.nan)
-    for k, of_kind in enumerate(by_class(kind, rows[:, 4], kinds)):
-        of_kind = of_kind[rank[of_kind] < max_det]
-        objects = counts[label_kind == kinds[k]].sum(0)
-        place = np.flatnonzero(row[of_kind] >= 0)
-        r = row[of_kind[place]]
-        # detections that count up to each: those of the size, but for what they were matched with
-        in_size = is_size[of_kind]
-        change = (hit[r] | in_size[place, :, None] & ~ignored[r]).astype(np.int8)
-        change -= in_size[place, :, None]
-        counted = in_size.cumsum(0)[place, :, None] + change.cumsum(0)
-        for size in np.flatnonzero(objects):
-            for m, most in enumerate((1, 10, max_det)):
-                is_first = rank[of_kind[place]] < most
-                recall[:, k, size, m] = hit[r[is_first], size].sum(0) / objects[size]
-            for i in range(thresholds):
-                numbers = counted[hit[r, size, i], size, i]
-                precision[i, :, k, size] = _precision(numbers, objects[size])
-    values = [precision[..., 0], precision[0, ..., 0], precision[5, ..., 0]]
-    values += list(np.moveaxis(precision[..., 1:], -1, 0))
-    values += list(np.moveaxis(recall[:, :, 0], -1, 0))
-    values += list(np.moveaxis(recall[:, :, 1:, 2], -1, 0))
-    class_ap = np.full(num_classes, np.nan)
-    for k, number in enumerate(kinds):
-        class_ap[number] = precision[:, :, k, 0].ravel().mean()
-    return dict(zip(COCO_NAMES, map(_mean, values), strict=True)), class_ap
+    precision = np.full((thresholds, len(RECALLS), len(objects)), np.nan)
+    recall = np.full((thresholds, len(objects), len(limits)), np.nan)
+    for size in np.flatnonzero(objects):
+        for m, limit in enumerate(limits):
+            is_first = rank[detections[place]] < limit
+            recall[:, size, m] = hit[r[is_first], size].sum(0) / objects[size]
+        for i in range(thresholds):
+            numbers = counted[hit[r, size, i], size, i]
+            precision[i, :, size] = _precision(numbers, objects[size])
+    return precision, recall
 
 
 def _is_size(area: np.ndarray) -> np.ndarray:

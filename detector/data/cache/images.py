@@ -21,6 +21,7 @@ from boltbox.detector.data.file_list import FileList
 from boltbox.detector.data.sample import LetterboxInfo, Sample
 from boltbox.detector.data.transforms.letterbox import LazyImage, Patch, longest_shape, resize
 from boltbox.detector.system.atomic_file import remove
+from boltbox.detector.system.gather import gather
 from boltbox.detector.system.operating_system import free_memory, has_memory_files, reserve
 from boltbox.detector.system.rank_zero import print_fact
 
@@ -174,9 +175,7 @@ def cache_images(
         except OSError as e:
             print_fact("cache", f"no images ({e}); BOLTBOX_CACHE names another folder")
     if trainer and dist.is_initialized():
-        of_this = (trainer.node_rank, [store.path for store in stores])
-        of_all = [of_this] * trainer.world_size
-        dist.all_gather_object(of_all, of_this)
+        of_all = gather((trainer.node_rank, [store.path for store in stores]))
         if not stores:
             paths = next(paths for node, paths in of_all if node == trainer.node_rank and paths)
             for path, images in zip(paths, splits.values(), strict=True):

@@ -22,7 +22,7 @@ import numpy as np
 from boltbox.detector.data.datasets import DetectionDataset, Fault, fingerprint
 from boltbox.detector.data.file_list import FileList, Look, State
 from boltbox.detector.data.label_table import LabelSources, LabelTable, Texts, moved
-from boltbox.detector.system.atomic_file import not_fatal, remove, write_beside
+from boltbox.detector.system.atomic_file import not_fatal, write_beside
 from boltbox.detector.system.operating_system import alone
 
 COLUMNS = ("numbers", "starts", "content")  # of Texts
@@ -131,8 +131,6 @@ class CacheFile:
         own = self.path.with_name(f"{self.path.name}.{os.getpid()}")
         with not_fatal(self.path):
             os.replace(write_beside(own, partial(_write, about=about, arrays=arrays)), self.path)
-            for outdated in self.path.parent.glob("*.npz"):  # of earlier versions
-                remove(outdated)
 
 
 def _write(file: BinaryIO, about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
