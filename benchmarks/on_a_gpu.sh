@@ -79,7 +79,8 @@ done
 section loader 25 $PYTHON -m benchmarks.loader "$DATA" --image_size "$SIZE" --cache ram
 
 # Not timed, side by side
-section tests 115 $PYTHON -m pytest -q -m quick -n 4 -p no:cacheprovider tests/model tests/training/test_batch_size.py &
+export OMP_NUM_THREADS=2
+section tests 115 $PYTHON -m pytest -q -m quick -n 0 -p no:cacheprovider tests/model tests/training/test_batch_size.py &
 section ap 115 $PYTHON -m benchmarks.recipes --data "$DATA" --seeds 0 --jobs 2 --folder "$WORK/ap" --recipe "32-true=--trainer.precision 32-true" \
   --recipe "$MIXED=--trainer.precision $MIXED" -- --trainer.max_epochs "$EPOCHS" --data.image_size "$SIZE" --data.batch_size "$BATCH" \
   --trainer.accelerator "$DEVICE" --model.start.weights "$WEIGHTS" --report.enabled false &

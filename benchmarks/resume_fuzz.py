@@ -132,7 +132,8 @@ def command(
 def start(line: list[str], kill: str = "") -> int:
     """Run a command to its end, in a session of its own that is cleared away afterwards; its exit
     code."""
-    environment = dict(os.environ, BOLTBOX_KILL=kill, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1")
+    folders = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    environment = dict(os.environ, BOLTBOX_KILL=kill, PYTHONPATH=folders, OMP_NUM_THREADS="1")
     for name in ("BOLTBOX_RUN", "PYTEST_XDIST_WORKER"):
         environment.pop(name, None)
     with tempfile.NamedTemporaryFile() as log:
