@@ -58,7 +58,7 @@ def random_sizes(rng: np.random.Generator) -> np.ndarray:
     return sides
 
 
-def test_measures_of_many_labels_are_those_of_their_parts() -> None:
+def test_measures_of_many_labels_are_those_of_their_parts():
     sizes = np.exp(np.random.default_rng(0).normal(3, 1, (70_000, 2)))
     whole = np.array(measure(defaults().reshape(-1, 2), sizes))
     parts = [measure(defaults().reshape(-1, 2), part) for part in (sizes[:35_000], sizes[35_000:])]
@@ -66,7 +66,7 @@ def test_measures_of_many_labels_are_those_of_their_parts() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_never_worse(seed: int) -> None:
+def test_never_worse(seed):
     rng = np.random.default_rng(seed)
     labels = random_sizes(rng)
     seen = None if rng.random() < 0.5 else random_sizes(rng)
@@ -86,7 +86,7 @@ def test_never_worse(seed: int) -> None:
     assert (choice.anchors > 0).all()
 
 
-def test_badly_fitting_anchors_get_better() -> None:
+def test_badly_fitting_anchors_get_better():
     """Flat boxes, 30 times as wide as high."""
     rng = np.random.default_rng(2)
     heights = np.exp(rng.normal(2.0, 0.4, 400))
@@ -109,7 +109,7 @@ def test_badly_fitting_anchors_get_better() -> None:
         np.full((50, 2), 0.5),
     ],
 )
-def test_labels_of_which_none_can_be_made(sizes: np.ndarray) -> None:
+def test_labels_of_which_none_can_be_made(sizes):
     choice = choose_anchors(defaults(), STRIDES, sizes)
     assert not choice.changed
     assert choice.reason.startswith("warning: ")
@@ -117,7 +117,7 @@ def test_labels_of_which_none_can_be_made(sizes: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("labels", [9, 30_000])
-def test_as_many_different_sizes_as_anchors(labels: int) -> None:
+def test_as_many_different_sizes_as_anchors(labels):
     """Random starts draw some of them twice and lose clusters; there are as many anchors as asked
     for nevertheless."""
     rng = np.random.default_rng(0)
@@ -129,7 +129,7 @@ def test_as_many_different_sizes_as_anchors(labels: int) -> None:
     assert measure(found, different).fitness > 0.95
 
 
-def test_fitting_anchors_are_kept() -> None:
+def test_fitting_anchors_are_kept():
     sizes = np.exp(np.random.default_rng(3).normal(4, 0.5, (300, 2)))
     choice = choose_anchors(defaults(), STRIDES, sizes)
     assert not choice.changed
@@ -137,7 +137,7 @@ def test_fitting_anchors_are_kept() -> None:
     assert choose_anchors(defaults(), STRIDES, sizes, force=True).changed
 
 
-def test_levels_in_the_wrong_order_are_reversed() -> None:
+def test_levels_in_the_wrong_order_are_reversed():
     reversed_rows = YOLOv5(1, width_multiple=0.125, anchors=default_anchors((3, 4, 5))[::-1])
     assert torch.equal(reversed_rows.anchors, YOLOv5(1, width_multiple=0.125).anchors)
     assert np.array_equal(in_level_order(defaults(), STRIDES), defaults())
@@ -159,9 +159,7 @@ def flat_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "data.yaml"
 
 
-def test_new_anchors_travel(
-    flat_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_new_anchors_travel(flat_data, here, capsys):
     """Two a level, as asked for: into network, average, checkpoint and predictions; a resume keeps
     them although the labels have changed."""
     shutil.copytree(flat_data.parent, here / "data")
@@ -187,9 +185,7 @@ def test_new_anchors_travel(
         assert torch.equal(resumed[name], state[name])
 
 
-def test_the_command_trains_nothing_and_its_line_can_be_pasted(
-    flat_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_trains_nothing_and_its_line_can_be_pasted(flat_data, here, capsys):
     line = f"anchors --data.dataset {flat_data} --data.image_size 64"
     type_line(line)
     told = capsys.readouterr().out
@@ -210,7 +206,7 @@ def test_the_command_trains_nothing_and_its_line_can_be_pasted(
     assert again["before"]["anchors"] == report["after"]["anchors"]
 
 
-def test_anchors_that_boxes_were_trained_with_are_kept_longer(flat_data: Path, here: Path) -> None:
+def test_anchors_that_boxes_were_trained_with_are_kept_longer(flat_data, here):
     """One label of 18 does not fit them."""
     shutil.copytree(flat_data.parent, here / "data")
     for i, label in enumerate((here / "data/labels/train").iterdir()):
@@ -239,7 +235,7 @@ class Remember(L.Callback):
         torch.save(pl_module.network.anchors, self.folder / f"{trainer.global_rank}.pt")
 
 
-def test_two_processes_have_the_same_anchors(flat_data: Path, here: Path) -> None:
+def test_two_processes_have_the_same_anchors(flat_data, here):
     module = Detector(["a", "b"], network=NetworkOptions(width_multiple=0.125))
     data = DetectionData(str(flat_data), image_size=64, batch_size=8, workers=0)
     callbacks = [EMA(), AutoAnchor(), Remember(here)]
@@ -251,7 +247,7 @@ def test_two_processes_have_the_same_anchors(flat_data: Path, here: Path) -> Non
     assert not torch.allclose(first, Detector(["a", "b"]).network.anchors)
 
 
-def test_the_demo_keeps_its_anchors(small_data: Path, here: Path) -> None:
+def test_the_demo_keeps_its_anchors(small_data, here):
     """The default set fits at the size of configs/yolo.yaml, so that its figures do not depend on
     this callback."""
     type_line(f"anchors --data.dataset {small_data} --data.image_size 128")

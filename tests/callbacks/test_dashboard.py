@@ -16,7 +16,6 @@ from jsonargparse import Namespace
 from lightning.pytorch.loggers.logger import DummyLogger
 from lightning_utilities.core.imports import RequirementCache
 from made_runs import read
-from refusal import Refused
 from small_fit import small_fit, train
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from wandb_files import read_history, read_records
@@ -88,7 +87,7 @@ def run(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield Run(here / "first")
 
 
-def test_one_wandb_run(run: Run) -> None:
+def test_one_wandb_run(run):
     """Its name and configuration; nothing is lost or doubled by the resume."""
     headers = run.records("run")
     assert len(run.files) == 2
@@ -109,7 +108,7 @@ def test_one_wandb_run(run: Run) -> None:
     assert {metrics["train/*"], metrics["val/*"]} == {"epoch"}
 
 
-def test_figures_and_tables_are_those_of_metrics_json(run: Run) -> None:
+def test_figures_and_tables_are_those_of_metrics_json(run):
     best = read(run.folder / "metrics.json")
     tags = run.events.Tags()["scalars"]
     scalars = {n: run.events.Scalars(n)[-1].value for n in tags if n.startswith("best/")}
@@ -125,7 +124,7 @@ def test_figures_and_tables_are_those_of_metrics_json(run: Run) -> None:
         assert cells == pytest.approx(list(row.values()))
 
 
-def test_wandb_pictures_have_boxes_with_names_and_scores(run: Run) -> None:
+def test_wandb_pictures_have_boxes_with_names_and_scores(run):
     shown = run.with_name("val/images")[-1]["val/images"]
     counts = {"ground_truth": 0, "predictions": 0}
     assert shown["count"] == 8 == len(shown["all_boxes"])
@@ -144,7 +143,7 @@ def test_wandb_pictures_have_boxes_with_names_and_scores(run: Run) -> None:
     assert all(counts.values())
 
 
-def test_tensorboard_shows_the_same(run: Run) -> None:
+def test_tensorboard_shows_the_same(run):
     events = run.events
     steps = [event.step for event in events.Scalars("val/mAP50")]
     plots = {f"plots/{path.name}" for path in (run.folder / "plots").iterdir()}
@@ -160,7 +159,7 @@ def test_tensorboard_shows_the_same(run: Run) -> None:
     assert all(run.with_name(name) for name in plots)
 
 
-def test_mlflow(small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow(small_data, here, monkeypatch):
     """Parameters, metrics, pictures, and the best checkpoint, as log_model says."""
     mlflow = MagicMock()
     client = mlflow.tracking.MlflowClient.return_value
@@ -183,7 +182,7 @@ def test_mlflow(small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -
     assert client.log_artifact.call_count == 1
 
 
-def test_a_logger_with_log_image() -> None:
+def test_a_logger_with_log_image():
     class Own(DummyLogger):
         def log_image(self, key: str, images: list[Any], step: int | None = None) -> None:
             seen.append((images[0].shape, key, step))
@@ -195,14 +194,14 @@ def test_a_logger_with_log_image() -> None:
 
 
 @pytest.mark.parametrize(("epochs", "every"), [(100, 5), (300, 5), (7, 1)])
-def test_tables_come_some_20_times(epochs: int, every: int) -> None:
+def test_tables_come_some_20_times(epochs, every):
     validated = range(every - 1, epochs, every)
     shown = sum(is_due(epoch, epochs) for epoch in validated)
     assert min(len(validated), 20) <= shown < 40
     assert is_due(epochs - 1, epochs)
 
 
-def test_where_loggers_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_loggers_write(tmp_path, monkeypatch):
     """Without a key for W&B nobody is asked for one; a .netrc for something else is none. A resume
     continues the run of the checkpoint, also in a process whose parent has used W&B."""
     monkeypatch.setenv("WANDB_SERVICE", "of the parent")
@@ -224,9 +223,7 @@ def test_where_loggers_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert vars(board_options) == {"save_dir": "elsewhere", "purge_step": 7}
 
 
-def test_loggers_that_fail(
-    small_data: Path, here: Path, refused: Refused, capfd: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_loggers_that_fail(small_data, here, refused, capfd, monkeypatch):
     """One that is not installed; and with a full disk training ends as it does without one."""
     missing = RequirementCache("no-such-package>=1")
     monkeypatch.setattr("lightning.pytorch.loggers.mlflow._MLFLOW_AVAILABLE", missing)

@@ -83,7 +83,7 @@ def reports(folder: Path) -> dict[str, Any]:
     return {file.name: read(file) for file in files}
 
 
-def test_a_loss_that_is_not_finite(small_data: Path, tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite(small_data, tmp_path):
     """With a GradScaler too."""
     trouble = Trouble((1, 1))
     module = detector()
@@ -102,7 +102,7 @@ def test_a_loss_that_is_not_finite(small_data: Path, tmp_path: Path) -> None:
     assert all(bool(p.isfinite().all()) for p in module.parameters())
 
 
-def test_a_gradient_is_checked_before_any_weight_changes(small_data: Path, tmp_path: Path) -> None:
+def test_a_gradient_is_checked_before_any_weight_changes(small_data, tmp_path):
     """At the end of a window, here of two batches."""
     module = detector(nominal_batch_size=16)
     with pytest.raises(Incident, match="non-finite gradient in epoch 0, batch 1"):
@@ -112,7 +112,7 @@ def test_a_gradient_is_checked_before_any_weight_changes(small_data: Path, tmp_p
     assert same(weights, dict(detector().named_parameters()))
 
 
-def test_a_healthy_training_is_not_touched(small_data: Path, tmp_path: Path) -> None:
+def test_a_healthy_training_is_not_touched(small_data, tmp_path):
     ends = []
     for callbacks in ([], [Guard()]):
         module = detector()
@@ -123,7 +123,7 @@ def test_a_healthy_training_is_not_touched(small_data: Path, tmp_path: Path) -> 
     assert reports(tmp_path) == {}
 
 
-def test_an_overflow_of_float16_is_the_scalers_business(tmp_path: Path) -> None:
+def test_an_overflow_of_float16_is_the_scalers_business(tmp_path):
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**30)
     steps = Steps()
     plugins = [MixedPrecision("16-mixed", "cpu", scaler)]
@@ -147,9 +147,7 @@ KILLED = "DataLoader worker (pid 7) is killed by signal: Killed. "
         (RuntimeError("Caught ValueError in DataLoader worker process 0"), (0, 1), ""),
     ],
 )
-def test_lack_of_memory(
-    error: Exception, where: tuple[int, int], advice: str, small_data: Path, tmp_path: Path
-) -> None:
+def test_lack_of_memory(error, where, advice, small_data, tmp_path):
     """In training and in validation; other errors are not the guard's."""
     guard = Guard()
     trainer = trainer_in(tmp_path, guard, Trouble(where, error), limit_val_batches=1)
@@ -166,16 +164,14 @@ def test_lack_of_memory(
     assert advice in str(guard.explanation)
 
 
-def test_a_report_that_cannot_be_written_does_not_hide_the_incident(
-    small_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_report_that_cannot_be_written_does_not_hide_the_incident(small_data, tmp_path, capsys):
     (tmp_path / "checkpoints").write_text("in the way")
     with pytest.raises(Incident):
         trainer_in(tmp_path, Trouble((0, 0)), Guard()).fit(detector(), data_of(small_data))
     assert "incident-0-0.json" in capsys.readouterr().out
 
 
-def test_two_processes_stop_together(small_data: Path, tmp_path: Path) -> None:
+def test_two_processes_stop_together(small_data, tmp_path):
     """NaN in the second one only: the first one's report names the images of the second."""
     callbacks = [Warmup(), Trouble((0, 1), rank=1), Guard()]
     trainer = spawn(2, max_epochs=1, callbacks=callbacks, default_root_dir=tmp_path)

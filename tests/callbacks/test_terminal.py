@@ -74,7 +74,7 @@ def shown(row: dict[str, str]) -> list[str]:
     return losses + [f"{float(row[name]):.3f}" if row.get(name) else "-" for name in NAMES[3:]]
 
 
-def test_a_terminal_of_80_columns(small_data: Path, here: Path, terminal: Terminal) -> None:
+def test_a_terminal_of_80_columns(small_data, here, terminal):
     """Epochs with and without a validation."""
     more = "--trainer.max_epochs 3 --trainer.check_val_every_n_epoch 2"
     run_on(terminal, *fit(small_data, *more.split()))
@@ -97,9 +97,7 @@ def test_a_terminal_of_80_columns(small_data: Path, here: Path, terminal: Termin
     assert re.search(bar, terminal.getvalue())
 
 
-def test_facts_fit_a_narrow_terminal(
-    small_data: Path, here: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_facts_fit_a_narrow_terminal(small_data, here, terminal, monkeypatch):
     """One in each line, in one column, and what to do next at the end; how long it takes is told
     before the first epoch has ended, and on a CPU what is faster."""
     for name in ("ESTIMATE_AFTER", "SHORT", "LONG_ON_CPU"):
@@ -128,7 +126,7 @@ class Stop(L.Callback):
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_ctrl_c_prints_how_to_resume(small_data: Path, here: Path, terminal: Terminal) -> None:
+def test_ctrl_c_prints_how_to_resume(small_data, here, terminal):
     """The command that it names continues where the run was: first line, bar, table."""
     options = f"--trainer.max_epochs 2 --run 'a run' --trainer.callbacks {__name__}.Stop"
     with pytest.raises(SystemExit) as left:
@@ -143,9 +141,7 @@ def test_ctrl_c_prints_how_to_resume(small_data: Path, here: Path, terminal: Ter
     assert [row["epoch"] for row in rows(here / "a run")] == ["0", "1"]
 
 
-def test_without_a_terminal(
-    small_data: Path, here: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_terminal(small_data, here, capsys, monkeypatch):
     """A log file has lines and no bar. `>&-` in a shell: nothing is printed, and nothing fails."""
     line = fit(small_data, "--trainer.max_epochs", "1")
     cli.main(line)
@@ -156,7 +152,7 @@ def test_without_a_terminal(
     cli.main(line + ["--ckpt_path", "last"])
 
 
-def test_an_early_stop_is_printed(capsys: pytest.CaptureFixture) -> None:
+def test_an_early_stop_is_printed(capsys):
     early = EarlyStop(patience=5)
     resumed = EarlyStop(patience=9)
     ends = (L.Trainer(logger=False, accelerator="cpu"), L.LightningModule())

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import torch
 from made_runs import load, type_line
-from refusal import Refused
 from small_fit import small_fit
 
 import cli
@@ -52,7 +51,7 @@ def write(folder: Path, **steps: int) -> Path:
     return folder
 
 
-def test_a_checkpoint_is_complete_and_plain(trained: Path) -> None:
+def test_a_checkpoint_is_complete_and_plain(trained):
     """weights_only: tensors and plain types; float32 throughout. Each is a file of its own."""
     names = ("last", "previous", "best", "epoch0", "epoch1")
     files = [trained / f"checkpoints/{name}.ckpt" for name in names]
@@ -72,7 +71,7 @@ def test_a_checkpoint_is_complete_and_plain(trained: Path) -> None:
     assert [load(file)["epoch"] for file in files] == [1, 0, best, 0, 1]
 
 
-def test_a_kill_in_the_first_save_leaves_no_gap(trained: Path, here: Path) -> None:
+def test_a_kill_in_the_first_save_leaves_no_gap(trained, here):
     """After best.ckpt, which is the first of its names: the resume writes the others."""
     shutil.copytree(trained, here / "run")
     folder = here / "run/checkpoints"
@@ -96,9 +95,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_a_damaged_file_is_not_the_newest(
-    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_file_is_not_the_newest(kind, tmp_path, capsys):
     """One sentence says why, also where it was given by name."""
     last = write(tmp_path, last=2, previous=1) / "last.ckpt"
     last.write_bytes(DAMAGE[kind](last.read_bytes()))
@@ -110,9 +107,7 @@ def test_a_damaged_file_is_not_the_newest(
         find_trained(str(last), None)
 
 
-def test_the_run_goes_on_from_the_file_before_a_damaged_one(
-    trained: Path, here: Path, refused: Refused, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_run_goes_on_from_the_file_before_a_damaged_one(trained, here, refused, capfd):
     """To the same weights; where all are damaged, it is an error."""
     shutil.copytree(trained, here / "run")
     folder = here / "run/checkpoints"
@@ -139,7 +134,7 @@ def test_the_run_goes_on_from_the_file_before_a_damaged_one(
         ({"best": 1, "epoch1": 2, "epoch0": 1}, "epoch1"),
     ],
 )
-def test_last_comes_first(steps: dict[str, int], first: str, tmp_path: Path) -> None:
+def test_last_comes_first(steps, first, tmp_path):
     """Then previous, then the most trained, whatever the times of the files are."""
     write(tmp_path, **steps)
     for name in steps:
@@ -149,9 +144,7 @@ def test_last_comes_first(steps: dict[str, int], first: str, tmp_path: Path) -> 
     assert found[0].stem == first
 
 
-def test_a_save_returns_before_the_file_is_there_only_if_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_save_returns_before_the_file_is_there_only_if_asked(tmp_path, monkeypatch):
     """What cannot be written at all is a mistake in the program and ends the training."""
     io = AtomicCheckpointIO()
     save = torch.save
@@ -178,7 +171,7 @@ def test_a_save_returns_before_the_file_is_there_only_if_asked(
         io.teardown()
 
 
-def test_a_snapshot_is_the_same_but_for_the_memory() -> None:
+def test_a_snapshot_is_the_same_but_for_the_memory():
     weight = torch.rand(4, 3, 2, 2).to(memory_format=torch.channels_last)
     content = {"state_dict": {"a": weight}, "nested": [weight, (1, "two", None)]}
     copied = snapshot(content)
@@ -192,9 +185,7 @@ class Own:
     """What weights_only does not read."""
 
 
-def test_what_could_not_be_read_again_is_not_saved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_could_not_be_read_again_is_not_saved(tmp_path, monkeypatch, capsys):
     """Found before the older checkpoint goes; on a disk that loses bits too."""
     last = write(tmp_path, last=1) / "last.ckpt"
     before = last.read_bytes()
@@ -222,9 +213,7 @@ def test_what_could_not_be_read_again_is_not_saved(
 
 
 @pytest.mark.parametrize("name", ["last.ckpt", "previous.ckpt"])
-def test_a_move_that_fails_leaves_the_older_file(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_move_that_fails_leaves_the_older_file(name, tmp_path, monkeypatch):
     last = write(tmp_path, last=1) / "last.ckpt"
     before = last.read_bytes()
     replace = os.replace
@@ -242,9 +231,7 @@ def test_a_move_that_fails_leaves_the_older_file(
     assert last.read_bytes() == before
 
 
-def test_a_resume_reads_its_checkpoint_once_and_keeps_nothing_of_it(
-    small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resume_reads_its_checkpoint_once_and_keeps_nothing_of_it(small_data, here, monkeypatch):
     """When the training starts. Network and average are copied out of the file's tensors; the
     optimizer keeps its own, as Lightning's loading has it."""
     cli.main(small_fit(small_data, Path("run"), *ONE_BATCH, "1"))

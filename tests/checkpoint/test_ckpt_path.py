@@ -17,7 +17,6 @@ import yaml
 from made_datasets import lay_out
 from made_networks import same, small, yolov5_converter  # noqa: F401
 from made_runs import load, read, type_line
-from refusal import Refused
 from small_fit import small_fit
 
 import boltbox
@@ -78,9 +77,7 @@ def moved(project: Path, here: Path) -> Path:
     return here / "moved"
 
 
-def test_another_folder_is_as_good(
-    project: Path, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_folder_is_as_good(project, here, capsys):
     """Neither the weights that the training started from nor the working folder matter, and the
     run's limits, loggers, callbacks and switches stay its own."""
     run = project / "runs/fit-1"
@@ -97,9 +94,7 @@ def test_another_folder_is_as_good(
     assert config["data"]["batch_size"] == 2
 
 
-def test_a_checkpoint_alone_brings_the_options_of_its_run(
-    project: Path, moved: Path, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_checkpoint_alone_brings_the_options_of_its_run(project, moved, here, capsys):
     """Copied out of its folder, it trains on as it would there, bit for bit, and its data are found
     from where the run was started."""
     run = moved / "runs/fit-1"
@@ -120,7 +115,7 @@ def test_a_checkpoint_alone_brings_the_options_of_its_run(
     assert options[0]["trainer"]["limit_train_batches"] == 1
 
 
-def test_another_data_set_has_its_own_split(moved: Path, here: Path, refused: Refused) -> None:
+def test_another_data_set_has_its_own_split(moved, here, refused):
     """What describes the run's data set is not taken over where one is named."""
     file = moved / "runs/fit-1/config.yaml"
     data = moved / "my/demo"
@@ -140,9 +135,7 @@ def test_another_data_set_has_its_own_split(moved: Path, here: Path, refused: Re
     assert read(here / "same/config.yaml")["data"]["split"] == 0.5
 
 
-def test_typed_weights_do_not_replace_a_checkpoint(
-    moved: Path, here: Path, refused: Refused, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_typed_weights_do_not_replace_a_checkpoint(moved, here, refused, capfd):
     """The same line starts a training and continues it."""
     run = moved / "runs/fit-1"
     line = f"fit --run {run} --trainer.max_epochs 1 --model.start.weights nowhere.pt --ckpt_path"
@@ -151,9 +144,7 @@ def test_typed_weights_do_not_replace_a_checkpoint(
     assert f"resume:    {run}/checkpoints/last.ckpt\n" in capfd.readouterr().out
 
 
-def test_relative_paths_start_where_the_run_did(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_relative_paths_start_where_the_run_did(tmp_path, monkeypatch):
     """Moved together with the run; else here."""
     for folder in ("now", "here"):
         (tmp_path / folder / "runs/a").mkdir(parents=True)
@@ -171,12 +162,12 @@ def test_relative_paths_start_where_the_run_did(
 
 
 def test_without_ckpt_path(
-    moved: Path,
-    here: Path,
-    refused: Refused,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    moved,
+    here,
+    refused,
+    capfd,
+    monkeypatch,
+):
     """The last run's best.ckpt, or its last; without a run a sentence, but no hindrance to the
     help."""
     predict = f"predict --source {moved}/my/demo/images/val"
@@ -194,11 +185,11 @@ def test_without_ckpt_path(
 
 
 def test_a_run_folder_is_its_best(
-    moved: Path,
-    refused: Refused,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    moved,
+    refused,
+    capfd,
+    monkeypatch,
+):
     """For fit, which resumes, its last. Each command says which checkpoint it uses."""
     monkeypatch.chdir(moved)
     run = "runs/fit-1"
@@ -218,9 +209,7 @@ def test_a_run_folder_is_its_best(
     assert "my: no run folder" in refused("predict --ckpt_path my --source my")
 
 
-def test_a_damaged_configuration_is_that_of_the_checkpoint(
-    moved: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_configuration_is_that_of_the_checkpoint(moved, capsys):
     """machine.json may be damaged too."""
     run = moved / "runs/fit-1"
     for name in ("config.yaml", "machine.json"):
@@ -234,9 +223,7 @@ def test_a_damaged_configuration_is_that_of_the_checkpoint(
     assert read(run / "machine.json")["command"] == "fit"
 
 
-def test_classes_get_names_later(
-    here: Path, refused: Refused, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_classes_get_names_later(here, refused, capfd):
     """A training on labels without names says so; its checkpoint gets names, in a new file."""
     label_layouts.images_and_labels(here / "pets")
     fit = small_fit(Path("pets"), Path("run"), "--doctor.enabled", "true", "--trainer.max_epochs")
@@ -256,9 +243,7 @@ def test_classes_get_names_later(
     assert boltbox.Predictor.load("named.ckpt").names == ["cat", "dog"]
 
 
-def test_strip(
-    moved: Path, published: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_strip(moved, published, refused, monkeypatch):
     """What is left predicts and is measured as before, and starts a training, but continues none;
     its run does not become the most recent one."""
     monkeypatch.chdir(moved)
@@ -287,7 +272,7 @@ def test_strip(
     assert "nothing to strip" in refused(f"strip {published}")
 
 
-def test_load_from_checkpoint(project: Path) -> None:
+def test_load_from_checkpoint(project):
     """Lightning's way is as good as ours; with other classes it is refused, not half done."""
     checkpoint = project / "runs/fit-1/checkpoints/last.ckpt"
     ours = Detector.load(checkpoint, "cpu")
@@ -314,12 +299,12 @@ def published(tmp_path: Path, as_yolov5: Callable[..., Any]) -> Path:
 
 
 def test_a_file_of_yolov5(
-    published: Path,
-    project: Path,
-    here: Path,
-    refused: Refused,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+    published,
+    project,
+    here,
+    refused,
+    capfd,
+):
     """Its size and names are read from it; what it finds is what the same file finds from
     Python. Data with other classes are refused."""
     data = project / "my/demo"
@@ -353,9 +338,7 @@ def test_a_file_of_yolov5(
 
 
 @pytest.mark.parametrize("options", [{"levels": [2, 3, 4, 5]}, {"size": "n6"}])
-def test_a_file_of_yolov5_says_what_it_is(
-    options: dict[str, Any], tmp_path: Path, as_yolov5: Any
-) -> None:
+def test_a_file_of_yolov5_says_what_it_is(options, tmp_path, as_yolov5):
     network = small(3, **options)
     file = tmp_path / "theirs.pt"
     torch.save({"model": as_yolov5(network, names=["a", "b", "c"], yaml=MULTIPLES)}, file)

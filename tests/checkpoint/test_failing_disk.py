@@ -14,7 +14,6 @@ import lightning as L
 import pytest
 from made_runs import load, read
 from made_runs import rows as all_rows
-from refusal import Refused
 from small_fit import small_fit
 
 import cli
@@ -134,9 +133,7 @@ def rows(run: Path) -> list[dict[str, str]]:
     return table
 
 
-def test_what_fails_for_an_epoch(
-    small_data: Path, tmp_path: Path, begins: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_fails_for_an_epoch(small_data, tmp_path, begins, capsys):
     """In every other epoch something of TROUBLE. The training goes on. A best.ckpt is lost; that of
     the next epoch better than the file is not."""
     run = tmp_path / "run"
@@ -171,12 +168,12 @@ def test_what_fails_for_an_epoch(
 
 
 def test_a_disk_that_becomes_read_only(
-    small_data: Path,
-    tmp_path: Path,
-    begins: Any,
-    refused: Refused,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    small_data,
+    tmp_path,
+    begins,
+    refused,
+    monkeypatch,
+):
     """The training ends, and then says what is not on the disk."""
     run = tmp_path / "run"
     epoch = [0]
@@ -192,7 +189,7 @@ def test_a_disk_that_becomes_read_only(
     assert best_epochs(run) == [0, 0, 0]
 
 
-def test_no_checkpoint_at_all(small_data: Path, tmp_path: Path, refused: Refused) -> None:
+def test_no_checkpoint_at_all(small_data, tmp_path, refused):
     """The reason is that of the disk, not torch's own error that follows from it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
@@ -219,9 +216,7 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_killed_between_the_best_and_its_figures(
-    small_data: Path, tmp_path: Path, begins: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_between_the_best_and_its_figures(small_data, tmp_path, begins, monkeypatch):
     """In epochs that are better than all before, after another file each; then after a best.ckpt that
     could not be written, with which last.ckpt was saved: the resumed run goes by the best.ckpt that
     is there. Figures that were damaged meanwhile are replaced, with the rows of the checkpoint."""
@@ -269,9 +264,7 @@ def test_killed_between_the_best_and_its_figures(
     assert [row["epoch"] for row in rows(run)] == list("012345")
 
 
-def test_of_several_validations_an_epoch_the_last_counts(
-    small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_several_validations_an_epoch_the_last_counts(small_data, tmp_path, monkeypatch):
     """Files and figures are of the same weights, also where the network was better before; the last
     is at the end of the epoch."""
     chosen = iter([0.9, 0.3, 0.8, 0.2])

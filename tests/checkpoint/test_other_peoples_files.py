@@ -73,9 +73,7 @@ def payloads(marker: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("kind", payloads(Path("m")))
-def test_nothing_in_a_file_is_executed(
-    kind: str, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_in_a_file_is_executed(kind, here, capsys):
     for suffix in (".pt", ".ckpt"):
         file = here / f"last{suffix}"
         before = os.listdir() + [file.name]
@@ -94,9 +92,7 @@ def test_nothing_in_a_file_is_executed(
 
 
 @pytest.mark.parametrize("name", ["evil.Thing", "torch.load", "models.common.os.system"])
-def test_what_a_file_may_name(
-    name: str, tmp_path: Path, as_yolov5: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_file_may_name(name, tmp_path, as_yolov5, monkeypatch):
     """Some classes, which are neither imported nor called; not names beside them."""
     file = tmp_path / "file.pt"
     module, _, attribute = name.rpartition(".")
@@ -152,7 +148,7 @@ BROKEN: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.parametrize("kind", BROKEN)
-def test_broken_files(tmp_path: Path, kind: str) -> None:
+def test_broken_files(tmp_path, kind):
     for suffix in (".pt", ".ckpt"):
         file = tmp_path / f"file{suffix}"
         file.write_bytes(BROKEN[kind]())
@@ -164,7 +160,7 @@ def test_broken_files(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("zip_format", [True, False])
-def test_cut_or_changed_anywhere(tmp_path: Path, zip_format: bool) -> None:
+def test_cut_or_changed_anywhere(tmp_path, zip_format):
     """Whatever torch stumbles over becomes an InputError."""
     rng = random.Random(0)
     data = saved(TINY, _use_new_zipfile_serialization=zip_format)
@@ -226,7 +222,7 @@ def opened(small_data: Path, refused: Refused) -> Door:
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_every_door(door: str, whole: dict[str, Path], opened: Door) -> None:
+def test_every_door(door, whole, opened):
     """A flipped bit in a tensor, and a file that runs a shell command."""
     file = whole[DOORS[door][0]]
     with zipfile.ZipFile(file) as archive:
@@ -267,9 +263,7 @@ CRAFTED: dict[str, Craft] = {  # the door that meets it, and what
 
 
 @pytest.mark.parametrize("case", CRAFTED)
-def test_checkpoints_that_hold_something_else(
-    case: str, trained: Path, here: Path, opened: Door
-) -> None:
+def test_checkpoints_that_hold_something_else(case, trained, here, opened):
     shutil.copytree(trained, here / "run")
     file = here / "run/checkpoints/best.ckpt"
     content = torch.load(file, weights_only=True)
@@ -311,9 +305,7 @@ YOLOV5: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("case", YOLOV5)
-def test_files_of_yolov5_that_hold_something_else(
-    case: str, tmp_path: Path, as_yolov5: Callable[..., Any]
-) -> None:
+def test_files_of_yolov5_that_hold_something_else(case, tmp_path, as_yolov5):
     file = tmp_path / "crafted.pt"
     model = as_yolov5(small(3), yaml=MULTIPLES, names=["a", "b", "c"])
     model_of_yolov5 = copy.deepcopy(model)
@@ -325,7 +317,7 @@ def test_files_of_yolov5_that_hold_something_else(
     assert read_trained(file).names == ["a", "b", "c"], "it was good"
 
 
-def test_no_such_file(here: Path) -> None:
+def test_no_such_file(here):
     for name in ("folder", "folder.ckpt"):
         (here / name).mkdir()
     for name in ("missing.pt", "missing.ckpt", "folder", "folder.ckpt"):

@@ -57,9 +57,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("line", [fit, repair, convert, predict, strip])
-def test_what_is_written_is_on_the_disk(
-    line: Line, small_data: Path, checkpoint: Path, here: Path
-) -> None:
+def test_what_is_written_is_on_the_disk(line, small_data, checkpoint, here):
     """When the command ends; a checkpoint as soon as it is in its place, before the next one."""
     operations: list[str] = []
     words = line(small_data, checkpoint)
@@ -80,7 +78,7 @@ def test_what_is_written_is_on_the_disk(
         assert of_checkpoints[k + 1].endswith(folder)
 
 
-def test_a_training_after_power_cuts(small_data: Path, tmp_path: Path) -> None:
+def test_a_training_after_power_cuts(small_data, tmp_path):
     (tmp_path / "disk").mkdir()
     short = f"{QUICK} --trainer.max_epochs 2".split()
     line = command(small_data, tmp_path / "disk/run", 0, 1, more=short)[2:]

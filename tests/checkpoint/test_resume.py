@@ -11,7 +11,6 @@ import lightning as L
 import pytest
 from made_networks import same
 from made_runs import load, rows
-from refusal import Refused
 from small_fit import small_fit
 
 import cli
@@ -34,7 +33,7 @@ def reference(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return run
 
 
-def test_a_killed_run_ends_the_same(small_data: Path, tmp_path: Path, reference: Path) -> None:
+def test_a_killed_run_ends_the_same(small_data, tmp_path, reference):
     """With SIGKILL: while validating, writing a checkpoint, training, moving one into place. Workers
     make no difference. (Two processes: test_ranks_die.py.)"""
     kills = ["validation:0", "writing:2", "batch:1", "moving:0"]
@@ -50,7 +49,7 @@ def batches(run: Path) -> int:
     return number
 
 
-def test_told_to_stop(small_data: Path, tmp_path: Path, reference: Path) -> None:
+def test_told_to_stop(small_data, tmp_path, reference):
     """It saves after the batch, within an accumulation window, and leaves with the code that
     schedulers requeue on; during validation it leaves at once. (Two processes:
     test_ranks_die.py.)"""
@@ -66,9 +65,7 @@ def test_told_to_stop(small_data: Path, tmp_path: Path, reference: Path) -> None
     assert not difference(run, reference)
 
 
-def test_a_slurm_job_that_is_started_again(
-    small_data: Path, tmp_path: Path, reference: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slurm_job_that_is_started_again(small_data, tmp_path, reference, monkeypatch):
     """The line of docs/distributed.md, on one device: a preemption, a machine that fails, the end."""
     guide = (ROOT / "docs/distributed.md").read_text()
     options = shlex.split(guide.partition("srun ")[2].partition("\n")[0].partition(" fit ")[2])
@@ -89,7 +86,7 @@ class Stop(L.Callback):
         trainer.should_stop = True
 
 
-def test_an_epoch_is_trained_to_its_end(small_data: Path, tmp_path: Path) -> None:
+def test_an_epoch_is_trained_to_its_end(small_data, tmp_path):
     line = small_fit(small_data, tmp_path / "whole", "--trainer.max_epochs", "2")
     cli.main(line)
     line[line.index(str(tmp_path / "whole"))] = str(tmp_path / "part")
@@ -100,7 +97,7 @@ def test_an_epoch_is_trained_to_its_end(small_data: Path, tmp_path: Path) -> Non
     assert same(whole, load(tmp_path / "part/checkpoints/last.ckpt")["state_dict"])
 
 
-def test_told_to_stop_before_a_validation(small_data: Path, tmp_path: Path) -> None:
+def test_told_to_stop_before_a_validation(small_data, tmp_path):
     """A checkpoint there would be resumed without it; so it comes after the next batch, which is the
     last one here."""
     run = tmp_path / "run"
@@ -111,14 +108,14 @@ def test_told_to_stop_before_a_validation(small_data: Path, tmp_path: Path) -> N
     assert start(line + RESUMED, "batch:0:SIGTERM") == 143
 
 
-def test_told_to_stop_before_the_first_batch(small_data: Path, tmp_path: Path) -> None:
+def test_told_to_stop_before_the_first_batch(small_data, tmp_path):
     """While Lightning's own handlers are installed, which would end it with exit code 0."""
     line = command(small_data, tmp_path / "run", workers=0, ranks=1)
     assert start(line, "start:0:SIGTERM") == 143
     assert not (tmp_path / "run/checkpoints/last.ckpt").exists()
 
 
-def test_other_workers_and_processes_at_the_resume(small_data: Path, tmp_path: Path) -> None:
+def test_other_workers_and_processes_at_the_resume(small_data, tmp_path):
     """Training goes on. (With the images that were next: tests/data/test_batches.py.)"""
     run = tmp_path / "run"
     more = SHORT + ["--trainer.limit_val_batches", "0"]
@@ -127,9 +124,7 @@ def test_other_workers_and_processes_at_the_resume(small_data: Path, tmp_path: P
     assert batches(run) == 6
 
 
-def test_a_restart_by_torchrun_goes_on(
-    small_data: Path, here: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_restart_by_torchrun_goes_on(small_data, here, refused, monkeypatch):
     """What its workers see: the same command again, and how many restarts there were."""
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "2")
     line = small_fit(small_data, Path("run"), "--trainer.limit_val_batches", "0", *ONE_BATCH)
@@ -140,9 +135,7 @@ def test_a_restart_by_torchrun_goes_on(
     assert [row["epoch"] for row in rows(here / "run")] == ["0", "1"]
 
 
-def test_commands_that_fail_early_leave_nothing(
-    small_data: Path, here: Path, reference: Path, refused: Refused
-) -> None:
+def test_commands_that_fail_early_leave_nothing(small_data, here, reference, refused):
     """Data, weights, checkpoint: all is known to be good before a folder is made."""
     shutil.copytree(reference, here / "run")
     before = sorted(here.rglob("*"))

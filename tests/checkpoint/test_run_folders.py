@@ -18,7 +18,6 @@ from lightning.pytorch.loggers import CSVLogger
 from made_datasets import lay_out
 from made_runs import load, read, type_line
 from ranks import together
-from refusal import Refused
 from small_fit import small_fit
 
 import cli
@@ -75,7 +74,7 @@ def reserve(number: int, begin: int) -> None:
         os._exit(code)
 
 
-def test_processes_that_start_together_have_folders_of_their_own(here: Path) -> None:
+def test_processes_that_start_together_have_folders_of_their_own(here):
     begin, now = os.pipe()
     children = []
     for number in range(TOGETHER):
@@ -99,9 +98,7 @@ def hold(taken: Any) -> None:
         time.sleep(60)
 
 
-def test_a_second_process_in_one_run_is_refused(
-    small_data: Path, here: Path, refused: Refused
-) -> None:
+def test_a_second_process_in_one_run_is_refused(small_data, here, refused):
     """Until the first one is gone, however that ends; not until its children are."""
     taken = multiprocessing.Event()
     first = multiprocessing.get_context("fork").Process(target=hold, args=(taken,))
@@ -131,7 +128,7 @@ def children(parent: int | None) -> list[int]:
     return found
 
 
-def test_processes_that_torchrun_has_started_are_one_run(small_data: Path, here: Path) -> None:
+def test_processes_that_torchrun_has_started_are_one_run(small_data, here):
     """Without --run: those after the first learn its folder."""
     options = "--trainer.devices 2 --trainer.callbacks test_run_folders.Where"
     (here / "runs/fit-1").mkdir(parents=True)
@@ -140,9 +137,7 @@ def test_processes_that_torchrun_has_started_are_one_run(small_data: Path, here:
     assert {(here / f"rank{rank}").read_text() for rank in (0, 1)} == {"runs/fit-2"}
 
 
-def test_a_script_has_its_folder_alone(
-    small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_script_has_its_folder_alone(small_data, here, capsys):
     """And evaluates in another one."""
     data = DetectionData(str(small_data), image_size=64, batch_size=8, workers=0)
     detector = Detector(data.names, network=NARROW)
@@ -164,16 +159,14 @@ def test_a_script_has_its_folder_alone(
     assert contents(here / "runs/fit-1") == files
 
 
-def test_a_command_that_fails_leaves_no_folder(
-    small_data: Path, here: Path, refused: Refused
-) -> None:
+def test_a_command_that_fails_leaves_no_folder(small_data, here, refused):
     for run in ([], ["--run", "a/b"]):
         line = small(small_data, *run, "--trainer.strategy", "fsdp")
         assert "strategy" in refused(line)
         assert os.listdir() == []
 
 
-def test_a_file_system_without_locks(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_locks(here, monkeypatch):
     def flock(*_: Any) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
@@ -182,7 +175,7 @@ def test_a_file_system_without_locks(here: Path, monkeypatch: pytest.MonkeyPatch
         assert Path("run/machine.json").is_file()
 
 
-def test_a_training_keeps_its_files(trained: Path, small_data: Path, here: Path) -> None:
+def test_a_training_keeps_its_files(trained, small_data, here):
     """Whatever is done with its checkpoint."""
     shutil.copytree(trained, here / "run")
     files = contents(here / "run")
@@ -194,9 +187,7 @@ def test_a_training_keeps_its_files(trained: Path, small_data: Path, here: Path)
     assert contents(here / "run") == files
 
 
-def test_folders_that_take_no_files(
-    trained: Path, small_data: Path, here: Path, refused: Refused
-) -> None:
+def test_folders_that_take_no_files(trained, small_data, here, refused):
     """The last is a folder of runs that leads nowhere."""
     shutil.copytree(trained, here / "other")
     (here / "runs").symlink_to("unmounted")
@@ -211,7 +202,7 @@ def test_folders_that_take_no_files(
         assert "--run" in told
 
 
-def test_what_a_resume_may_change(small_data: Path, here: Path, refused: Refused) -> None:
+def test_what_a_resume_may_change(small_data, here, refused):
     """Not the optimizer, also where the new one has the same groups, and the run can be resumed
     after the refusal; the average can be left out. Layers are frozen, but not all."""
     cli.main(small(small_data, "--run", "run"))
@@ -225,7 +216,7 @@ def test_what_a_resume_may_change(small_data: Path, here: Path, refused: Refused
     assert "model.start.freeze 11: nothing is left to train" in told
 
 
-def test_links_are_not_written_through(small_data: Path, here: Path) -> None:
+def test_links_are_not_written_through(small_data, here):
     """Where a file is written beside, and moved, a link of that name waits."""
     victim = here / "victim"
     victim.write_text("untouched")
@@ -241,7 +232,7 @@ def test_links_are_not_written_through(small_data: Path, here: Path) -> None:
     assert not list((here / "run").rglob("*.tmp"))
 
 
-def test_links_beside_pictures_and_videos(trained: Path, small_data: Path, here: Path) -> None:
+def test_links_beside_pictures_and_videos(trained, small_data, here):
     victim = here / "victim"
     image = min((small_data.parent / "images/val").iterdir())
     victim.write_text("untouched")
@@ -268,9 +259,7 @@ LINES = [
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_a_folder_of_something_else_is_left_alone(
-    line: str, trained: Path, small_data: Path, here: Path, refused: Refused
-) -> None:
+def test_a_folder_of_something_else_is_left_alone(line, trained, small_data, here, refused):
     """A project, whatever its files are called. A command marks a folder of its own, so that it may
     write there again."""
     mine = {"config.yaml": "mine", "machine.json": "{}", "src/metrics.json": "{}"}
@@ -291,9 +280,7 @@ def test_a_folder_of_something_else_is_left_alone(
             assert command == line.split()[0]
 
 
-def test_no_report_and_no_recipe_in_a_folder_of_something_else(
-    here: Path, refused: Refused
-) -> None:
+def test_no_report_and_no_recipe_in_a_folder_of_something_else(here, refused):
     lay_out(here, {"config.yaml": "mine", "machine.json": "{}"})
     assert "run .: not a run folder (" in refused("report .")
     with pytest.raises(InputError, match=r"^run \.: not a run folder \("):
@@ -301,9 +288,7 @@ def test_no_report_and_no_recipe_in_a_folder_of_something_else(
     assert sorted(os.listdir()) == ["config.yaml", "machine.json"]
 
 
-def test_a_finished_run_is_left_alone(
-    trained: Path, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_finished_run_is_left_alone(trained, here, capsys):
     """A resume trains nothing, and the run was not started anew. What a kill has left goes."""
     shutil.copytree(trained, here / "run")
     files = contents(here / "run")
@@ -314,7 +299,7 @@ def test_a_finished_run_is_left_alone(
     assert contents(here / "run") == files
 
 
-def test_what_a_killed_start_leaves_is_no_hindrance(small_data: Path, here: Path) -> None:
+def test_what_a_killed_start_leaves_is_no_hindrance(small_data, here):
     """And loggers start after the folder is marked."""
     (here / "run/plots").mkdir(parents=True)
     for name in (".lock", ".machine.json.tmp"):
@@ -326,7 +311,7 @@ def test_what_a_killed_start_leaves_is_no_hindrance(small_data: Path, here: Path
     assert not {".lock", ".machine.json.tmp"} & files
 
 
-def test_run_folder_alone_in_a_script(small_data: Path, here: Path) -> None:
+def test_run_folder_alone_in_a_script(small_data, here):
     """Lightning's default logger has begun before it."""
     data = DetectionData(str(small_data), image_size=64, batch_size=8, workers=0)
     trainer = L.Trainer(

@@ -113,7 +113,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> Callable[[str], str]:
     return run
 
 
-def test_all_options_that_take_a_class_are_here(here: Path) -> None:
+def test_all_options_that_take_a_class_are_here(here):
     found = set()
     for action in parser_of("fit")._actions:
         kind = getattr(action, "_typehint", None)
@@ -126,7 +126,7 @@ def test_all_options_that_take_a_class_are_here(here: Path) -> None:
 
 
 @pytest.mark.parametrize("option", OPTIONS)
-def test_a_resume_runs_nothing(option: str, foreign: Path, mark: Path, told: Any) -> None:
+def test_a_resume_runs_nothing(option, foreign, mark, told):
     """Every option with one payload, callbacks with all. What is no class there may be taken as the
     text that it is."""
     original = (foreign / "config.yaml").read_text()
@@ -154,9 +154,7 @@ def test_a_resume_runs_nothing(option: str, foreign: Path, mark: Path, told: Any
         "report {run}",
     ],
 )
-def test_other_commands_run_nothing(
-    line: str, foreign: Path, mark: Path, small_data: Path, told: Any
-) -> None:
+def test_other_commands_run_nothing(line, foreign, mark, small_data, told):
     """validate takes over the classes; the others do their work without."""
     put(foreign, "data.format", "trap.Form")
     said = told(line.format(run=foreign, image=next(small_data.parent.rglob("*.jpg"))))
@@ -188,9 +186,7 @@ def change_checkpoint(foreign: Path, head: str) -> Path:
         "validate --ckpt_path run/checkpoints/last.ckpt --ensemble [{file}] --data.dataset {data}",
     ],
 )
-def test_a_checkpoint_alone(
-    line: str, foreign: Path, mark: Path, small_data: Path, told: Any
-) -> None:
+def test_a_checkpoint_alone(line, foreign, mark, small_data, told):
     checkpoint = change_checkpoint(foreign, head="trap.Trap")
     said = told(line.format(file=checkpoint, data=small_data.parent))
     assert "model.network.head names trap.Trap" in said
@@ -198,7 +194,7 @@ def test_a_checkpoint_alone(
     assert not mark.exists()
 
 
-def test_a_script(foreign: Path, mark: Path) -> None:
+def test_a_script(foreign, mark):
     """It trusts what it has imported itself."""
     checkpoint = change_checkpoint(foreign, head="trap.Trap")
     with pytest.raises(InputError, match="import trap first"):
@@ -208,7 +204,7 @@ def test_a_script(foreign: Path, mark: Path) -> None:
     assert type(Detector.load(checkpoint, "cpu").network.head).__name__ == "Trap"
 
 
-def test_what_the_user_trusts(foreign: Path, mark: Path, told: Any) -> None:
+def test_what_the_user_trusts(foreign, mark, told):
     """Named on the command line, in a file that is given there, or all of it; to name one class is
     not to trust another."""
     put(foreign, "model.network.head", {"class_path": "trap.Trap"})
@@ -235,7 +231,7 @@ def test_what_the_user_trusts(foreign: Path, mark: Path, told: Any) -> None:
     assert "error" not in told(f"{line} 3 --model.network.head trap.Trap")
 
 
-def test_a_run_of_our_own_classes_resumes(foreign: Path, mark: Path, told: Any) -> None:
+def test_a_run_of_our_own_classes_resumes(foreign, mark, told):
     """Loggers, callbacks, strategies of Lightning; transforms and parts of boltbox: nothing has to
     be trusted."""
     lightning = "lightning.pytorch"

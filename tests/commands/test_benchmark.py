@@ -21,9 +21,7 @@ from boltbox.detector.commands.benchmark import stopwatch
 from boltbox.detector.commands.benchmark.command import STOPWATCH, Setting, attempt, search
 
 
-def test_rows_of_the_command(
-    small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_of_the_command(small_data, here, capsys):
     """Two precisions, and the line that trains in the faster one."""
     options = f"--data.dataset {small_data} --data.batch_size 4 {' '.join(SMALL)}"
     with forks():
@@ -41,9 +39,7 @@ def test_rows_of_the_command(
     assert not list((here / "runs").glob("*"))
 
 
-def test_stopwatch_counts_as_a_clock_that_ticks(
-    small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stopwatch_counts_as_a_clock_that_ticks(small_data, tmp_path, monkeypatch):
     """Each look at the clock is a second after the one before: one second of waiting and one of
     work for each step, whatever lies between epochs. 24 images in batches of 7: 7, 7, 7, 3. It
     stops after the step in which 11 seconds are over."""
@@ -71,7 +67,7 @@ def test_stopwatch_counts_as_a_clock_that_ticks(
         ("import time; time.sleep(60)", "not done within 0.5 s"),
     ],
 )
-def test_a_trial_that_ends_badly_says_why(program: str, error: str, tmp_path: Path) -> None:
+def test_a_trial_that_ends_badly_says_why(program, error, tmp_path):
     deadline = 0.5 if "sleep" in program else 30
     line = [sys.executable, "-c", program]
     measured, reason = attempt(line, tmp_path / "none.json", deadline)
@@ -79,7 +75,7 @@ def test_a_trial_that_ends_badly_says_why(program: str, error: str, tmp_path: Pa
     assert error in reason
 
 
-def test_a_change_is_kept_where_it_gains() -> None:
+def test_a_change_is_kept_where_it_gains():
     """By more than 5 %; the next change comes on top of it."""
     rates = {"32 2": 100, "bf16 2": 120, "bf16 0": 126, "bf16 4": 0, "bf16 8": 127}
     changes: list[Setting] = [{"precision": "bf16"}, {"workers": 0}, {"workers": 4}, {"workers": 8}]
@@ -94,7 +90,7 @@ def test_a_change_is_kept_where_it_gains() -> None:
     assert seen == list(rates)
 
 
-def test_a_terminated_benchmark_leaves_nothing_running(small_data: Path, tmp_path: Path) -> None:
+def test_a_terminated_benchmark_leaves_nothing_running(small_data, tmp_path):
     options = f"--data.dataset {small_data} {' '.join(SMALL)} --seconds 600"
     line = f"{sys.executable} {cli.__file__} benchmark {options}"
     with forks():

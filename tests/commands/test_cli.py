@@ -14,7 +14,6 @@ import torch
 import yaml
 from made_networks import same
 from made_runs import QUICK, fit, load, read, rows, type_line
-from refusal import Refused
 
 from boltbox.detector.data import demo
 from boltbox.detector.data.demo import make_demo
@@ -35,7 +34,7 @@ def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def test_a_run_lies_in_one_folder(trained: Path) -> None:
+def test_a_run_lies_in_one_folder(trained):
     files = {str(path.relative_to(trained)) for path in trained.rglob("*.*") if path.is_file()}
     expected = "config.yaml changed.yaml machine.json detections.npz metrics.csv metrics.json"
     expected += " plots/val_labels.jpg plots/val_predictions.jpg plots/train_batch0.jpg"
@@ -56,7 +55,7 @@ def test_a_run_lies_in_one_folder(trained: Path) -> None:
         assert cv2.imread(str(picture)).std() > 10, picture
 
 
-def test_without_validation(small_data: Path, here: Path) -> None:
+def test_without_validation(small_data, here):
     """It trains to its end, and can go on. What was left out of the labels is in dropped.txt."""
     shutil.copytree(small_data.parent, here / "data")
     labels = min((here / "data/labels/train").iterdir())
@@ -73,7 +72,7 @@ def test_without_validation(small_data: Path, here: Path) -> None:
     assert [row["epoch"] for row in rows(here / "run")] == ["0", "1"]
 
 
-def test_config_yaml_repeats_the_run(trained: Path, here: Path) -> None:
+def test_config_yaml_repeats_the_run(trained, here):
     """config.yaml alone starts the same training again, in a folder of its own."""
     off = "--pictures.enabled false --trainer.limit_val_batches 0"
     type_line(f"fit --config {trained}/config.yaml {off}")
@@ -81,7 +80,7 @@ def test_config_yaml_repeats_the_run(trained: Path, here: Path) -> None:
     assert same(load(here / "runs/fit-1/checkpoints/last.ckpt")["state_dict"], whole)
 
 
-def test_validate_gives_the_figures_of_the_fit(trained: Path, here: Path) -> None:
+def test_validate_gives_the_figures_of_the_fit(trained, here):
     type_line(f"validate --ckpt_path {trained}/checkpoints/best.ckpt {QUIET}")
     metrics = read(here / "runs/validate-1/metrics.json")
     row = max(rows(trained), key=lambda row: float(row["val/fitness"]))
@@ -90,9 +89,7 @@ def test_validate_gives_the_figures_of_the_fit(trained: Path, here: Path) -> Non
         assert metrics[name] == pytest.approx(float(row[f"val/{name}"]), rel=1e-3, abs=1e-6)
 
 
-def test_test_uses_the_test_split(
-    trained: Path, small_data: Path, here: Path, refused: Refused
-) -> None:
+def test_test_uses_the_test_split(trained, small_data, here, refused):
     """Other classes than the checkpoint's are refused, and a fresh fit in the folder of a run."""
     content = read(small_data)
     content |= {"path": str(small_data.parent), "test": "images/train"}
@@ -106,9 +103,7 @@ def test_test_uses_the_test_split(
     assert str(trained) in refused(f"fit --data.dataset {small_data} --run {trained}")
 
 
-def test_last_continues_the_most_recent_run_in_place_with_what_was_typed(
-    trained: Path, here: Path
-) -> None:
+def test_last_continues_the_most_recent_run_in_place_with_what_was_typed(trained, here):
     """The new learning rate holds from the first resumed epoch on; so does the new patience of the
     early stop."""
     for name in ("fit-1", "fit-2"):
@@ -132,7 +127,7 @@ class Failing(L.Callback):
         raise RuntimeError("failed")
 
 
-def test_a_fit_that_has_failed_at_once_is_started_again(small_data: Path, here: Path) -> None:
+def test_a_fit_that_has_failed_at_once_is_started_again(small_data, here):
     """By the same line, whatever stopped it."""
     line = ["--run", "again"] + SHORT
     with pytest.raises(RuntimeError, match="failed"):
@@ -142,9 +137,7 @@ def test_a_fit_that_has_failed_at_once_is_started_again(small_data: Path, here: 
     assert (here / "again/checkpoints/last.ckpt").is_file()
 
 
-def test_a_demo_run_keeps_its_sizes(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_demo_run_keeps_its_sizes(here, monkeypatch, capsys):
     """And its precision, which depends on the machine: here on a processor that computes in
     bfloat16."""
     monkeypatch.setattr(demo, "make_demo", partial(make_demo, train=2, val=2))

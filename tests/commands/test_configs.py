@@ -24,7 +24,7 @@ def options_of(capsys: pytest.CaptureFixture, line: str) -> dict[str, Any]:
     return flatten(yaml.safe_load(capsys.readouterr().out))
 
 
-def test_sizes_of_the_demo_are_for_the_demo(capsys: pytest.CaptureFixture, here: Path) -> None:
+def test_sizes_of_the_demo_are_for_the_demo(capsys, here):
     """They are defaults: a configuration counts more, what is typed most. Other data have
     YOLOv5's."""
     (here / "of_demo.yaml").write_text("data:\n  dataset: demo\n  batch_size: 32\n")
@@ -54,12 +54,12 @@ CASES = [
 
 @pytest.mark.parametrize(("asked", "machine", "chosen"), CASES)
 def test_precision_that_a_machine_has(
-    asked: tuple[str, str, str, str],
-    machine: str,
-    chosen: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    asked,
+    machine,
+    chosen,
+    monkeypatch,
+    capsys,
+):
     """What differs from what was asked for is said in a line."""
     for function, word in {
         "torch.cuda.is_available": "gpu",
@@ -72,7 +72,7 @@ def test_precision_that_a_machine_has(
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_config_parses(path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_config_parses(path, capsys):
     """yolo.yaml and low.yaml, on yolov5.yaml, repeat the defaults."""
     command = "evolve" if path.name == "evolve_yolov5.yaml" else "fit"
     base = f"{command} --data.dataset my.yaml"
@@ -84,7 +84,7 @@ def test_config_parses(path: Path, capsys: pytest.CaptureFixture) -> None:
         assert given.items() <= options_of(capsys, base).items()
 
 
-def test_dataset_examples_are_maps_with_known_keys() -> None:
+def test_dataset_examples_are_maps_with_known_keys():
     for path in DATASETS.glob("*.yaml"):
         keys = read(path).keys()
         assert {"train", "val"} <= keys, path

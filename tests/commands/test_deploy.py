@@ -38,7 +38,7 @@ def page(published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return tmp_path
 
 
-def test_the_page(page: Path, photo: Path) -> None:
+def test_the_page(page, photo):
     module = importlib.import_module("onnx_detector")
     detector = module.OnnxDetector("detector.onnx")
     image = cv2.imread(str(photo))

@@ -45,11 +45,11 @@ def shown(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_a_training_and_its_report(
-    steered: Path,
-    here: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    steered,
+    here,
+    capsys,
+    monkeypatch,
+):
     monkeypatch.setattr(charts, "DOTS", 30)
     limits = "--trainer.max_epochs 1 --trainer.limit_train_batches 1 --report.enabled true"
     train(steered, here / "run", f"{limits} --doctor.enabled true")
@@ -58,9 +58,7 @@ def test_a_training_and_its_report(
     assert "\\x1b]0;x\\x07" in told
 
 
-def test_the_doctor_and_errors(
-    steered: Path, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch
-) -> None:
+def test_the_doctor_and_errors(steered, here, capsys, monkeypatch):
     """Also on a terminal that lacks a character."""
     doctor = ["doctor", "--data.dataset", str(steered), "--run", "doctor"]
     for line, words in (

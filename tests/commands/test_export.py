@@ -19,7 +19,6 @@ import pytest
 import torch
 import yaml
 from made_runs import fit, load, read, type_line
-from refusal import Refused
 from shared import shared
 
 from benchmarks.recorded_disk import RecordedDisk
@@ -138,9 +137,7 @@ def compare(exported: Exported, network: Decoded, seen: torch.Tensor, tolerance:
         ("n.onnx", f"{FIXED} --half true"),
     ],
 )
-def test_each_format_computes_what_pytorch_does(
-    checkpoint: Path, decoded: Decoded, tmp_path: Path, file: str, options: str
-) -> None:
+def test_each_format_computes_what_pytorch_does(checkpoint, decoded, tmp_path, file, options):
     """Also with threads that share a file."""
     exported = load_exported(export(checkpoint, tmp_path / file, options))
     metadata = exported.metadata
@@ -159,7 +156,7 @@ def test_each_format_computes_what_pytorch_does(
             assert torch.equal(rows, alone[k % 5])
 
 
-def test_files_beside_an_export_stay(checkpoint: Path, tmp_path: Path, refused: Refused) -> None:
+def test_files_beside_an_export_stay(checkpoint, tmp_path, refused):
     """The files of an export are on the disk when the command ends, the first time and later."""
     (tmp_path / "disk").mkdir()
     path = tmp_path / "disk/new/n_openvino"
@@ -179,9 +176,7 @@ def test_files_beside_an_export_stay(checkpoint: Path, tmp_path: Path, refused: 
 
 
 @pytest.mark.parametrize("ending", ENDINGS.values())
-def test_suppression_in_the_file(
-    checkpoint: Path, decoded: Decoded, tmp_path: Path, ending: str
-) -> None:
+def test_suppression_in_the_file(checkpoint, decoded, tmp_path, ending):
     options = "--nms true --conf 0.05 --iou 0.4 --max_det 15 --batch 2"
     exported = load_exported(export(checkpoint, tmp_path / f"n{ending}", options))
     assert exported.metadata.nms == Suppression(0.05, 0.4, 15, False)
@@ -214,7 +209,7 @@ def coco(tmp_path: Path) -> Path:
     return tmp_path / "coco.yaml"
 
 
-def test_validate_and_predict_take_the_file(coco: Path, tmp_path: Path, here: Path) -> None:
+def test_validate_and_predict_take_the_file(coco, tmp_path, here):
     """YOLOv5's weights on four real images, at their own shapes: the figures are PyTorch's."""
     weights = shared("weights/yolov5n.pt")
     image = min((shared("data/coco128_val128") / "images/val").iterdir())
@@ -237,9 +232,7 @@ def test_validate_and_predict_take_the_file(coco: Path, tmp_path: Path, here: Pa
     np.testing.assert_allclose(found.confidence, expected.confidence, rtol=0, atol=1e-4)
 
 
-def test_a_file_of_one_size_is_fed_that_size(
-    checkpoint: Path, small_data: Path, here: Path, refused: Refused
-) -> None:
+def test_a_file_of_one_size_is_fed_that_size(checkpoint, small_data, here, refused):
     """In the run's folder it finds the run's data, as its checkpoint does. In an ensemble all see
     images that it takes."""
     path = export(checkpoint, checkpoint.with_name("best.onnx"), FIXED)
@@ -268,7 +261,7 @@ def test_a_file_of_one_size_is_fed_that_size(
         assert expected in refused(line)
 
 
-def test_int8_by_onnx_runtime(coco: Path, tmp_path: Path) -> None:
+def test_int8_by_onnx_runtime(coco, tmp_path):
     """YOLOv5's weights on real images: a network that is trained well loses little."""
     weights = shared("weights/yolov5n.pt")
     path = tmp_path / "n.onnx"
@@ -289,8 +282,8 @@ def test_int8_by_onnx_runtime(coco: Path, tmp_path: Path) -> None:
 
 
 def test_a_file_that_computes_something_else_is_not_kept(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
-) -> None:
+    checkpoint, tmp_path, monkeypatch, refused
+):
     """As if its runtime computed boxes that are a fifth of a pixel off, with the same scores."""
 
     def off(path: Path) -> Exported:
@@ -309,7 +302,7 @@ def test_a_file_that_computes_something_else_is_not_kept(
     assert os.listdir(tmp_path) == []
 
 
-def test_a_barely_trained_network(checkpoint: Path, tmp_path: Path) -> None:
+def test_a_barely_trained_network(checkpoint, tmp_path):
     """Boxes without area; scores of nearly 1, where another runtime has another best class and
     order. Classes in another order are refused all the same."""
     metadata = load_exported(export(checkpoint, tmp_path / "n.onnx", FIXED)).metadata
@@ -366,9 +359,7 @@ WRONG: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_file_that_does_not_fit_itself(
-    checkpoint: Path, small_data: Path, here: Path, wrong: str, refused: Refused
-) -> None:
+def test_a_file_that_does_not_fit_itself(checkpoint, small_data, here, wrong, refused):
     """With the right checksum: one sentence."""
     change, expected = WRONG[wrong]
     path = export(checkpoint, here / "n.onnx", FIXED)
@@ -392,7 +383,7 @@ def test_a_file_that_does_not_fit_itself(
 
 
 @pytest.mark.parametrize("ending", ENDINGS.values())
-def test_a_changed_file_is_refused(checkpoint: Path, here: Path, ending: str) -> None:
+def test_a_changed_file_is_refused(checkpoint, here, ending):
     """A flipped bit anywhere, a file that was cut or got longer, a part of another export."""
     path = export(checkpoint, here / f"n{ending}", FIXED)
     load_exported(path)

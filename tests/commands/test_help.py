@@ -4,7 +4,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from made_runs import read, type_line
@@ -35,12 +34,12 @@ def printed(words: str, capsys: pytest.CaptureFixture[str], code: int = 0) -> st
     return captured.err if code else captured.out
 
 
-def test_names_of_options_are_those_of_the_parsers() -> None:
+def test_names_of_options_are_those_of_the_parsers():
     """After a change: python -m tests.helpers.option_names."""
     assert FILE.read_text() == text()
 
 
-def test_words_for_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_for_help(capsys):
     listed = printed("--help", capsys)
     lines = listed.splitlines()
     assert max(map(len, lines)) <= 80
@@ -53,9 +52,7 @@ def test_words_for_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_is_for_people(
-    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_help_is_for_people(command, capsys, monkeypatch):
     """A line of usage, options with type and default in the width of the terminal, no Python."""
     monkeypatch.setenv("COLUMNS", "80")
     short = printed(f"{command} --help", capsys)
@@ -66,7 +63,7 @@ def test_help_is_for_people(
     assert not re.search(r"known subclasses|Union|Literal|paramref|``|<class", short)
 
 
-def test_all_options_of_fit(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_options_of_fit(capsys):
     """For the help nothing is read."""
     short = printed("fit --config nowhere.yaml --help", capsys)
     shown = set(re.findall(r"^  --([\w.]+)", short, re.M))
@@ -80,7 +77,7 @@ def test_all_options_of_fit(capsys: pytest.CaptureFixture[str]) -> None:
     assert not {"trainer.max_steps", "trainer.accumulate_grad_batches"} & set(names)
 
 
-def test_yolov5s_names_have_a_counterpart() -> None:
+def test_yolov5s_names_have_a_counterpart():
     assert set(COMMAND_NAMES.values()) <= COMMANDS.keys()
     options = set[str]().union(*LISTED.values())
     for name, ours in TABLE["options"].items():
@@ -112,7 +109,7 @@ LINES = {
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_a_line_of_yolov5(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_of_yolov5(line, capsys):
     error = printed(line, capsys, code=2)
     assert error.count("\n") == 1
     assert error.partition("in boltbox: python cli.py ")[2].strip() == LINES[line]
@@ -177,7 +174,7 @@ def files(here: Path) -> Path:
     return here
 
 
-def test_what_is_wrong_is_said_before_slow_imports(files: Path) -> None:
+def test_what_is_wrong_is_said_before_slow_imports(files):
     """As for the list of commands."""
     check = "import sys, cli, contextlib\n"
     check += f"for line in {['--help', *FAST]}:\n"
@@ -194,9 +191,7 @@ def test_what_is_wrong_is_said_before_slow_imports(files: Path) -> None:
 
 
 @pytest.mark.parametrize("line", SLOW)
-def test_what_is_wrong_is_said_in_a_sentence(
-    line: str, files: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_wrong_is_said_in_a_sentence(line, files, capsys):
     error = printed(line, capsys, code=2)
     assert error.startswith("error: ")
     assert error.count("\n") == 1
@@ -204,7 +199,7 @@ def test_what_is_wrong_is_said_in_a_sentence(
     assert not re.search(r"typing|<class|Union|Subtypes", error)
 
 
-def test_what_need_not_be_there(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_need_not_be_there(here, capsys):
     """What is resumed is not started from weights."""
     line = "fit --ckpt_path auto --model.start.weights gone.pt --data.dataset demo --print_config"
     printed(line, capsys)
@@ -212,7 +207,7 @@ def test_what_need_not_be_there(here: Path, capsys: pytest.CaptureFixture[str]) 
     assert "source *.jpg: " in error
 
 
-def test_evolution_and_the_defaults_keep_to_the_ranges() -> None:
+def test_evolution_and_the_defaults_keep_to_the_ranges():
     """And numbers stay plain ones, as a checkpoint holds them."""
     parser = parser_of("fit")
     for bound in ("low", "high"):
@@ -224,9 +219,7 @@ def test_evolution_and_the_defaults_keep_to_the_ranges() -> None:
 
 
 @pytest.mark.parametrize(("typed", "kept"), [("1", 1), ("1.0", 1.0)])
-def test_one_batch_is_not_all_of_them(
-    typed: str, kept: Any, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_batch_is_not_all_of_them(typed, kept, here, capsys):
     """Lightning reads 1 as one batch and 1.0 as all."""
     config = printed(f"fit --trainer.limit_train_batches {typed} --print_config", capsys)
     assert f"  limit_train_batches: {kept}\n" in config

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from made_datasets import PAIR, as_coco, as_voc, as_yolo, coco_with, lay_out, load
 from made_runs import type_line
-from refusal import Refused
 
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.images import image_sizes
@@ -83,7 +82,7 @@ LINES = {  # and what the sentence names
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line[:60])
-def test_one_sentence(data: Path, capfd: pytest.CaptureFixture, line: str) -> None:
+def test_one_sentence(data, capfd, line):
     with pytest.raises(SystemExit) as left:
         type_line(line)
     assert left.value.code == 2
@@ -94,7 +93,7 @@ def test_one_sentence(data: Path, capfd: pytest.CaptureFixture, line: str) -> No
     assert not (data / "new").exists()
 
 
-def test_process_substitution_is_a_config_still(data: Path, capfd: pytest.CaptureFixture) -> None:
+def test_process_substitution_is_a_config_still(data, capfd):
     """`--config <(...)`: a pipe that the shell writes into."""
     reader, writer = os.pipe()
     os.write(writer, b"data: {image_size: -7}\n")
@@ -105,7 +104,7 @@ def test_process_substitution_is_a_config_still(data: Path, capfd: pytest.Captur
     assert "-7" in capfd.readouterr().err
 
 
-def test_json_of_any_numbers_is_repaired(data: Path) -> None:
+def test_json_of_any_numbers_is_repaired(data):
     """Integers beyond float, NaN and Infinity, lists within lists."""
     huge = 10**400
     nan = float("nan")
@@ -129,13 +128,13 @@ def test_json_of_any_numbers_is_repaired(data: Path) -> None:
     assert (data / "fixed/repairs.txt").read_text().count("dropped") >= 5
 
 
-def test_json_nested_too_deep(data: Path, refused: Refused) -> None:
+def test_json_nested_too_deep(data, refused):
     text = json.dumps(coco_with([{}]))
     lay_out(data / "coco", {"train.json": f'{text[:-1]}, "info": {"[" * 100_000}{"]" * 100_000}}}'})
     assert "train.json: not a COCO json file" in refused(f"{DOCTOR} coco/data.yaml")
 
 
-def test_images_that_are_no_files(data: Path) -> None:
+def test_images_that_are_no_files(data):
     """A pipe would be waited for."""
     os.mkfifo(data / "yolo/images/train/pipe.png")
     (data / "yolo/images/train/device.png").symlink_to("/dev/zero")
@@ -157,7 +156,7 @@ def test_images_that_are_no_files(data: Path) -> None:
     assert image_sizes([data / "pipe"]) == ["no regular file"]
 
 
-def test_names_that_no_file_can_have(data: Path) -> None:
+def test_names_that_no_file_can_have(data):
     content = coco_with([{}])
     names = (f"{LONG}.png", f"{BEYOND}.png", "a\0b")
     for image, name in zip(content["images"], names, strict=False):

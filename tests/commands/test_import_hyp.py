@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import yaml
 from made_runs import read, type_line
-from refusal import Refused
 
 import cli
 from boltbox.detector.commands.evolve.space import YOLOV5_GENES
@@ -15,7 +14,7 @@ from boltbox.detector.system.configuration import flatten
 ROOT = Path(cli.__file__).parent
 
 
-def test_flat_values_become_our_file(here: Path) -> None:
+def test_flat_values_become_our_file(here):
     ours = read(ROOT / "configs/hyp/voc.yaml")
     flat = {name.rpartition(".")[2]: value for name, value in flatten(ours).items()}
     del flat["optimizer"]  # it has no key of its own
@@ -26,7 +25,7 @@ def test_flat_values_become_our_file(here: Path) -> None:
     assert list(flatten(made)) == list(flatten(ours))  # in the same order
 
 
-def test_every_key_reaches_its_option(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_key_reaches_its_option(here, capsys):
     """Each with a value of its own, so that none can be taken for another."""
     values: dict[str, float] = {}
     for gene in YOLOV5_GENES.values():
@@ -59,7 +58,7 @@ def test_every_key_reaches_its_option(here: Path, capsys: pytest.CaptureFixture[
         ("lr0: fast", "lr0"),
     ],
 )
-def test_bad_files_get_a_sentence(content: str, named: str, here: Path, refused: Refused) -> None:
+def test_bad_files_get_a_sentence(content, named, here, refused):
     Path("hyp.yaml").write_text(content)
     error = refused("import-hyp hyp.yaml")
     assert error.startswith("error: hyp.yaml: ")
@@ -67,7 +66,7 @@ def test_bad_files_get_a_sentence(content: str, named: str, here: Path, refused:
     assert os.listdir() == ["hyp.yaml"]
 
 
-def test_nothing_is_written_over(here: Path, refused: Refused) -> None:
+def test_nothing_is_written_over(here, refused):
     Path("folder").mkdir()
     for name in ("hyp.yaml", "hyp_boltbox.yaml"):
         Path(name).write_text("lr0: 0.5\n")
@@ -81,7 +80,7 @@ def test_nothing_is_written_over(here: Path, refused: Refused) -> None:
     assert all(path.is_dir() or path.read_text() == "lr0: 0.5\n" for path in here.iterdir())
 
 
-def test_anchors_0_leaves_the_anchors_alone(here: Path) -> None:
+def test_anchors_0_leaves_the_anchors_alone(here):
     Path("hyp.yaml").write_text("anchors: 0\nlr0: 0.5\n")
     type_line("import-hyp hyp.yaml")
     options = {"optim": {"optimizer": "SGD", "lr0": 0.5}}

@@ -4,16 +4,13 @@ import csv
 import logging
 from pathlib import Path
 
-import pytest
 from made_runs import QUICK, read, type_line
 from small_fit import small_fit
 
 import cli
 
 
-def test_logger_profiler_and_folder(
-    small_data: Path, here: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_logger_profiler_and_folder(small_data, here, caplog):
     """The folder is that of the run, with Lightning's lightning_logs in it."""
     lightning = logging.getLogger("lightning.pytorch")
     lightning.addHandler(caplog.handler)
@@ -39,7 +36,7 @@ def test_logger_profiler_and_folder(
     assert Path("runs/validate-1/lightning_logs/version_0/metrics.csv").is_file()
 
 
-def test_a_folder_of_the_logger_s_own(small_data: Path, here: Path) -> None:
+def test_a_folder_of_the_logger_s_own(small_data, here):
     logger = "--trainer.logger TensorBoardLogger --trainer.logger.save_dir logs"
     limits = "--trainer.max_epochs 1 --trainer.limit_train_batches 1 --trainer.limit_val_batches 0"
     cli.main(small_fit(small_data, Path("run"), *logger.split(), *limits.split()))

@@ -3,7 +3,6 @@
 import shutil
 import stat
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import label_layouts as layouts
@@ -34,7 +33,7 @@ def add(archive: Path, name: str, content: bytes = b"", mode: int = 0) -> None:
         file.writestr(info, content, zipfile.ZIP_DEFLATED)
 
 
-def test_it_is_unpacked_once(pets: Path) -> None:
+def test_it_is_unpacked_once(pets):
     assert names() == layouts.TRAIN
     assert "unpacked from pets.zip" in DatasetFile.read("pets.zip").notes
     next(cache_folder().rglob("p0.png")).unlink()
@@ -45,7 +44,7 @@ def test_it_is_unpacked_once(pets: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../out.txt", "a\\..\\..\\out.txt", "/out.txt", "link"])
-def test_nothing_is_written_elsewhere(name: str, pets: Path) -> None:
+def test_nothing_is_written_elsewhere(name, pets):
     add(pets, name, b"/etc/passwd", stat.S_IFLNK | 0o777 if name == "link" else 0)
     assert "p0" in names()
     (file,) = pets.parent.rglob("link" if name == "link" else "out.txt")
@@ -80,11 +79,11 @@ def encrypt(path: Path) -> None:
     ids=["zeros", "cut", "text", "flipped", "encrypted", "full disk"],
 )
 def test_what_is_refused(
-    spoil: Callable[[Path], None] | None,
-    pets: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    spoil,
+    pets,
+    monkeypatch,
+    capsys,
+):
     if spoil:
         spoil(pets)
     else:

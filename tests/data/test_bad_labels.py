@@ -3,7 +3,6 @@ dataset that cannot be used is an error that names the file."""
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +26,7 @@ from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.system.errors import InputError
 
 
-def test_an_image_that_lost_all(here: Path) -> None:
+def test_an_image_that_lost_all(here):
     """b is left out and named, also from the cache, and is not in a repaired copy; c keeps what is
     sound, where a box may leave the image."""
     root = here / "data"
@@ -104,7 +103,7 @@ CLASSES = '"categories": [{"id": 1, "name": "cat"}]'
         (None, {"data.yaml": f"{TRAIN}{PAIR}format: my.Rows"}, ["data.yaml", "--data.format"]),
     ],
 )  # fmt: skip
-def test_errors(tmp_path: Path, base: Any, files: dict[str, str], words: list[str]) -> None:
+def test_errors(tmp_path, base, files, words):
     if base:
         base(tmp_path)
     lay_out(tmp_path, files)
@@ -114,13 +113,13 @@ def test_errors(tmp_path: Path, base: Any, files: dict[str, str], words: list[st
 
 
 @pytest.mark.parametrize("name", ["gone.yaml", "train.json", "a.xml"])
-def test_files_that_are_no_dataset(name: str, tmp_path: Path) -> None:
+def test_files_that_are_no_dataset(name, tmp_path):
     lay_out(tmp_path, {"train.json": "{}", "a.xml": "<annotations/>"})
     with pytest.raises(InputError, match=name):
         DatasetFile.read(str(tmp_path / name))
 
 
-def test_identical_images_with_other_boxes(here: Path) -> None:
+def test_identical_images_with_other_boxes(here):
     """In another order they are the same; of another class they are a fault."""
     pair = ["0 .5 .5 .2 .2\n", "0 .2 .2 .1 .1\n"]
     lines = {"a": "".join(pair), "b": "".join(pair[::-1]), "c": pair[0] + "1" + pair[1][1:]}

@@ -37,7 +37,7 @@ def sampler(n: int, batch_size: int, seed: int = 0, **options: Any) -> TrainBatc
 
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 4), st.integers(0, 30), seeds)
 @few
-def test_ranks_share_one_global_order(n: int, size: int, world: int, done: int, seed: int) -> None:
+def test_ranks_share_one_global_order(n, size, world, done, seed):
     """Each image once an epoch; a resume begins after the batches that are done; a batch that does
     not divide by the world is filled up with its own images."""
     size = min(size, n)
@@ -56,7 +56,7 @@ def test_ranks_share_one_global_order(n: int, size: int, world: int, done: int, 
         assert list(mine) == expected
 
 
-def test_order() -> None:
+def test_order():
     """It changes with epoch and seed; the position is asked for at the start of each epoch."""
     keys = ((0, 0), (0, 1), (1, 0), (1, 1))
     orders = {tuple(sampler(30, 4, seed).order(epoch)) for seed, epoch in keys}
@@ -69,7 +69,7 @@ def test_order() -> None:
     assert list(fixed) == batches[1:]
 
 
-def test_weighted_order() -> None:
+def test_weighted_order():
     """Weights are asked for afresh, repeats are numbered, and the partners are drawn by the weights
     too."""
     weights = np.array([1.0, 3.0] + [0.0] * 38)
@@ -107,7 +107,7 @@ def weights_of(images: list[list[int]], classes: int, maps: Any = 0.0) -> np.nda
         ([[0], [1]], [1, 0, 0], [0.0005 / 1.0005, 1 / 1.0005]),
     ],
 )
-def test_image_weights(images: list[list[int]], maps: Any, expected: list[float]) -> None:
+def test_image_weights(images, maps, expected):
     np.testing.assert_allclose(weights_of(images, 3, maps), expected)
 
 
@@ -138,7 +138,7 @@ class Trace(L.Callback):
         pl_module.evaluation.class_maps = maps
 
 
-def test_a_weighted_run_stopped_within_an_epoch_and_resumed(small_data: Path, here: Path) -> None:
+def test_a_weighted_run_stopped_within_an_epoch_and_resumed(small_data, here):
     """The epoch goes on with the weights it began with, although a validation has changed the
     figures since."""
     line = f"""fit --data.dataset {small_data} --data.image_size 64 --data.batch_size 4
@@ -178,7 +178,7 @@ def data_yaml(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize(("literal", "size"), [(False, None), (True, None), (True, 5)])
-def test_validation_batches(data_yaml: str, literal: bool, size: int | None) -> None:
+def test_validation_batches(data_yaml, literal, size):
     """Literal: twice the training batch; equal aspect ratios as numpy's default sort leaves them,
     which is the original's order."""
     data = DetectionData(data_yaml, SIZE, batch_size=3, workers=0, val_batch_size=size)
@@ -194,7 +194,7 @@ def test_validation_batches(data_yaml: str, literal: bool, size: int | None) -> 
     assert (order.tolist() == by_ratio.tolist()) == literal
 
 
-def test_rectangular_training(data_yaml: str) -> None:
+def test_rectangular_training(data_yaml):
     """Ratios: 0.33 0.47 | 0.625 1 (the smaller of the two squares) | 1 1.2 | 1.29 1.94. No shuffle.
 
     Heights and widths: 128 * 0.469 = 60 -> 64; up to ratio 1; from ratio 1; 128 / 1.286 -> 128.
@@ -214,7 +214,7 @@ def test_rectangular_training(data_yaml: str) -> None:
     assert shapes == [(64, 128), (128, 128), (128, 128), (128, 128)]
 
 
-def test_collate_in_numbers(data_yaml: str) -> None:
+def test_collate_in_numbers(data_yaml):
     boxes = np.array([[-5, 10, 70, 200], [20, 5, 40, 25], [150, 60, 160, 70]], np.float32)
     letterbox = LetterboxInfo(50, 100)
     a = Sample(noise(50, 100, 1), boxes, np.array([2, 0, 1]), letterbox=letterbox, index=7)

@@ -81,13 +81,13 @@ def edit(folder: Path) -> None:
     ids=["nearly all removed", "edited"],
 )
 def test_epochs_are_whole(
-    change: Callable[[Path], None],
-    splits: list[str],
-    batches: list[int],
-    killed: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    change,
+    splits,
+    batches,
+    killed,
+    tmp_path,
+    capsys,
+):
     folder = shutil.copytree(killed, tmp_path / "copy")
     change(folder)
     total = resume(folder)
@@ -95,9 +95,7 @@ def test_epochs_are_whole(
     assert total == sum(batches)
 
 
-def test_another_batch_size(
-    killed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_batch_size(killed, tmp_path, capsys):
     """The epoch goes on at the image, not at the batch: 8 of 24 images are done, which leaves two
     batches of 8."""
     folder = shutil.copytree(killed, tmp_path / "copy")
@@ -105,7 +103,7 @@ def test_another_batch_size(
     assert "has changed" not in capsys.readouterr().out
 
 
-def test_fewer_images_do_not_delay_steps(tmp_path: Path) -> None:
+def test_fewer_images_do_not_delay_steps(tmp_path):
     """The iterations of fewer images have lower numbers; the optimizer does not wait until they
     have caught up."""
     data = make_demo(tmp_path / "data", train=24, val=8)

@@ -34,7 +34,7 @@ from boltbox.detector.data.datasets import DetectionDataset, Fault
 from boltbox.detector.system.errors import InputError
 
 
-def test_samples(tmp_path: Path) -> None:
+def test_samples(tmp_path):
     as_yolo(tmp_path)
     dataset = load(tmp_path)
     assert dataset.names == NAMES
@@ -64,13 +64,13 @@ def test_samples(tmp_path: Path) -> None:
         ("names: [10, 2.5]", ["10", "2.5"]),
     ],
 )
-def test_names(tmp_path: Path, lines: str, names: list[str]) -> None:
+def test_names(tmp_path, lines, names):
     as_yolo(tmp_path)
     lay_out(tmp_path, {"data.yaml": f"{TRAIN}{lines}\n"})
     assert load(tmp_path).names == names
 
 
-def test_paths_of_splits(here: Path) -> None:
+def test_paths_of_splits(here):
     """Beside the file before the current folder; images without their own label file; a test split
     that is not there."""
     save(here / "set/images/wrong.png", picture(20, 20))
@@ -85,7 +85,7 @@ def test_paths_of_splits(here: Path) -> None:
     assert file.splits == {"train": [DEMO_ROOT / "images/train"], "val": [DEMO_ROOT / "images/val"]}
 
 
-def test_voc_difficult(tmp_path: Path) -> None:
+def test_voc_difficult(tmp_path):
     """It is skipped; what follows an image ID in a list is ignored."""
     as_voc(tmp_path)
     hard = voc_object("cat", 3, 3, 9, 9, more="<difficult>1</difficult>")
@@ -107,9 +107,7 @@ def test_voc_difficult(tmp_path: Path) -> None:
         ("names: {0: cow, 1: dog, 2: cat}\n", ["cow", "dog", "cat"], [[2], [1, 2], []]),
     ],
 )
-def test_coco_names(
-    tmp_path: Path, names: str, expected: list[str], classes: list[list[int]]
-) -> None:
+def test_coco_names(tmp_path, names, expected, classes):
     as_coco(tmp_path)
     lay_out(tmp_path, {"data.yaml": f"train: train.json\nimages: [nowhere, photos]\n{names}"})
     dataset = load(tmp_path)
@@ -122,7 +120,7 @@ def test_coco_names(
     assert load(tmp_path).labels[1].classes.tolist() == [number, number]
 
 
-def test_coco_segmentation_crowd_area(tmp_path: Path) -> None:
+def test_coco_segmentation_crowd_area(tmp_path):
     triangle = [10, 20, 40, 20, 40, 30]
     square = [10, 22, 12, 22, 12, 24, 10, 24]
     mask = {"counts": [5, 10, 2385], "size": [40, 60]}
@@ -146,7 +144,7 @@ def test_coco_segmentation_crowd_area(tmp_path: Path) -> None:
     assert dataset[1].boxes.shape == (0, 4)
 
 
-def test_several_coco_files(tmp_path: Path) -> None:
+def test_several_coco_files(tmp_path):
     """Each has ids and categories of its own, and images of one name beside it."""
     for k, folder in enumerate("ab"):
         save(tmp_path / folder / "1.png", picture(40, 60, k))
@@ -163,7 +161,7 @@ def test_several_coco_files(tmp_path: Path) -> None:
     assert dataset.labels.classes.tolist() == [0, 1]
 
 
-def test_class_counts(tmp_path: Path) -> None:
+def test_class_counts(tmp_path):
     as_yolo(tmp_path)
     lay_out(tmp_path, {"labels/train/c.txt": "55 .5 .5 .1 .1"})
     for names, expected in ((PAIR, "item"), ("names: [cell]", "cell")):
@@ -175,7 +173,7 @@ def test_class_counts(tmp_path: Path) -> None:
     assert load(tmp_path).class_counts()[[0, 1, 55, 56]].tolist() == [2, 1, 1, 0]
 
 
-def test_objects_in_metadata(tmp_path: Path) -> None:
+def test_objects_in_metadata(tmp_path):
     """A list of objects as well as a map of lists; U+2028 ends no line, and a name that no file can
     have is no image. A box without a class is an error."""
     rows = [
@@ -207,7 +205,7 @@ def split_of(root: Path) -> dict[str, list[str]]:
     return found
 
 
-def test_a_share_of_train_is_val(tmp_path: Path) -> None:
+def test_a_share_of_train_is_val(tmp_path):
     """The same elsewhere and later; one image more moves at most one."""
     for name in ("images_and_labels", "label_studio_coco", "kaggle"):
         root = label_layouts.LAYOUTS[name].write(tmp_path / name)
@@ -224,7 +222,7 @@ def test_a_share_of_train_is_val(tmp_path: Path) -> None:
     assert [len(data.datasets[split]) for split in ("train", "val")] == [4, 3]
 
 
-def test_summary(tmp_path: Path) -> None:
+def test_summary(tmp_path):
     as_yolo(tmp_path)
     lines = "0 2 .5 .5 .5\n" * 11
     lay_out(tmp_path, {"labels/train/a.txt": f"{lines}0 .5 .5 .5 .5\n"})

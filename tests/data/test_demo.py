@@ -20,7 +20,7 @@ def contents(root: Path) -> dict[str, bytes]:
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in files}
 
 
-def test_files(tmp_path: Path) -> None:
+def test_files(tmp_path):
     """Two threads at once make the same bytes as one alone; an image does not depend on how many
     there are; a second call writes nothing."""
     root = tmp_path / "deep/demo"
@@ -41,7 +41,7 @@ def test_files(tmp_path: Path) -> None:
     assert (root / "images/train/0000.jpg").read_bytes() == b""
 
 
-def test_boxes_fit_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_boxes_fit_what_is_drawn(monkeypatch):
     """On grey: a box is the one around an object's coloured pixels, and every object has one. Every
     class is frequent."""
     monkeypatch.setattr(demo, "_background", lambda h, w, rng: np.full((h, w, 3), 128.0))
@@ -65,7 +65,7 @@ def test_boxes_fit_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(demo.draw_image(np.random.default_rng(0), empty=True)[1]) == 0
 
 
-def test_foreign_folder_is_refused(tmp_path: Path) -> None:
+def test_foreign_folder_is_refused(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/notes.txt").write_text("mine")
     with pytest.raises(InputError, match="mine"):

@@ -265,7 +265,7 @@ cat .5 .5 .5 .5
 @example(data=b"\xef\xbb\xbf0 .5 .5 .5 .5\n\r\n0 0.31 0.42 0.15e-11 0.08")  # no width in float32
 @example(data=b"0 .5 .5 .5 .5\x0c1 .5 .5 .5\n1 .2 .2 .1 .1 \n\n0 .6 .5 .5 .5")
 @example(data="0 .5 .5 .1 0.\u0665\n1_0 .5 .5 .5 .5\n16777217 .5 .5 .5 .5\n1e-60 0 0 1 1".encode())
-def test_yolo(roots: dict[str, Path], data: bytes) -> None:
+def test_yolo(roots, data):
     check("yolo", roots["yolo"], data)
 
 
@@ -284,7 +284,7 @@ BAD_OBJECTS = [
 @example(data=voc_xml(voc_object("cat", more="<name>dog</name><bndbox/>")).encode())
 @example(data=voc_xml(voc_object("cat", "1</xmin><xmin>5"), voc_object("cat", "<b/>1")).encode())
 @example(data=voc_xml(voc_object("cat", 1, 2, 3e7), voc_object("cat", 16777214)).encode())
-def test_voc(roots: dict[str, Path], data: bytes) -> None:
+def test_voc(roots, data):
     check("voc", roots["voc"], data)
 
 
@@ -308,7 +308,7 @@ def changed(**changes: Any) -> bytes:
 @example(data=changed(annotations=[{"id": [], "image_id": 30.0, "bbox": [1, 2, 1e30, 4]}, 5]))
 @example(data=changed(annotations=[{"image_id": 30, "category_id": [17]}]))
 @example(data=changed(annotations=BAD_BOXES))
-def test_coco(roots: dict[str, Path], data: bytes) -> None:
+def test_coco(roots, data):
     check("coco", roots["coco"], data)
 
 
@@ -334,5 +334,5 @@ SYSTEM = '<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/hostname">]>'
     ],
     ids=lambda x: x[:9],
 )
-def test_files_made_to_hurt(roots: dict[str, Path], name: str, data: str) -> None:
+def test_files_made_to_hurt(roots, name, data):
     check(name, roots[name], data.encode())

@@ -80,7 +80,7 @@ def batches(data: Path, workers: int, size: int = 128) -> list[Batch]:
     return list(module.train_dataloader()) + list(module.val_dataloader())
 
 
-def test_batches_larger_than_shm(many: Path, tmp_path: Path) -> None:
+def test_batches_larger_than_shm(many, tmp_path):
     """128 px, batch 64: 3 MB per batch. They are those that the training process would load itself,
     and can be written to."""
 
@@ -104,7 +104,7 @@ class Loaded:
         return torch.zeros(2**13)
 
 
-def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
+def test_a_worker_ends_with_its_parent(tmp_path):
     """Also when the pipe is full of batches that nobody takes."""
     log = tmp_path / "workers"
 

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import pickle
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -84,9 +83,7 @@ def assert_equal(ours: list[Batch], reference: list[Batch]) -> None:
     ("options", "cache", "workers"),
     [(UPRIGHT, "ram", 2), (UPRIGHT, "disk", 0), (TURNED, "disk", 0), (RECT, "ram", 0)],
 )
-def test_batches_are_the_same(
-    data: Path, cache: str, workers: int, options: dict[str, object], decoded: list[str]
-) -> None:
+def test_batches_are_the_same(data, cache, workers, options, decoded):
     """Bit for bit. Training resizes in another way than validation. Once with images that are
     decoded, once with stored ones."""
     plain = batches(opened(data, **options))
@@ -98,7 +95,7 @@ def test_batches_are_the_same(
     assert decoded == [], "every image, partners of a mosaic too, comes from the store"
 
 
-def test_a_store(data: Path, tmp_path: Path) -> None:
+def test_a_store(data, tmp_path):
     """It cannot be changed by a reader; a process that it is sent to maps the same memory; an image
     that cannot be decoded is not in it."""
     block = save(tmp_path / "images/8.png", picture(40, 40)).read_bytes()
@@ -130,13 +127,13 @@ def test_a_store(data: Path, tmp_path: Path) -> None:
     ],
 )
 def test_if_there_is_room(
-    data: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    cache: str,
-    free: float,
-    cached: bool,
-) -> None:
+    data,
+    monkeypatch,
+    capsys,
+    cache,
+    free,
+    cached,
+):
     """What is on the disk already needs none."""
     size = sum(image_cache.store_bytes(x.sizes) for x in opened(data).images.values())
     usage = shutil.disk_usage(".")._replace(free=int(free * size))
@@ -150,7 +147,7 @@ def test_if_there_is_room(
     assert bool(opened(data, cache).images["val"].store) == (cached and cache == "disk")
 
 
-def test_free_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_memory(tmp_path, monkeypatch):
     """That of the machine, or the limit of a container."""
     limit = tmp_path / "memory.max"
     monkeypatch.setattr(operating_system, "MEMORY_LIMIT", limit)
@@ -185,9 +182,7 @@ def used(data: Path, decoded: list[str]) -> set[str]:
     ],
     ids=["changed", "removed", "added"],
 )
-def test_it_follows_the_images(
-    change: Callable[[Path], object], data: Path, cache: Path, decoded: list[str]
-) -> None:
+def test_it_follows_the_images(change, data, cache, decoded):
     """A later training finds what an earlier one wrote, until an image changes."""
     fill(data)
     before = {path: path.read_bytes() for path in cache.iterdir()}
@@ -211,12 +206,12 @@ def test_it_follows_the_images(
     ids=["cut", "foreign", "checksum", "pixels"],
 )
 def test_damage(
-    damage: Callable[[bytes], bytes],
-    lost: int | None,
-    data: Path,
-    cache: Path,
-    decoded: list[str],
-) -> None:
+    damage,
+    lost,
+    data,
+    cache,
+    decoded,
+):
     """An image that is not whole is decoded again, and stored."""
     fill(data)
     good = {path: path.read_bytes() for path in cache.iterdir()}
@@ -228,9 +223,7 @@ def test_damage(
     assert {path: path.read_bytes() for path in cache.iterdir()} == good
 
 
-def test_killed_while_filling(
-    data: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, decoded: list[str]
-) -> None:
+def test_killed_while_filling(data, cache, monkeypatch, decoded):
     """The images that were read are there. The folder may be removed while it is in use."""
     whole = datasets.read_image
 
@@ -257,12 +250,12 @@ def test_killed_while_filling(
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EROFS])
 def test_a_disk_that_cannot_be_written(
-    data: Path,
-    cache: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    error: int,
-) -> None:
+    data,
+    cache,
+    monkeypatch,
+    capsys,
+    error,
+):
     """One line, and training continues without."""
 
     def refuse(*args: object) -> None:

@@ -35,7 +35,7 @@ EXACT: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("how", ["text", "empty", "cut off", "9x60", "60x9", "missing"])
-def test_a_bad_image_is_left_out(how: str, tmp_path: Path) -> None:
+def test_a_bad_image_is_left_out(how, tmp_path):
     """A folder does not know what is missing from it, a list does."""
     as_yolo(tmp_path)
     lines = "".join(f"./images/train/{stem}.png\n" for stem in SCENES)
@@ -77,7 +77,7 @@ def turned(path: Path, orientation: int) -> Path:
 
 @pytest.mark.parametrize("orientation", SHOWN)
 @pytest.mark.parametrize("suffix", EXACT)
-def test_exif_orientation(tmp_path: Path, suffix: str, orientation: int) -> None:
+def test_exif_orientation(tmp_path, suffix, orientation):
     """Of the pixels and of the size by the header; bytes are read as the file is."""
     path = turned(tmp_path / f"x.{suffix}", orientation)
     expected = SHOWN[orientation](STORED)
@@ -89,7 +89,7 @@ def test_exif_orientation(tmp_path: Path, suffix: str, orientation: int) -> None
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "webp", "png"])
-def test_orientation_that_is_not_followed(tmp_path: Path, suffix: str) -> None:
+def test_orientation_that_is_not_followed(tmp_path, suffix):
     """XMP's, damaged EXIF's, and after the pixels of a PNG: boxes in pixels would be scaled by
     swapped sides."""
     path = tmp_path / f"a.{suffix}"
@@ -137,9 +137,7 @@ def of(array: np.ndarray) -> Image.Image:
     ],
     ids=lambda x: getattr(x, "mode", None),
 )
-def test_kinds_of_images(
-    tmp_path: Path, suffix: str, file: Image.Image, options: dict[str, Any]
-) -> None:
+def test_kinds_of_images(tmp_path, suffix, file, options):
     """The oracle is Pillow, on the picture before it went through a file; alpha is dropped, not
     blended."""
     path = tmp_path / f"x.{suffix}"
@@ -151,7 +149,7 @@ def test_kinds_of_images(
 
 
 @pytest.mark.parametrize("suffix", ["png", "tif"])
-def test_16_bit(tmp_path: Path, suffix: str) -> None:
+def test_16_bit(tmp_path, suffix):
     """From 0..65535 to 0..255: 257 v becomes v, by Pillow too."""
     path = tmp_path / f"x.{suffix}"
     for stored in (STORED, GREY):
@@ -162,7 +160,7 @@ def test_16_bit(tmp_path: Path, suffix: str) -> None:
         assert np.array_equal(rgb(file), expected)
 
 
-def test_find_images(here: Path) -> None:
+def test_find_images(here):
     names = ["b.JPG", "a.png", "deep/c.webp", "notes.txt", "d.jpg.bak", ".hidden/e.png"]
     lay_out(here, {f"set/{name}": "" for name in names} | {"set/folder.png/": ""})
     (here / "linked").mkdir()
@@ -195,9 +193,7 @@ def huge(kind: str) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "BMP"])
-def test_no_decoder_is_called_for_a_huge_image(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_decoder_is_called_for_a_huge_image(kind, tmp_path, monkeypatch):
     def decode(*args: Any, **options: Any) -> Any:
         pytest.fail("a decoder was called")
 
@@ -263,9 +259,7 @@ def reported(paths: list[Path]) -> set[Path]:
 
 @settings(max_examples=12, suppress_health_check=list(HealthCheck))
 @given(files=st.lists(damaged(), min_size=12, max_size=12))
-def test_damaged_images(
-    tmp_path_factory: pytest.TempPathFactory, capfd: pytest.CaptureFixture[str], files: list[bytes]
-) -> None:
+def test_damaged_images(tmp_path_factory, capfd, files):
     """Each decodes as its header says, in full, or is reported; never a traceback. Twelve at a
     time, as starting the decoders takes longer than reading one."""
     folder = tmp_path_factory.mktemp("files")
@@ -289,7 +283,7 @@ def test_damaged_images(
         assert fits or path in bad, "boxes would be misplaced"
 
 
-def test_what_is_lost_of_a_file(tmp_path: Path) -> None:
+def test_what_is_lost_of_a_file(tmp_path):
     """A JPEG that was cut off is read, as OpenCV reads a file; only lost pixels are reported, not a lost end mark. A PNG
     that differs from its checksum is too."""
     for data in WHOLE[:4]:

@@ -93,9 +93,7 @@ def crowded_coco(root: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [faulty_yolo, crowded_coco])
-def test_a_hit_gives_what_parsing_gives(
-    make: Maker, tmp_path: Path, reads: list[Any], cache: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_hit_gives_what_parsing_gives(make, tmp_path, reads, cache, capsys):
     make(tmp_path)
     first = load(tmp_path)
     second = load(tmp_path)
@@ -135,7 +133,7 @@ def edit(path: str, text: str) -> Maker:
         (as_coco, lambda r: as_coco(r, coco_with([{}]))),
     ],
 )
-def test_a_change_is_noticed(make: Maker, change: Maker, tmp_path: Path, reads: list[Any]) -> None:
+def test_a_change_is_noticed(make, change, tmp_path, reads):
     make(tmp_path)
     first = content(load(tmp_path))
     change(tmp_path)
@@ -145,7 +143,7 @@ def test_a_change_is_noticed(make: Maker, change: Maker, tmp_path: Path, reads: 
     assert len(reads) == 2, "the new state is cached"
 
 
-def test_an_image_that_appears_where_it_is_looked_for_first(tmp_path: Path) -> None:
+def test_an_image_that_appears_where_it_is_looked_for_first(tmp_path):
     """In the end it is another file."""
     save(tmp_path / "late/x.png", picture(20, 30))
     images = {
@@ -197,9 +195,7 @@ def pickled(block: bytes) -> bytes:
         lambda block: changed(block, b'"boxes"', b'"places"'),
     ],
 )
-def test_a_file_that_is_no_good_is_replaced(
-    spoil: Callable[[bytes], bytes], cache: Path, here: Path
-) -> None:
+def test_a_file_that_is_no_good_is_replaced(spoil, cache, here):
     as_yolo(here)
     first = content(load(here))
     (path,) = cache.iterdir()
@@ -212,7 +208,7 @@ def test_a_file_that_is_no_good_is_replaced(
     assert (here / "it-ran").exists(), "the control"
 
 
-def test_damage_anywhere_changes_no_label(tmp_path: Path, cache: Path) -> None:
+def test_damage_anywhere_changes_no_label(tmp_path, cache):
     crowded_coco(tmp_path)
     first = content(load(tmp_path))
     (path,) = cache.iterdir()
@@ -222,9 +218,7 @@ def test_damage_anywhere_changes_no_label(tmp_path: Path, cache: Path) -> None:
         assert content(load(tmp_path)) == first, at
 
 
-def test_a_file_that_changes_while_it_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_changes_while_it_is_read(tmp_path, monkeypatch):
     """What was read may be neither the old nor the new; the next start reads it again."""
     as_yolo(tmp_path)
     whole = yolo_txt.parse_yolo
@@ -239,9 +233,7 @@ def test_a_file_that_changes_while_it_is_read(
     assert len(load(tmp_path).labels.boxes) == 4
 
 
-def test_a_folder_that_cannot_be_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_cannot_be_written(tmp_path, capsys):
     """A file in the folder's place, as the tests may run as root."""
     (tmp_path / "cache").write_text("")
     as_yolo(tmp_path)
@@ -250,7 +242,7 @@ def test_a_folder_that_cannot_be_written(
     assert f"{tmp_path / 'cache/labels'}" in line
 
 
-def test_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_where_it_is(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.setenv("BOLTBOX_CACHE", str(tmp_path / "own"))
@@ -261,7 +253,7 @@ def test_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert found == [tmp_path / "own", tmp_path / "xdg/boltbox", tmp_path / "home/.cache/boltbox"]
 
 
-def test_table_gives_back_what_went_in() -> None:
+def test_table_gives_back_what_went_in():
     rng = np.random.default_rng(0)
     given = []
     for n in (3, 0, 2, 0):
@@ -282,9 +274,7 @@ def test_table_gives_back_what_went_in() -> None:
     assert len(table_of([])) == 0
 
 
-def test_one_cache_for_all_commands_from_everywhere(
-    here: Path, reads: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_cache_for_all_commands_from_everywhere(here, reads, monkeypatch):
     """`fit` is strict, `doctor` is not; paths are those of the folder that a command starts in."""
     as_yolo(here / "pets")
     faulty_yolo(here / "pets")
@@ -301,7 +291,7 @@ def test_one_cache_for_all_commands_from_everywhere(
     assert len(reads) == 2
 
 
-def test_no_json_is_parsed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_json_is_parsed_again(tmp_path, monkeypatch):
     """Not for the names either."""
     layouts.LAYOUTS["coco"].write(tmp_path)
     first = DatasetFile.read(str(tmp_path))
@@ -313,9 +303,7 @@ def test_no_json_is_parsed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("make", [faulty_yolo, crowded_coco, as_voc])
-def test_several_processes_read_what_one_reads(
-    make: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_several_processes_read_what_one_reads(make, tmp_path, monkeypatch):
     """Also if the system kills one."""
     make(tmp_path)
     monkeypatch.setattr(read_split, "PART", 1)
@@ -358,14 +346,12 @@ def first_reads(data: Path, log: Path) -> None:
     cli.main(small_fit(data, log.with_name("run"), *more.split()))
 
 
-def test_one_process_of_a_machine_reads(small_data: Path, here: Path) -> None:
+def test_one_process_of_a_machine_reads(small_data, here):
     together(first_reads, small_data, here / "log.txt")
     assert (here / "log.txt").read_text() == "0\n" * 2, "train and val, by the first"
 
 
-def test_an_error_of_the_first_process_ends_all(
-    here: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_of_the_first_process_ends_all(here, capfd):
     """And is printed once."""
     as_yolo(here / "pets")
     lay_out(here, {"pets/labels/train/a.txt": "9 .5 .5 .1 .1\n"})

@@ -60,14 +60,14 @@ def check(file: DatasetFile, two_splits: bool, names: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", layouts.LAYOUTS)
-def test_it_loads(name: str, here: Path) -> None:
+def test_it_loads(name, here):
     layout = layouts.LAYOUTS[name]
     source = layout.write(here / "pets")
     two_splits = len(layout.splits) == 2 or name in ("voc", "voc_trainval")
     check(DatasetFile.read(str(source)), two_splits, layout.names)
 
 
-def test_hugging_face(tmp_path: Path) -> None:
+def test_hugging_face(tmp_path):
     """A DatasetDict, whose rows are files by their number."""
     given = layouts.labelimg(tmp_path / "given")
     numbers = Value("float32")
@@ -89,7 +89,7 @@ Layout = Callable[[Path], Path]
 
 
 @pytest.mark.parametrize("layout", CONVERTED, ids=lambda f: f.__name__)
-def test_it_converts(layout: Layout, here: Path) -> None:
+def test_it_converts(layout, here):
     source = layout(here / "pets")
     with pytest.raises(InputError, match=rf"labels of CVAT .* convert {source}"):
         DatasetFile.read(str(source))
@@ -98,7 +98,7 @@ def test_it_converts(layout: Layout, here: Path) -> None:
     check(file, False, layouts.NAMES)
 
 
-def test_folders_become_splits(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folders_become_splits(here, capsys):
     """Of the first version of VIA, which has maps of regions; polygons; of CVAT in a file; what has no box."""
     for split in ("train", "val"):
         file = layouts.via(here / "pets" / split) / "via_region_data.json"
@@ -155,9 +155,7 @@ CHECKBOXES = [{**REGION, "region_attributes": {"type": {"cat": True}}}]
     ],
     ids=lambda x: x if isinstance(x, str) else "",
 )  # fmt: skip
-def test_what_does_not_convert(
-    files: dict[str, str], word: str, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_does_not_convert(files, word, here, capsys):
     lay_out(here, files)
     with pytest.raises(SystemExit) as leaving:
         cli.main(["convert", "pets"])
@@ -167,7 +165,7 @@ def test_what_does_not_convert(
 
 
 @pytest.mark.parametrize("labels", [[5, 0], [5, "cat"]], ids=str)
-def test_classes_of_via_may_be_numbers(labels: list[Any], here: Path) -> None:
+def test_classes_of_via_may_be_numbers(labels, here):
     layouts.via(here / "pets")
     file = here / "pets/via_region_data.json"
     content = json.loads(file.read_text())
@@ -184,7 +182,7 @@ def test_classes_of_via_may_be_numbers(labels: list[Any], here: Path) -> None:
     assert (data.open("train", strict=False).labels.classes == number).any()
 
 
-def test_hugging_face_corners_and_errors(tmp_path: Path) -> None:
+def test_hugging_face_corners_and_errors(tmp_path):
     given = layouts.labelimg(tmp_path / "given")
     good = table(given, ["p0"], {"bbox": List(List(Value("float32"))), "category": List(LABEL)})
     file = save_hugging_face(good, tmp_path / "corners", bbox_format="xyxy")

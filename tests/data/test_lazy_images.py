@@ -1,8 +1,6 @@
 """Drawing each file's pixels once, straight into their place, against the two resamplings of
 YOLOv5's way."""
 
-from pathlib import Path
-
 import cv2
 import numpy as np
 import pytest
@@ -46,7 +44,7 @@ def dataset(
     return read_yolo(root / "images", list("abcde"), root)
 
 
-def test_once_is_twice_but_for_the_interpolation(dataset: DetectionDataset) -> None:
+def test_once_is_twice_but_for_the_interpolation(dataset):
     """The same key: the same objects to the last bit, and pixels from the same places: on 200
     levels over 36 pixels or more a quarter of a pixel is about a level. Seams, where a pixel
     belongs to the one tile or the other, are few."""
@@ -68,9 +66,7 @@ def test_once_is_twice_but_for_the_interpolation(dataset: DetectionDataset) -> N
             assert (apart > 8).mean() < 12 / size
 
 
-def test_tiles_out_of_sight_are_not_read(
-    dataset: DetectionDataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tiles_out_of_sight_are_not_read(dataset, monkeypatch):
     read: list[int] = []
     samples = TrainSamples(ResizedImages(dataset, 64), GEOMETRY.steps(64), 0)
 
@@ -81,7 +77,7 @@ def test_tiles_out_of_sight_are_not_read(
     assert 20 < len(read) < 20 * 0.9 * (1 + 3 * 0.8) * 1.2
 
 
-def test_jpeg_is_decoded_smaller_but_never_too_small(tmp_path: Path) -> None:
+def test_jpeg_is_decoded_smaller_but_never_too_small(tmp_path):
     (tmp_path / "images").mkdir()
     for k, (h, w) in enumerate(((90, 128), (91, 127), (500, 300), (64, 64))):
         cv2.imwrite(str(tmp_path / f"images/{k}.jpg"), ramps(h, w))

@@ -52,7 +52,7 @@ def data(small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     sys.modules.pop("my_formats", None)
 
 
-def test_fit_and_validate(data: Path, small_data: Path, here: Path) -> None:
+def test_fit_and_validate(data, small_data, here):
     """The csv holds what the text files hold; validate takes the format over from the run."""
     options = ["--data.dataset", str(data / "data.yaml"), "--data.format", NAME] + SMALL
     options += ["--data.batch_size", "8", "--trainer.limit_train_batches", "1"]
@@ -73,7 +73,7 @@ def test_fit_and_validate(data: Path, small_data: Path, here: Path) -> None:
     assert json.loads((here / "again/metrics.json").read_text())
 
 
-def test_a_data_file_loads_no_code(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_data_file_loads_no_code(data, capsys):
     text = (data / "data.yaml").read_text()
     lay_out(data, {"data.yaml": f"{text}format: {NAME}\n"})
     with pytest.raises(SystemExit) as leaving:
@@ -86,12 +86,12 @@ def test_a_data_file_loads_no_code(data: Path, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("name", ["tsv", "nowhere.Csv", "csv.DictReader"])
-def test_what_is_no_format(name: str) -> None:
+def test_what_is_no_format(name):
     with pytest.raises(InputError, match=r"data\.format"):
         format_class(name)
 
 
-def test_the_cache_knows_the_code(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_knows_the_code(data, monkeypatch):
     module = import_module("my_formats")
     reads: list[object] = []
     whole = module.CsvRows.read

@@ -1,7 +1,5 @@
 """Real data sets: what is read from them, and the faults they have."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from made_datasets import counts, files_of, lay_out, load
@@ -24,13 +22,13 @@ BCCD = "data/bccd/BCCD"
         ("data/real_faults", "val", (4, 122, 0, 0), {"line 17"}),
     ],
 )
-def test_counts(name: str, split: str, expected: tuple[int, ...], faults: set[str]) -> None:
+def test_counts(name, split, expected, faults):
     dataset = load(shared(name), split)
     assert counts(dataset) == expected
     assert {fault.where for fault in dataset.faults} == faults
 
 
-def test_publaynet_as_coco_equals_yolo(tmp_path: Path) -> None:
+def test_publaynet_as_coco_equals_yolo(tmp_path):
     """Its json speaks of all twenty images; they lie in two folders."""
     root = f"path: {shared('data/publaynet20')}\n"
     folders = "[images/train, images/val]\n"

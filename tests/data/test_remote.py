@@ -16,7 +16,6 @@ import yaml
 from label_layouts import LAYOUTS
 from made_options import made_detector
 from made_runs import read, type_line
-from refusal import Refused
 from small_fit import small_fit
 from torch.utils.data import DataLoader
 
@@ -68,7 +67,7 @@ def told(dataset: DetectionDataset, root: str) -> str:
 
 
 @pytest.mark.parametrize("name", EVERY_KIND)
-def test_labels_of_every_kind(name: str, store: Any, web: Any, tmp_path: Path) -> None:
+def test_labels_of_every_kind(name, store, web, tmp_path):
     folder = tmp_path / "web" / name
     LAYOUTS[name].write(folder)
     next(folder.rglob("*.png")).write_text("no image")
@@ -91,7 +90,7 @@ def test_labels_of_every_kind(name: str, store: Any, web: Any, tmp_path: Path) -
             assert all(map(addresses.is_address, dataset.files))
 
 
-def test_changes_are_noticed(web: Any, tmp_path: Path) -> None:
+def test_changes_are_noticed(web, tmp_path):
     folder = LAYOUTS["roboflow_yolo"].write(tmp_path / "web/set").parent
     remote = DatasetFile.read(str(described(folder, f"{web.address}/set", tmp_path / "data.yaml")))
     before = len(remote.open("train").labels.boxes)
@@ -100,7 +99,7 @@ def test_changes_are_noticed(web: Any, tmp_path: Path) -> None:
     assert len(remote.open("train").labels.boxes) == before - 1
 
 
-def test_a_fit_and_its_resume(store: Any, small_data: Path, tmp_path: Path) -> None:
+def test_a_fit_and_its_resume(store, small_data, tmp_path):
     """In loader workers, with SIGKILL: as on the same files of this disk."""
     data = described(small_data.parent, "s3://bucket/demo", tmp_path / "data.yaml")
     store.put(str(small_data.parent), "bucket/demo", recursive=True)
@@ -121,7 +120,7 @@ def test_a_fit_and_its_resume(store: Any, small_data: Path, tmp_path: Path) -> N
     assert not unlike
 
 
-def test_the_doctor(store: Any, small_data: Path, tmp_path: Path) -> None:
+def test_the_doctor(store, small_data, tmp_path):
     root = shutil.copytree(small_data.parent, tmp_path / "set")
     image = next((root / "images/train").iterdir())
     image.write_bytes(image.read_bytes()[:200])
@@ -141,7 +140,7 @@ def test_the_doctor(store: Any, small_data: Path, tmp_path: Path) -> None:
     assert len(ours) == len(theirs) == 23
 
 
-def test_the_loader_of_the_page(store: Any, small_data: Path, tmp_path: Path) -> None:
+def test_the_loader_of_the_page(store, small_data, tmp_path):
     page = (Path(cli.__file__).parent / "docs/remote.md").read_text()
     (code,) = re.findall("```python\n(.*?)```", page, re.DOTALL)
     names: dict[str, Any] = {}
@@ -174,7 +173,7 @@ def test_the_loader_of_the_page(store: Any, small_data: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("fault", [503, 429, "cut", "short", "gone"])
-def test_a_fault_that_passes(fault: Any, web: Any, tmp_path: Path) -> None:
+def test_a_fault_that_passes(fault, web, tmp_path):
     folder = LAYOUTS["roboflow_yolo"].write(tmp_path / "web/set").parent
     data = described(folder, f"{web.address}/set", tmp_path / "data.yaml")
     expected = told(DatasetFile.read(str(folder)).open("train"), str(folder))
@@ -185,7 +184,7 @@ def test_a_fault_that_passes(fault: Any, web: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", [503, 403, "cut", "short", "gone"])
-def test_a_fault_that_stays(fault: Any, web: Any, tmp_path: Path) -> None:
+def test_a_fault_that_stays(fault, web, tmp_path):
     """A file that a server does not give is no damaged one, which would be left out."""
     folder = LAYOUTS["roboflow_yolo"].write(tmp_path / "web/set").parent
     data = described(folder, f"{web.address}/set", tmp_path / "data.yaml")
@@ -199,9 +198,7 @@ def test_a_fault_that_stays(fault: Any, web: Any, tmp_path: Path) -> None:
         assert web.faults[file.name], "it does not try for ever"
 
 
-def test_a_server_that_is_gone_for_a_while(
-    web: Any, small_data: Path, tmp_path: Path, refused: Refused
-) -> None:
+def test_a_server_that_is_gone_for_a_while(web, small_data, tmp_path, refused):
     """The training ends with a sentence, and goes on where it was."""
     shutil.copytree(small_data.parent, tmp_path / "web/set")
     data = described(small_data.parent, f"{web.address}/set", tmp_path / "data.yaml")
@@ -234,9 +231,7 @@ def test_a_server_that_is_gone_for_a_while(
         ("zip://s3://bucket/none.zip", "none.zip"),
     ],
 )
-def test_one_sentence(
-    address: str, shown: str, store: Any, web: Any, tmp_path: Path, refused: Refused
-) -> None:
+def test_one_sentence(address, shown, store, web, tmp_path, refused):
     data = tmp_path / "data.yaml"
     data.write_text(f"path: {address}\ntrain: images\nval: images\nnames: [a]\n")
     for line in (small_fit(data, tmp_path / "run"), ["doctor", "--data.dataset", str(data)]):

@@ -53,7 +53,7 @@ def train_samples(
     return TrainSamples(ResizedImages(dataset, SIZE), augment.steps(SIZE, shapes), seed)
 
 
-def test_samples_depend_on_key_and_seed_alone(dataset: DetectionDataset) -> None:
+def test_samples_depend_on_key_and_seed_alone(dataset):
     samples = train_samples(dataset)
     first = {key: samples[key] for key in KEYS}
     for key, s in first.items():
@@ -94,7 +94,7 @@ RECTANGLES = "_render Letterbox CopyPaste RandomPerspective"
         (Augment(), {"shapes": np.array([[64, 64]])}, RECTANGLES),
     ],
 )
-def test_steps_in_order(augment: Augment, options: dict[str, Any], steps: str) -> None:
+def test_steps_in_order(augment, options, steps):
     names = [
         getattr(step, "__name__", type(step).__name__) for step in augment.steps(64, **options)
     ]
@@ -122,7 +122,7 @@ class Weighed(Sample):
     ],
     ids=lambda x: type(x).__name__,
 )
-def test_steps_keep_every_field(step: Any, ended: list[str]) -> None:
+def test_steps_keep_every_field(step, ended):
     """Also one that they do not know; all but those that the step empties."""
     truth = labels_of([], [], 9, 9)
     sample = Weighed(**vars(random_sample(3, 64, 64)) | {"truth": truth, "weight": 0.25})
@@ -152,7 +152,7 @@ def mine(page: Path) -> Any:
     return importlib.import_module("my_transforms")
 
 
-def test_own_transforms_train_and_resume(page: Path, small_data: Path, tmp_path: Path) -> None:
+def test_own_transforms_train_and_resume(page, small_data, tmp_path):
     """Killed with SIGKILL and resumed by other workers, it ends with the weights of a run that was
     never interrupted; config.yaml of the run brings the transforms."""
     more = "--trainer.max_epochs 2 --trainer.limit_train_batches 3 --trainer.limit_val_batches 0"
@@ -172,7 +172,7 @@ def test_own_transforms_train_and_resume(page: Path, small_data: Path, tmp_path:
 
 
 @pytest.mark.parametrize("place", STEP_NAMES)
-def test_own_transform_after_every_step(place: str, dataset: DetectionDataset, mine: Any) -> None:
+def test_own_transform_after_every_step(place, dataset, mine):
     """It sees pixels, changes nothing but what it returns, and travels to spawned workers."""
     seen: list[tuple[int, ...]] = []
 
@@ -194,7 +194,7 @@ def test_own_transform_after_every_step(place: str, dataset: DetectionDataset, m
     assert not np.array_equal(samples[key].image, looking[key].image)
 
 
-def test_the_example_moves_boxes_with_pixels(mine: Any) -> None:
+def test_the_example_moves_boxes_with_pixels(mine):
     rng = np.random.default_rng(0)
     image = np.zeros((40, 60, 3), np.uint8)
     image[5:15, 10:40] = 255
@@ -222,7 +222,7 @@ BAD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_mistakes_are_named(name: str, dataset: DetectionDataset) -> None:
+def test_mistakes_are_named(name, dataset):
     with pytest.raises(InputError, match=r"^data\.augment\.after\.hsv: "):
         train_samples(dataset, Augment(mosaic=0, scale=0, after={"hsv": [BAD[name]]}))[KEYS[2]]
 
@@ -236,15 +236,13 @@ def test_mistakes_are_named(name: str, dataset: DetectionDataset) -> None:
         ("{mosaic: [{class_path: my_transforms.Invert, init_args: {q: 1}}]}", "'q'"),
     ],
 )
-def test_options_that_name_no_transform(
-    given: str, named: str, page: Path, small_data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_options_that_name_no_transform(given, named, page, small_data, capsys):
     with pytest.raises(SystemExit, match="2"):
         cli.main(["fit", "--data.dataset", str(small_data), "--data.augment.after", given])
     assert named in capsys.readouterr().err
 
 
-def test_a_script_writes_them_down(mine: Any) -> None:
+def test_a_script_writes_them_down(mine):
     """config.yaml of a training that a script has started."""
     options = Augment(after={"hsv": [mine.Invert(0.3)]}).to_dict()
     invert = {"class_path": "my_transforms.Invert", "init_args": {"p": 0.3}}

@@ -55,7 +55,7 @@ def bare(height: int, width: int) -> Sample:
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_flip(axis: int) -> None:
+def test_flip(axis):
     sample = random_sample(3, 20, 31)
     before = replace(sample, boxes=sample.boxes.copy())
     once = flip(sample, axis)
@@ -73,7 +73,7 @@ def test_flip(axis: int) -> None:
 
 
 @pytest.mark.parametrize("gains", [(1, 1, 1), (1.013, 1.4, 0.61), (0.9, 0.3, 1.7), (1.5, 1, 1)])
-def test_channels_are_multiplied_and_rounded_down(gains: tuple[float, ...]) -> None:
+def test_channels_are_multiplied_and_rounded_down(gains):
     """The fast way and the table give the same. Hues are circular, the others have a limit."""
     levels = np.arange(256, dtype=np.uint8)[None, :, None].repeat(3, -1)
     ours = _multiply(levels, gains)[0].astype(int)
@@ -82,7 +82,7 @@ def test_channels_are_multiplied_and_rounded_down(gains: tuple[float, ...]) -> N
     assert np.array_equal(ours[:, 1:], expected[:, 1:].clip(0, 255))
 
 
-def test_hsv() -> None:
+def test_hsv():
     colour = np.array([[[200, 100, 50]]], np.uint8)
     assert adjust_hsv(colour, (1, 1, 2)).tolist() == [[[255, 128, 64]]]
     assert adjust_hsv(colour, (1, 0, 1)).tolist() == [[[200, 200, 200]]]
@@ -99,7 +99,7 @@ def with_transform(name: str, sample: Sample, **options: Any) -> Sample:
     return Albumentations([{name: options}])(sample, generator())
 
 
-def test_albumentations_moves_clips_and_drops_boxes() -> None:
+def test_albumentations_moves_clips_and_drops_boxes():
     sample = random_sample(3, 30, 50, polygons=False)
     mirrored = with_transform("HorizontalFlip", sample, p=1)
     assert np.array_equal(mirrored.image, sample.image[:, ::-1])
@@ -120,7 +120,7 @@ def test_albumentations_moves_clips_and_drops_boxes() -> None:
             with_transform(name, sample, p=1, **options)
 
 
-def test_albumentations_decide_each_by_the_generator() -> None:
+def test_albumentations_decide_each_by_the_generator():
     flips = [{"HorizontalFlip": {"p": 0.5}}, {"VerticalFlip": {"p": 0.5}}]
     sample = random_sample(0, 30, 30)
     step = Albumentations(flips)
@@ -146,7 +146,7 @@ def test_albumentations_decide_each_by_the_generator() -> None:
         ([{"OneOf": {"transforms": "Blur"}}], "Blur"),
     ],
 )
-def test_albumentations_errors(transforms: list[Any], named: str) -> None:
+def test_albumentations_errors(transforms, named):
     with pytest.raises(InputError, match=f"albumentations.*{named}"):
         Albumentations(transforms)
 
@@ -154,8 +154,8 @@ def test_albumentations_errors(transforms: list[Any], named: str) -> None:
 @given(st.integers(80, 300), st.integers(80, 300), targets, targets, targets)
 @few
 def test_labels_follow_the_pixels_and_lead_back_to_the_file(
-    height: int, width: int, size: int, out_height: int, out_width: int
-) -> None:
+    height, width, size, out_height, out_width
+):
     sample = painted(height, width, width // 5, height // 4, width * 4 // 5, height // 2)
     resized = replace(resize_longest(sample, size), index=0)
     boxed = Letterbox(np.array([[out_height, out_width]]))(resized)
@@ -167,7 +167,7 @@ def test_labels_follow_the_pixels_and_lead_back_to_the_file(
     np.testing.assert_allclose(boxed.letterbox.to_file(boxed.boxes), sample.boxes, atol=1e-3)
 
 
-def test_mosaic_draws_its_partners_and_its_centre(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mosaic_draws_its_partners_and_its_centre(monkeypatch):
     calls: list[tuple[int, ...]] = []
 
     def placed(samples: list[Sample], size: int, xc: int, yc: int, main: int) -> None:
@@ -188,14 +188,14 @@ def test_mosaic_draws_its_partners_and_its_centre(monkeypatch: pytest.MonkeyPatc
         assert 46 <= centre.max() < 48
 
 
-def test_without_mosaic_the_image_is_letterboxed() -> None:
+def test_without_mosaic_the_image_is_letterboxed():
     sample = painted(16, 32, 8, 4, 24, 12)
     boxed = Mosaic(32, 0.0)(sample, generator(), lambda: pytest.fail("no partner"))
     assert boxed.boxes.tolist() == [[8, 12, 24, 20]]  # (32 - 16) / 2 = 8 lower
     assert boxed.letterbox == (16, 32, 1, 1, 0, 8)
 
 
-def test_mixup() -> None:
+def test_mixup():
     """The ratio of Beta(32, 32) has mean 1/2 and standard deviation sqrt(1 / (4 * 65)) = 0.062."""
     blend = mixup(random_sample(1, 12, 15), random_sample(2, 12, 15, n=2), 0.25)
     assert len(blend.polygons) == len(blend.classes) == 5
@@ -209,7 +209,7 @@ def test_mixup() -> None:
 
 
 @pytest.mark.parametrize(("p", "pasted"), [(0.0, 0), (0.5, 2), (1.0, 4)])
-def test_copy_paste_share(p: float, pasted: int) -> None:
+def test_copy_paste_share(p, pasted):
     """Four small objects whose mirror images meet nobody."""
     boxes = np.array([2, 2, 6, 6], np.float32) + np.arange(0, 40, 10)[:, None] * (0, 1, 0, 1)
     outlines = [[box[[0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 2)] for box in boxes]
@@ -221,7 +221,7 @@ def test_copy_paste_share(p: float, pasted: int) -> None:
 
 @given(seeds)
 @few
-def test_labels_follow_the_pixels_through_a_warp(seed: int) -> None:
+def test_labels_follow_the_pixels_through_a_warp(seed):
     sample = painted(120, 160, 60, 40, 110, 75)
     ranges = {"degrees": 20, "translate": 0.1, "scale": 0.3, "shear": 10, "perspective": 0.001}
     warped = RandomPerspective(128, **ranges)(sample, generator(seed))
@@ -231,7 +231,7 @@ def test_labels_follow_the_pixels_through_a_warp(seed: int) -> None:
     np.testing.assert_allclose(white_box(warped.image), warped.boxes[0], atol=2)
 
 
-def test_what_is_left_of_a_box() -> None:
+def test_what_is_left_of_a_box():
     """More than 2 px wide and high, and 100 of 1000 square pixels; less than 100 times as long."""
     limits = np.array([[0, 0, 2, 60], [0, 0, 60, 2], [0, 0, 10, 10], [0, 0, 300, 3]], float)
     before = np.array([[0, 0, 20, 50.0]]).repeat(4, 0)

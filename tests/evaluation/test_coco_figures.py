@@ -70,7 +70,7 @@ SETS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", SETS)
-def test_coco_figures_are_those_of_pycocotools(kind: str) -> None:
+def test_coco_figures_are_those_of_pycocotools(kind):
     rng = np.random.default_rng(list(SETS).index(kind))
     classes = SETS[kind].get("classes", 3)
     sets = [random_set(rng, **SETS[kind]) for _ in range(15)]
@@ -79,7 +79,7 @@ def test_coco_figures_are_those_of_pycocotools(kind: str) -> None:
     assert np.nanmedian(found) > 0.05, "sets that say something"
 
 
-def test_coco_figures_with_more_than_100_detections() -> None:
+def test_coco_figures_with_more_than_100_detections():
     """Of an image and class only the best 100 count, so a true one among the rest does not."""
     spread = np.array(
         [[20 * i, 0, 20 * i + 10, 10, 1 - i / 200, 0] for i in range(101)], np.float32
@@ -89,7 +89,7 @@ def test_coco_figures_with_more_than_100_detections() -> None:
     assert check_coco([spread[1:]], last, 1)["AR100"] == 1
 
 
-def test_coco_figures_where_there_is_nothing() -> None:
+def test_coco_figures_where_there_is_nothing():
     """Without any detection, too, the figures of sizes that do not occur do not exist."""
     (found, *_), (true, *_) = random_set(np.random.default_rng(0), images=1, most_objects=8)
     nothing = found[:0]

@@ -1,7 +1,6 @@
 """Ten thousand classes, of which a dataset shows two: memory goes by what was seen."""
 
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 from made_labels import labels_of
@@ -12,7 +11,7 @@ from boltbox.detector.report.charts import draw_confusion
 NAMES = [f"class {k}" for k in range(10_000)]
 
 
-def test_the_metrics_take_memory_by_what_was_seen(tmp_path: Path) -> None:
+def test_the_metrics_take_memory_by_what_was_seen(tmp_path):
     """A matrix of all classes would take 800 MB, and COCO's table of precisions 970 MB."""
     metrics = DetectionMetrics(len(NAMES))
     boxes = np.array([[0, 0, 9, 9], [20, 20, 40, 40]], np.float32)

@@ -58,12 +58,12 @@ def slow_match(
 
 @settings(max_examples=200)
 @given(objects, objects)
-def test_match_is_the_specified_loop(found: list, true: list) -> None:
+def test_match_is_the_specified_loop(found, true):
     arguments = (*columns(found), *columns(true))
     assert np.array_equal(match(*arguments), slow_match(*arguments))
 
 
-def test_match_gives_no_second_choice() -> None:
+def test_match_gives_no_second_choice():
     """Both detections prefer the first object; the surer one gets it although it overlaps less, the
     other one gets nothing."""
     true = np.array([[0, 0, 10, 10], [3, 0, 13, 10]], np.float32)
@@ -96,7 +96,7 @@ def slow_confusion(
 
 @settings(max_examples=200)
 @given(objects, objects, st.lists(st.sampled_from([0.1, 0.25, 0.3, 0.9]), min_size=7, max_size=7))
-def test_confusion_matrix(found: list, true: list, drawn: list) -> None:
+def test_confusion_matrix(found, true, drawn):
     boxes, classes = columns(found)
     truth = columns(true)
     scores = np.array(drawn[: len(found)], np.float32)
@@ -109,7 +109,7 @@ def test_confusion_matrix(found: list, true: list, drawn: list) -> None:
     assert folded.sum() == expected.sum(), "the other classes share a row"
 
 
-def test_confusion_matrix_thresholds() -> None:
+def test_confusion_matrix_thresholds():
     """Both are strict."""
     found = np.array([[0, 0, 10, 10]], np.float32)
     true = np.array([[0, 0, 10, 20]], np.float32)  # overlap 1/2

@@ -53,7 +53,7 @@ def exact(result: Result) -> tuple:
     )
 
 
-def test_order_and_repetition_do_not_matter() -> None:
+def test_order_and_repetition_do_not_matter():
     """Nor does what was there before a reset."""
     rng = np.random.default_rng(3)
     detections, truths = random_set(rng, images=12, ties=True)
@@ -76,7 +76,7 @@ def test_order_and_repetition_do_not_matter() -> None:
     assert result.losses == {"box": 1.5}
 
 
-def test_crowd_regions_are_ignored_in_yolov5s_figures() -> None:
+def test_crowd_regions_are_ignored_in_yolov5s_figures():
     detections, truths = random_set(np.random.default_rng(6), images=6, crowds=0.4)
     assert sum(t.crowd.sum() for t in truths) > 3
     with_crowds = collected(detections, truths)
@@ -89,7 +89,7 @@ def test_crowd_regions_are_ignored_in_yolov5s_figures() -> None:
     )
 
 
-def test_labels_count_as_far_as_they_are_in_the_image() -> None:
+def test_labels_count_as_far_as_they_are_in_the_image():
     """Detections are clipped to the image (specification 5.3), so YOLOv5's figures clip the objects
     as well."""
     outside = labels_of([[-50, 0, 50, 100]], [0], 100, 100)
@@ -98,7 +98,7 @@ def test_labels_count_as_far_as_they_are_in_the_image() -> None:
     assert confusion(result)[0, 0] == confusion(result).sum() == 1
 
 
-def test_nothing_found_is_zero() -> None:
+def test_nothing_found_is_zero():
     """No detection; no right one, though precision is 1 above the best score by definition; no
     image; no label."""
     detections, truths = random_set(np.random.default_rng(7), images=3)
@@ -115,7 +115,7 @@ def test_nothing_found_is_zero() -> None:
         class_table(result.to_json(NAMES))
 
 
-def test_class_maps() -> None:
+def test_class_maps():
     """A class without objects gets the mean of the others, a class with objects and no detections
     0."""
     true = labels_of([[0, 0, 10, 10], [50, 0, 60, 10]], [1, 3], 100, 100)
@@ -123,7 +123,7 @@ def test_class_maps() -> None:
     assert result.class_maps() == pytest.approx([0.4975, 0.995, 0.4975, 0])
 
 
-def test_thresholds_are_those_of_the_best_f1() -> None:
+def test_thresholds_are_those_of_the_best_f1():
     """Against a count at every confidence. Without a false positive all up to the least sure true
     positive are as good: the middle one; a class that is never right has 0.25."""
     scores = np.array([0.9, 0.8, 0.6, 0.5, 0.3, 0.7, 0.4])
@@ -153,7 +153,7 @@ def a_result(classes: list[int]) -> Result:
     return collected([found.astype(np.float32)], [true])
 
 
-def test_class_table() -> None:
+def test_class_table():
     head, everything, *rows = class_table(a_result([0, 2]).to_json(NAMES)).splitlines()
     assert head.split() == ["class", "objects", "P", "R", "mAP50", "mAP50-95", "coco/AP"]
     assert everything.split()[:2] == ["all", "2"]
@@ -165,7 +165,7 @@ def test_class_table() -> None:
     assert len(class_table(a_result([1]).to_json(NAMES)).splitlines()) == 2, "one class, one line"
 
 
-def test_result_json() -> None:
+def test_result_json():
     result = a_result([0, 2])
     content = result.to_json(NAMES)
     assert json.loads(json.dumps(content, allow_nan=False)) == content

@@ -42,7 +42,7 @@ def in_a_group(folder: Path, ranks: int) -> None:
 
 
 @pytest.mark.parametrize("ranks", [2, 8])
-def test_ranks(ranks: int, tmp_path: Path) -> None:
+def test_ranks(ranks, tmp_path):
     evaluate(tmp_path, 0, 1)
     together(in_a_group, tmp_path, ranks, ranks=ranks)
     one = pickle.loads((tmp_path / "1.pickle").read_bytes())

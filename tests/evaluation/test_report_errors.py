@@ -50,7 +50,7 @@ def slow_verdicts(e: PredictionRecord) -> list[tuple[str, int]]:
 
 @settings(max_examples=80)
 @given(drawn_evidence())
-def test_verdicts_are_those_of_the_slow_way(e: PredictionRecord) -> None:
+def test_verdicts_are_those_of_the_slow_way(e):
     errors = classify(e, e.true_positives()[:, 0])
     slow = slow_verdicts(e)
     assert [KINDS[v] for v in errors.verdict] == [v for v, _ in slow]

@@ -1,8 +1,6 @@
 """The example of an assigner: it trains, and equals a slow loop over objects and candidates,
 written from its docstring."""
 
-from pathlib import Path
-
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -110,7 +108,7 @@ def award(wanted: list[list[Triple]], costs: list[dict[Triple, float]]) -> list[
 @given(
     st.integers(0, 10_000), st.integers(0, 12), st.sampled_from([1, 3]), st.sampled_from([1.2, 4.0])
 )
-def test_equals_a_slow_loop(seed: int, objects: int, classes: int, anchor_t: float) -> None:
+def test_equals_a_slow_loop(seed, objects, classes, anchor_t):
     raw, targets = drawn(seed, objects, classes)
     found = [set() for _ in range(objects)]
     count = 0
@@ -131,7 +129,7 @@ def test_equals_a_slow_loop(seed: int, objects: int, classes: int, anchor_t: flo
     assert len(set().union(*found)) == count, "no prediction twice"
 
 
-def test_it_is_chosen_by_its_class_path(small_data: Path, here: Path) -> None:
+def test_it_is_chosen_by_its_class_path(small_data, here):
     """A training with it takes place, and its checkpoint names it."""
     assigner = "examples.dynamic_assigner.DynamicAssigner"
     options = f"--model.loss.assigner {assigner} --model.loss.assigner.init_args.anchor_t 3"

@@ -12,7 +12,7 @@ for module in Path(__file__).parent.glob("test_golden_*.py"):
 BY_HAND = {"models", "param_groups", "labels"}
 
 
-def test_every_case_is_tested_or_listed() -> None:
+def test_every_case_is_tested_or_listed():
     forgotten = [
         c.path.name
         for c in cases.ALL
@@ -21,7 +21,7 @@ def test_every_case_is_tested_or_listed() -> None:
     assert not forgotten, f"no test takes {forgotten}; add one, or a reason to golden/cases.py"
 
 
-def test_the_committed_slice_holds_every_kind() -> None:
+def test_the_committed_slice_holds_every_kind():
     """A newcomer without the shared folder still checks everything but the long training traces and
     the real checkpoints."""
     kinds = {c.kind for c in cases._find() if (cases.SLICE / c.path.name).exists()}

@@ -18,7 +18,7 @@ def sizes_of(case: Case) -> np.ndarray:
 
 
 @each("autoanchor")
-def test_measures(case: Case) -> None:
+def test_measures(case):
     sizes = sizes_of(case)
     close(sizes, case["out_wh"], 1e-3)
     for name in case.meta["anchor_sets"]:
@@ -29,7 +29,7 @@ def test_measures(case: Case) -> None:
 
 
 @each("kmeans")
-def test_search_is_as_good(case: Case) -> None:
+def test_search_is_as_good(case):
     """Statistical: the search raises the fitness, which in each of five seeds is no worse than the
     worst of five searches of the original. BPR is what comes of that: one seed may lose a few
     labels more or less (3 to 11 of 768 in the original's own five), so the middle one of five
@@ -59,7 +59,7 @@ def test_search_is_as_good(case: Case) -> None:
 
 
 @each("order")
-def test_order_of_levels(case: Case) -> None:
+def test_order_of_levels(case):
     for name in case.meta["names"]:
         strides = case[f"in_stride_{name}"].tolist()
         close(in_level_order(case[f"in_anchors_{name}"], strides), case[f"out_anchors_{name}"], 0)

@@ -1,14 +1,13 @@
 """From files on disk to tensors, label checks, batch shapes, sampling weights, published
 checkpoints."""
 
-from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 import torch
-from golden.cases import ALL, Case, close, each, write_images
+from golden.cases import ALL, close, each, write_images
 from made_datasets import parsed, read_yolo
 from made_labels import labels_of, table_of
 from weight_files import read_yolov5
@@ -28,7 +27,7 @@ from boltbox.detector.weights.yolov5 import by_our_names, key_map
 
 
 @each("valset")
-def test_dataset(case: Case, tmp_path: Path) -> None:
+def test_dataset(case, tmp_path):
     """Resize, letterbox, label transform, flips, for square and rectangular batches."""
     m = case.meta
     write_images(tmp_path, "train", case.numbered("in_image"), case.numbered("in_labels"))
@@ -69,7 +68,7 @@ def test_dataset(case: Case, tmp_path: Path) -> None:
 
 
 @each("rectshapes")
-def test_rectangular_shapes(case: Case) -> None:
+def test_rectangular_shapes(case):
     m = case.meta
     shapes = case["in_shapes_wh"][:, ::-1]
     theirs = case["out_order"]
@@ -82,7 +81,7 @@ def test_rectangular_shapes(case: Case) -> None:
 
 
 @each("weights")
-def test_sampling_weights(case: Case) -> None:
+def test_sampling_weights(case):
     m = case.meta
     labels = case["in_labels"]
     counts = np.bincount(labels[:, 0].astype(int), minlength=m["nc"])
@@ -112,7 +111,7 @@ SAME_WORDS = {
 @pytest.mark.parametrize(
     "case", [case for case in ALL if case.kind == "labels"], ids=lambda case: case.path.stem
 )
-def test_label_files(case: Case, tmp_path: Path) -> None:
+def test_label_files(case, tmp_path):
     """YOLOv5 drops the whole image for one bad line; we drop the line, so an accepted file must
     agree exactly and a refused one must name the same fault. Duplicates make YOLOv5 sort the rows;
     we keep the file's order."""
@@ -134,7 +133,7 @@ def test_label_files(case: Case, tmp_path: Path) -> None:
 
 
 @each("checkpoint")
-def test_checkpoint(case: Case) -> None:
+def test_checkpoint(case):
     """Real files, read without the original's classes, key by key; then the forward pass."""
     network = case.network()
     names = key_map(network)

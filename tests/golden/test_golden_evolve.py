@@ -1,6 +1,6 @@
 """YOLOv5's evolution: bounds, the genes that change by default, the schedule of each generation."""
 
-from golden.cases import Case, each
+from golden.cases import each
 
 from boltbox.detector.commands.command_line import CONFIGS
 from boltbox.detector.commands.evolve.genetic import schedule
@@ -9,7 +9,7 @@ from boltbox.detector.system.text_file import load_yaml
 
 
 @each("evolve")
-def test_evolution(case: Case) -> None:
+def test_evolution(case):
     meta = case.meta
     # nothing reads that one
     theirs = {k: (v["low"], v["high"]) for k, v in meta["bounds"].items() if k != "iou_t"}

@@ -45,7 +45,7 @@ def polygons_of(case: Case, n: int) -> Polygons:
 
 @each("coords")
 @pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor], ids=["numpy", "torch"])
-def test_conversions(case: Case, kind) -> None:
+def test_conversions(case, kind):
     m = case.meta
     fractions = kind(case["in_xywhn"])
     corners = kind(case["in_xyxy"])
@@ -60,7 +60,7 @@ def test_conversions(case: Case, kind) -> None:
 
 
 @each("letterbox")
-def test_letterbox(case: Case) -> None:
+def test_letterbox(case):
     for k, c in enumerate(case.meta["cases"]):
         shape = (c["new_shape"],) * 2 if isinstance(c["new_shape"], int) else tuple(c["new_shape"])
         if c["auto"] or c["scale_fill"]:
@@ -73,7 +73,7 @@ def test_letterbox(case: Case) -> None:
 
 
 @each("scale_boxes")
-def test_scale_boxes(case: Case) -> None:
+def test_scale_boxes(case):
     for k, c in enumerate(case.meta["cases"]):
         (height, width), (net_height, net_width) = c["img0"], c["img1"]
         if c["ratio_pad"]:
@@ -87,7 +87,7 @@ def test_scale_boxes(case: Case) -> None:
 
 
 @each("perspective")
-def test_perspective(case: Case) -> None:
+def test_perspective(case):
     m = case.meta
     image = case["in_image"]
     targets = case["in_targets"]
@@ -108,14 +108,14 @@ def test_perspective(case: Case) -> None:
 
 
 @each("candidates")
-def test_candidates(case: Case) -> None:
+def test_candidates(case):
     assert np.array_equal(
         is_candidate(case["in_before"], case["in_after"], case.meta["area_thr"]), case["out_keep"]
     )
 
 
 @each("mosaic")
-def test_mosaic(case: Case) -> None:
+def test_mosaic(case):
     m = case.meta
     images = case.numbered("in_image")
     size = m["img_size"]
@@ -134,7 +134,7 @@ def test_mosaic(case: Case) -> None:
 
 
 @each("hsv")
-def test_hsv(case: Case) -> None:
+def test_hsv(case):
     """The original works in BGR; hue, saturation and value are the same."""
     for k, unit in enumerate(case["in_unit_draws"]):
         gains = 1 + (2 * unit - 1) * np.array(case.meta["gains"])
@@ -144,7 +144,7 @@ def test_hsv(case: Case) -> None:
 
 
 @each("mixup")
-def test_mixup(case: Case) -> None:
+def test_mixup(case):
     a, b = (sample(case[f"in_image{i}"], case[f"in_labels{i}"]) for i in (1, 2))
     blend = mixup(a, b, case.meta["ratio"])
     assert np.array_equal(blend.image, case["out_image"])
@@ -152,7 +152,7 @@ def test_mixup(case: Case) -> None:
 
 
 @each("copypaste")
-def test_copy_paste(case: Case) -> None:
+def test_copy_paste(case):
     labels = case["in_labels"]
     order = case.meta["order"][: round(case.meta["p"] * len(labels))]
     pasted = copy_paste(sample(case["in_image"], labels, polygons_of(case, len(labels))), order)
@@ -162,7 +162,7 @@ def test_copy_paste(case: Case) -> None:
 
 
 @each("imgsz")
-def test_image_size_check(case: Case) -> None:
+def test_image_size_check(case):
     for c, result in zip(case.meta["cases"], case.meta["results"], strict=True):
         assert c["floor"] == 2 * c["stride"]
         assert round_up(c["imgsz"], c["stride"]) == result

@@ -1,7 +1,7 @@
 """Box similarity, target assignment, loss and gradients."""
 
 import torch
-from golden.cases import Case, close, each
+from golden.cases import close, each
 from made_heads import assign_targets, losses, only_valid
 
 from boltbox.detector.model.assigner import YOLOv5Assigner
@@ -10,7 +10,7 @@ from boltbox.detector.model.loss import DetectionLoss
 
 
 @each("ciou")
-def test_box_similarity(case: Case) -> None:
+def test_box_similarity(case):
     for kind in ("iou", "ciou"):
         pred = case.tensor("in_pred_xywh").requires_grad_()
         value = iou_cxcywh(pred, case.tensor("in_target_xywh"), kind)
@@ -20,7 +20,7 @@ def test_box_similarity(case: Case) -> None:
 
 
 @each("loss")
-def test_loss(case: Case) -> None:
+def test_loss(case):
     if case.meta.get("gr", 1.0) != 1 or case.meta.get("autobalance"):
         return  # which no option of YOLOv5's training sets
     meta = case.meta

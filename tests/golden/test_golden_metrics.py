@@ -16,7 +16,7 @@ from boltbox.detector.model.postprocess import nms
 
 
 @each("nms")
-def test_nms(case: Case) -> None:
+def test_nms(case):
     """With YOLOv5's rounding; YOLOv5's time limit is not copied."""
     decoded = case.tensor("in_pred")
     for k, setting in enumerate(case.meta["settings"]):
@@ -42,7 +42,7 @@ def test_nms(case: Case) -> None:
 
 
 @each("ap")
-def test_average_precision(case: Case) -> None:
+def test_average_precision(case):
     figures = class_metrics(
         case["in_tp"], case["in_conf"], case["in_pred_cls"], case["in_target_cls"]
     )
@@ -50,7 +50,7 @@ def test_average_precision(case: Case) -> None:
 
 
 @each("boxes")
-def test_boxes_to_metrics(case: Case) -> None:
+def test_boxes_to_metrics(case):
     found = case["in_det"]
     labels = case["in_labels"]
     nc = case.meta["nc"]

@@ -4,7 +4,7 @@ from itertools import chain
 
 import pytest
 import torch
-from golden.cases import ALL, BASES_NOT_COVERED, Case, close, each, shape_of, size_of
+from golden.cases import ALL, BASES_NOT_COVERED, close, each, shape_of, size_of
 from torch import nn
 
 from boltbox.detector.model.network import YOLOv5
@@ -13,7 +13,7 @@ from boltbox.detector.weights.yolov5 import Weights, by_our_names, key_map
 
 
 @each("forward")
-def test_forward(case: Case) -> None:
+def test_forward(case):
     network = case.network()
     weights = Weights(case.tensors("in_w::"), case.names())
     network.load_state_dict(by_our_names(network, weights))
@@ -60,7 +60,7 @@ MODELS = entries("models", "models")
 COVERED = [m for m in MODELS if size_of(m["base"])]
 
 
-def test_models_left_out_are_listed() -> None:
+def test_models_left_out_are_listed():
     left_out = {m["base"] for m in MODELS} - {m["base"] for m in COVERED}
     assert all(any(part in base for part in BASES_NOT_COVERED) for base in left_out), left_out
 
@@ -69,7 +69,7 @@ PARAM_GROUPS = {group["base"]: group for group in entries("param_groups", "group
 
 
 @pytest.mark.parametrize("model", COVERED, ids=[m["base"] for m in COVERED])
-def test_models(model: dict) -> None:
+def test_models(model):
     """Not compared: modules_total, modules_leaf, top_layers, save_layers, which count YOLOv5's own
     containers."""
     with torch.device("meta"):
@@ -100,14 +100,14 @@ def test_models(model: dict) -> None:
 @pytest.mark.parametrize(
     "model", [m for m in COVERED if not m["anchors_are_placeholder"]], ids=lambda m: m["base"]
 )
-def test_default_anchors(model: dict) -> None:
+def test_default_anchors(model):
     network = YOLOv5(1, **shape_of(model) | {"width_multiple": 0.125, "depth_multiple": 0.1})
     close(network.head.anchors_px.flatten(1), model["anchors_px"], 1e-4)
     close(network.anchors.flatten(1), model["anchors_grid"], 1e-4)
 
 
 @each("bias")
-def test_bias(case: Case) -> None:
+def test_bias(case):
     network = case.network()
     if "in_class_freq" in case.arrays:
         return  # YOLOv5 never passes class frequencies in its training

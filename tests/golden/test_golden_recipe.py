@@ -1,13 +1,11 @@
 """Schedule, warm-up, accumulation, moving average, early stopping, and whole training runs."""
 
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import lightning as L
 import numpy as np
-import pytest
 import torch
 from golden.cases import Case, close, detector, each, write_images
 from made_options import made_detector
@@ -112,7 +110,7 @@ class Featherweight(Detector):
 
 
 @each("schedule")
-def test_schedule(case: Case) -> None:
+def test_schedule(case):
     meta = case.meta
     module = made_detector(["a"], width_multiple=0.0625, kind=Featherweight, **options(case))
     for layer in (module.network.backbone, module.network.neck):
@@ -143,7 +141,7 @@ AVERAGED = {
 
 
 @each("ema")
-def test_ema(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ema(case, monkeypatch):
     start = case.meta.get("start_updates", 0)
     decay = case.meta.get("decay", 0.9999)
     tau = case.meta.get("tau", 2000)
@@ -177,7 +175,7 @@ def test_ema(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @each("earlystop")
-def test_early_stopping(case: Case) -> None:
+def test_early_stopping(case):
     patience = case.meta["patience"]
     stopper = EarlyStop(patience=patience)
     best = -1
@@ -211,7 +209,7 @@ class RecordedOrder(DetectionData):
 
 
 @each("e2e")
-def test_training_trace(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_trace(case, tmp_path, monkeypatch):
     """Some epochs from the same weights on the same batches give the same losses, weights, averages
     and figures."""
     meta = case.meta

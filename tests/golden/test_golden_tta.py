@@ -1,14 +1,14 @@
 """Test-time augmentation: what the network sees in each pass, and the joined rows."""
 
 import torch
-from golden.cases import Case, beside, close, each
+from golden.cases import beside, close, each
 
 from boltbox.detector.inference.tta import augmented, scaled
 from boltbox.detector.weights.yolov5 import Weights, by_our_names
 
 
 @each("tta")
-def test_tta(case: Case) -> None:
+def test_tta(case):
     network = case.network().eval()
     arrays = beside(case, case.meta["weights_file"])
     state = {

@@ -6,7 +6,6 @@ from shlex import split
 
 import pytest
 from made_runs import type_line
-from refusal import Refused
 from rooms import ROOMS
 from small_fit import small_fit
 
@@ -26,26 +25,26 @@ def example(heading: str, number: int = 0) -> str:
     return block
 
 
-def test_what_it_names_is_there() -> None:
+def test_what_it_names_is_there():
     named = re.findall(r"`((?:detector|callbacks|tests)/[\w./]*)`", PAGE)
     assert len(set(named)) > 20
     named += [f"docs/{page}" for page in re.findall(r"\]\((\S+?)\)", PAGE)]
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
-def test_the_picture_shows_all_rooms_in_their_order() -> None:
+def test_the_picture_shows_all_rooms_in_their_order():
     picture = (ROOT / "docs/pictures/architecture.svg").read_text()
     names = re.findall(r'font-weight="600" fill="#111111">([^<]+)<', picture)
     assert names == ["cli.py", "callbacks/"] + list(reversed(ROOMS))
 
 
 def test_a_command(
-    tmp_path: Path,
-    small_data: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    refused: Refused,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+    tmp_path,
+    small_data,
+    monkeypatch,
+    refused,
+    capfd,
+):
     (tmp_path / "own_commands").mkdir()
     (tmp_path / "own_commands/count.py").write_text(example("A command"))
     (tmp_path / "own_commands/__init__.py").touch()
@@ -63,7 +62,7 @@ def test_a_command(
     assert "train, val or test" in capfd.readouterr().out
 
 
-def test_a_callback(here: Path, small_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_callback(here, small_data, monkeypatch):
     (here / "my_callbacks.py").write_text(example("A callback"))
     monkeypatch.syspath_prepend(str(here))
     options = re.findall(r"--trainer\.callbacks\S* \S+", PAGE.partition("### A callback\n")[2])

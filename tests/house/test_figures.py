@@ -34,7 +34,7 @@ def shapes(path: Path) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("theme", figures.THEMES)
 @pytest.mark.parametrize("name", figures.FIGURES)
-def test_a_figure_shows_what_is_committed(name: str, theme: str, drawn: Path) -> None:
+def test_a_figure_shows_what_is_committed(name, theme, drawn):
     """Other versions of matplotlib draw other letters, but the same curves and bars."""
     file = f"{name}-{theme}.svg"
     committed = shapes(figures.PICTURES / file)
@@ -46,6 +46,6 @@ def test_a_figure_shows_what_is_committed(name: str, theme: str, drawn: Path) ->
         np.testing.assert_allclose(committed[shape], numbers, atol=0.1, err_msg=shape)
 
 
-def test_no_picture_is_large() -> None:
+def test_no_picture_is_large():
     sizes = {path.name: path.stat().st_size for path in figures.PICTURES.iterdir()}
     assert {name: size for name, size in sizes.items() if size > LARGEST} == {}

@@ -48,7 +48,7 @@ def names_in(nodes: Iterable[ast.AST]) -> set[str]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_imports(path: Path) -> None:
+def test_imports(path):
     found = imports(path)
     packages = {name.split(".")[0] for name in found}
     inside = path.relative_to(ROOT).as_posix()
@@ -75,7 +75,7 @@ def test_imports(path: Path) -> None:
     assert not at_the_top & HEAVY, "import it where it is used: it takes seconds"
 
 
-def test_no_circle() -> None:
+def test_no_circle():
     """Of files, also where an import stands in a function or is for types alone."""
     names = {}
     for path in FILES:
@@ -92,6 +92,6 @@ def test_no_circle() -> None:
     assert set(order) == names.keys()
 
 
-def test_every_room_is_known() -> None:
+def test_every_room_is_known():
     entries = {p.relative_to(ROOT / "detector").parts[0] for p in (ROOT / "detector").rglob("*.py")}
     assert entries == set(ROOMS) | {"__init__.py"}

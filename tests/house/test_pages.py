@@ -51,7 +51,7 @@ def unknown_part(text: str) -> str:
     return ""
 
 
-def test_quoted_lines_are_what_the_program_prints() -> None:
+def test_quoted_lines_are_what_the_program_prints():
     quoted = re.findall(r"^ *> `(?:error: )?(.*)`$", page("troubleshooting"), re.MULTILINE)
     assert len(quoted) > 15
     parts = [part for line in quoted for part in line.split("...")]
@@ -59,7 +59,7 @@ def test_quoted_lines_are_what_the_program_prints() -> None:
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_commands_exist(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_exist(name, monkeypatch):
     """The data that they name do not."""
     monkeypatch.setattr(command_line, "check_paths", lambda options: None)
     for words in re.findall(r"^ +python cli\.py (.*?)(?:  +#.*)?$", page(name), re.MULTILINE):
@@ -67,7 +67,7 @@ def test_commands_exist(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_links_lead_somewhere(name: str) -> None:
+def test_links_lead_somewhere(name):
     text = page(name)
     assert text.count("\n") <= LINES[name]
     links = re.findall(r"\]\((?!http)([^)#\s]*)(?:#([^)\s]*))?", text)
@@ -82,14 +82,14 @@ def test_links_lead_somewhere(name: str) -> None:
             assert heading in {re.sub(r"[^\w -]", "", t).lower().replace(" ", "-") for t in titles}
 
 
-def test_each_source_is_used() -> None:
+def test_each_source_is_used():
     text = page("comparison")
     sources = re.findall(r"^\[(\d+)\]: ", text, re.MULTILINE)
     used = set(re.findall(r"\[(\d+)\](?!:)", text))
     assert used == set(sources)
 
 
-def test_doctor_findings() -> None:
+def test_doctor_findings():
     """The page names each kind of finding, and no other."""
     named = set(re.findall(r"`([a-z]+(?:_[a-z0-9]+)+)`", page("doctor")))
     alike = re.compile("(duplicate|similar)_(image|across_splits)")  # put together by the code

@@ -18,7 +18,7 @@ def row(recipe: str, data: str, seed: int, score: float, curve: str = "0.1 0.2")
     return {"recipe": recipe, "data": data, "seed": str(seed), "score": score, "AP": curve}
 
 
-def test_only_what_was_trained_alike_is_compared() -> None:
+def test_only_what_was_trained_alike_is_compared():
     rows = [row("base", "a", 0, 0.1), row("base", "a", 1, 0.2), row("base", "a", 2, 0.9)]
     rows += [row("base", "b", 0, 0.5), row("base", "c", 0, 1)]
     rows += [row("other", "a", 0, 0.2), row("other", "a", 1, 0.2), row("other", "b", 0, 0.4)]
@@ -28,7 +28,7 @@ def test_only_what_was_trained_alike_is_compared() -> None:
     assert scores == "| other | 20.0 (20.0 to 20.0) | 40.0 (40.0 to 40.0) | - | - |"
 
 
-def test_the_interval_of_the_mean() -> None:
+def test_the_interval_of_the_mean():
     """Of many datasets of one seed it is the plain bootstrap's, near 1.96 standard errors; of equal
     gains it is a point."""
     gaps = [np.array([value]) for value in np.random.default_rng(0).normal(2, 1, 100)]
@@ -38,14 +38,14 @@ def test_the_interval_of_the_mean() -> None:
     assert interval([np.full(3, 1.5)] * 3) == pytest.approx((1.5, 1.5))
 
 
-def test_when_a_recipe_passes_the_other() -> None:
+def test_when_a_recipe_passes_the_other():
     base = [np.array([0.1, 0.2, 0.3, 0.4]), np.array([0.1, 0.2, 0.3, 0.6])]
     fast = [np.array([0.3, 0.7, 0.7, 0.7]), np.array([0.1, 0.3, 0.9, 0.9])]
     assert first_pass(base, fast) == 0.5
     assert first_pass(fast, base) is None
 
 
-def test_subsets(small_data: Path, tmp_path: Path) -> None:
+def test_subsets(small_data, tmp_path):
     """Always the same images, a smaller subset's within a larger one's; val is complete."""
     complete = DatasetFile.read(str(small_data))
     files = {}
@@ -64,7 +64,7 @@ def test_subsets(small_data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("quick_starts")
-def test_a_study(small_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_study(small_data, tmp_path, capsys):
     """What is done is not trained again, what was interrupted goes on, what failed is named."""
     words = f"--data {small_data} --seeds 0 --jobs 2 --folder {tmp_path} --recipe plain= --recipe"
     common = " ".join(SMALL) + " --trainer.max_epochs 1 --trainer.limit_train_batches 1"

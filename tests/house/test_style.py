@@ -22,7 +22,7 @@ HOLDERS = (
 
 
 @pytest.mark.parametrize("command", ["ruff check .", "ruff format --check .", "mypy", "codespell"])
-def test_linters_are_content(command: str) -> None:
+def test_linters_are_content(command):
     module, *options = command.split()
     if module == "codespell":
         module = "codespell_lib"
@@ -94,7 +94,7 @@ def rate(is_dense: Callable[[ast.AST], bool], nodes: list[ast.AST]) -> float:
     return 1000 * sum(map(is_dense, nodes)) / sum(isinstance(node, ast.stmt) for node in nodes)
 
 
-def test_one_thought_a_statement() -> None:
+def test_one_thought_a_statement():
     nodes = nodes_of("detector", "callbacks")
     for is_dense, most in PRODUCT.items():
         assert rate(is_dense, nodes) <= most, is_dense.__name__
@@ -104,13 +104,13 @@ def test_one_thought_a_statement() -> None:
             assert found <= TESTS[is_dense], f"{is_dense.__name__} in tests/{folder}"
 
 
-def test_files_are_short() -> None:
+def test_files_are_short():
     for folder in ("detector", "callbacks"):
         for path in (ROOT / folder).rglob("*.py"):
             assert path.read_text(encoding="utf-8").count("\n") <= LONGEST, path
 
 
-def test_options_in_the_readme_exist(capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_in_the_readme_exist(capsys):
     used = set(re.findall(r"(?:`|python cli.py[^\n]*)--([a-z_]+[\w.]*)", README))
     used |= set(re.findall(r"--([a-z_]+\.[\w.]+|config|run|ckpt_path)", README))
     assert len(used) > 8
@@ -122,14 +122,14 @@ def test_options_in_the_readme_exist(capsys: pytest.CaptureFixture[str]) -> None
     assert used - known == set()
 
 
-def test_files_that_the_readme_names_are_there() -> None:
+def test_files_that_the_readme_names_are_there():
     folders = "configs|docs|benchmarks|tests|detector|callbacks"
     named = set(re.findall(rf"(?:{folders})/[\w./-]*|[A-Z]+\.md", README))
     assert len(named) > 10
     assert {name for name in named if not (ROOT / name).exists()} == set()
 
 
-def test_figures_of_the_readme_are_measured() -> None:
+def test_figures_of_the_readme_are_measured():
     """The mean AP of each recipe, as benchmarks/recipes.md has it under these headings."""
     sections = (ROOT / "benchmarks/recipes.md").read_text().split("\n## ")
     studies = {

@@ -42,9 +42,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("lacks", [MACOS, WINDOWS], ids=["macOS", "Windows"])
-def test_fit_and_predict(
-    lacks: str, small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fit_and_predict(lacks, small_data, here, monkeypatch):
     (here / "site").mkdir()
     (here / "site/sitecustomize.py").write_text(lacks)
     (here / "program.py").write_text(PROGRAM)

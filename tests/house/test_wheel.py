@@ -90,7 +90,7 @@ def installed(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def test_everything_is_installed_under_one_name(installed: Path) -> None:
+def test_everything_is_installed_under_one_name(installed):
     assert files(installed) == files(ROOT)
     assert {p.name.partition("-")[0] for p in installed.iterdir()} == {"boltbox", "bin"}
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
@@ -98,7 +98,7 @@ def test_everything_is_installed_under_one_name(installed: Path) -> None:
     assert sorted(listed) == sorted(folders)
 
 
-def test_an_sdist_holds_what_is_installed(checkout: Path, tmp_path: Path) -> None:
+def test_an_sdist_holds_what_is_installed(checkout, tmp_path):
     build = "import sys, setuptools.build_meta as build; build.build_sdist(sys.argv[1])"
     run(sys.executable, "-c", build, tmp_path, cwd=checkout)
     (archive,) = tmp_path.glob("*.tar.gz")
@@ -106,7 +106,7 @@ def test_an_sdist_holds_what_is_installed(checkout: Path, tmp_path: Path) -> Non
     assert files(tmp_path / "installed") == files(ROOT)
 
 
-def test_an_editable_install(checkout: Path, hostile: Path, tmp_path: Path) -> None:
+def test_an_editable_install(checkout, hostile, tmp_path):
     """In an environment of its own, which sees the packages of this one."""
     home = tmp_path / "environment"
     run(sys.executable, "-m", "venv", "--without-pip", home)
@@ -119,7 +119,7 @@ def test_an_editable_install(checkout: Path, hostile: Path, tmp_path: Path) -> N
     assert "no.yaml" in run(*line, code=2, env=environment()).stderr
 
 
-def test_a_training_from_another_folder(installed: Path, small_data: Path, hostile: Path) -> None:
+def test_a_training_from_another_folder(installed, small_data, hostile):
     """With a shipped overlay, pictures and a report; what is imported is what was installed, and
     nothing that only other commands and loggers need."""
     with (installed / "boltbox/callbacks/__init__.py").open("a") as file:
@@ -141,7 +141,7 @@ def test_a_training_from_another_folder(installed: Path, small_data: Path, hosti
 
 
 @pytest.mark.parametrize("where", ["wheel", "checkout", "checkout without links"])
-def test_one_name_outside(where: str, installed: Path, checkout: Path, hostile: Path) -> None:
+def test_one_name_outside(where, installed, checkout, hostile):
     """Beside modules of our folders' names, the current folder first in the path."""
     place = {"wheel": installed, "checkout": ROOT, "checkout without links": checkout}[where]
     output = run(sys.executable, "-c", WHERE, env=environment(".", place)).stdout
@@ -151,9 +151,7 @@ def test_one_name_outside(where: str, installed: Path, checkout: Path, hostile: 
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_another_projects_folders_in_site_packages(
-    installed: Path, hostile: Path, broken: bool
-) -> None:
+def test_another_projects_folders_in_site_packages(installed, hostile, broken):
     """They lie beside boltbox there; of a broken installation they do not take the place of ours."""
     packages = hostile / "site-packages"
     shutil.copytree(installed, packages)
@@ -170,9 +168,7 @@ def test_another_projects_folders_in_site_packages(
     assert ("No module named 'boltbox.detector'" in error) == broken
 
 
-def test_a_file_that_is_here_counts_more_than_a_shipped_one(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_is_here_counts_more_than_a_shipped_one(here, capsys):
     (here / "med.yaml").write_text("model:\n  optim:\n    lr0: 0.5\n")
     expected = {"med.yaml --config hyp/voc.yaml": 0.00334, "hyp/none --config med.yaml": 0.5}
     for names, lr0 in expected.items():

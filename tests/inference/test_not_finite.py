@@ -56,12 +56,12 @@ def refused(door: str, data: Path, capsys: pytest.CaptureFixture[str]) -> str:
 
 @pytest.mark.parametrize("door", DOORS)
 def test_at_every_door(
-    door: str,
-    checkpoint: Path,
-    pictures: Path,
-    small_data: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    door,
+    checkpoint,
+    pictures,
+    small_data,
+    capsys,
+):
     """Weights that are not finite, then an output of weights that are, then an impossible size."""
     bad_checkpoint(checkpoint, factor=float("nan"))
     told = refused(door, small_data, capsys)
@@ -77,7 +77,7 @@ def test_at_every_door(
             assert str(size) in told
 
 
-def test_in_python(checkpoint: Path, pictures: Path) -> None:
+def test_in_python(checkpoint, pictures):
     """A Detector whose weights became NaN in memory too."""
     bad_checkpoint(checkpoint, factor=float("nan"))
     for load in (Predictor.load, Detector.load):

@@ -48,7 +48,7 @@ def labels(run: Path) -> dict[str, list[list[str]]]:
     return {file.stem: [line.split() for line in file.read_text().splitlines()] for file in files}
 
 
-def test_image_ids(tmp_path: Path) -> None:
+def test_image_ids(tmp_path):
     """Images of one number keep their whole names, and so do all others. The file is, to the byte,
     that of the whole list."""
     for names, ids in (
@@ -76,9 +76,7 @@ def test_image_ids(tmp_path: Path) -> None:
         assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_labels_to_train_on(
-    checkpoint: Path, pictures: Path, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_labels_to_train_on(checkpoint, pictures, here, capsys):
     """With the class numbers of a dataset, in a folder beside the images; a training reads them. No
     file of the user is replaced."""
     (here / "photos").mkdir()
@@ -118,9 +116,7 @@ def test_labels_to_train_on(
     assert before == {file: file.read_bytes() for file in (here / "photos").rglob("*.*")}
 
 
-def test_a_folder_of_images_and_a_video(
-    checkpoint: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_of_images_and_a_video(checkpoint, pictures, capsys):
     """One that looks like a picture to its header alone is named and left out; so is a video that
     is none. All files of the run say the same."""
     make_video(pictures / "film.avi")
@@ -174,9 +170,7 @@ def test_a_folder_of_images_and_a_video(
         assert kind == row["class"]
 
 
-def test_a_film_on_a_terminal_says_what_is_left(
-    checkpoint: Path, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch
-) -> None:
+def test_a_film_on_a_terminal_says_what_is_left(checkpoint, here, capsys, monkeypatch):
     """A log file gets no line of a frame, and none of the images if they are many."""
     make_video(here / "film.avi")
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
@@ -190,7 +184,7 @@ def test_a_film_on_a_terminal_says_what_is_left(
     assert "a.png" not in capsys.readouterr().out
 
 
-def test_lists_and_what_is_not_saved(checkpoint: Path, pictures: Path, here: Path) -> None:
+def test_lists_and_what_is_not_saved(checkpoint, pictures, here):
     # from the list's folder, from here
     (pictures / "list.txt").write_text("0001.jpg\npictures/0002.jpg\n")
     assert Sources.find("pictures/list.txt").images == ["pictures/0001.jpg", "pictures/0002.jpg"]
@@ -208,7 +202,7 @@ def test_lists_and_what_is_not_saved(checkpoint: Path, pictures: Path, here: Pat
     assert not (run / "images").exists()
 
 
-def test_a_video_file_is_there_whole_or_not_at_all(here: Path) -> None:
+def test_a_video_file_is_there_whole_or_not_at_all(here):
     """Its sides become even, as the encoder wants; a frame of another size is scaled."""
     file = VideoFile(here / "deep/film.mp4", 119.8765, (65, 97))
     for size in ((65, 97), (65, 97), (130, 194)):
@@ -223,9 +217,7 @@ def test_a_video_file_is_there_whole_or_not_at_all(here: Path) -> None:
     assert all(np.abs(f.astype(int) - (200, 100, 50)).max() < 12 for f in frames), "RGB stays RGB"
 
 
-def test_what_was_found_before_a_signal_is_kept(
-    checkpoint: Path, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_found_before_a_signal_is_kept(checkpoint, here, monkeypatch):
     make_video(here / "film.avi", frames=20)
     look = Predictor.detect
     seen = []
@@ -248,7 +240,7 @@ def test_what_was_found_before_a_signal_is_kept(
     assert {result["image_id"] for result in results} <= set(labels(Path("out")))
 
 
-def test_every_third_frame_of_a_video_that_is_cut_short(checkpoint: Path, here: Path) -> None:
+def test_every_third_frame_of_a_video_that_is_cut_short(checkpoint, here):
     whole = make_video(here / "film.avi", frames=12).read_bytes()
     (here / "cut.avi").write_bytes(whole[: len(whole) * 6 // 10])
     run = predict(checkpoint, "cut.avi", "--frame_step", "3")
@@ -259,7 +251,7 @@ def test_every_third_frame_of_a_video_that_is_cut_short(checkpoint: Path, here: 
     assert sum(1 for _ in video) == len(kept) > 1
 
 
-def test_a_stream_gives_its_newest_frame(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_gives_its_newest_frame(here, monkeypatch):
     """Whoever is slow misses frames, but never sees one twice or an older one; with a step every
     frame is seen in turn."""
 
@@ -315,9 +307,7 @@ ERRORS = {
 }
 
 
-def test_sources_that_cannot_be_used(
-    checkpoint: Path, here: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_sources_that_cannot_be_used(checkpoint, here, capfd):
     (here / "nothing").mkdir()
     for name in ("note.jpg", "note.mp4"):
         (here / name).write_text("no picture")
@@ -336,7 +326,7 @@ def test_sources_that_cannot_be_used(
     assert not Path("out").exists()
 
 
-def test_half_precision(checkpoint: Path, pictures: Path) -> None:
+def test_half_precision(checkpoint, pictures):
     run = predict(checkpoint, "pictures/0000.jpg", "--precision", "16-true")
     found = Predictor.load(checkpoint, device="cpu", conf=0.0005).predict("pictures/0000.jpg")
     confidences = np.loadtxt(run / "labels/0000.txt", ndmin=2)[:5, 5]
@@ -346,7 +336,7 @@ def test_half_precision(checkpoint: Path, pictures: Path) -> None:
     assert np.abs(drawn.astype(int) - image).max() > 50
 
 
-def test_an_ensemble_knows_the_classes_of_all_members(checkpoint: Path, pictures: Path) -> None:
+def test_an_ensemble_knows_the_classes_of_all_members(checkpoint, pictures):
     """Rows of a network's twin overlap its own wholly. Of each class the detections are those of
     the members that know it, to the bit; classes of one name are one. A validation has the classes
     of its data."""
@@ -381,7 +371,7 @@ def test_an_ensemble_knows_the_classes_of_all_members(checkpoint: Path, pictures
         load_ensemble(["other.ckpt"], NAMES)
 
 
-def test_a_single_class_in_an_ensemble() -> None:
+def test_a_single_class_in_an_ensemble():
     """Its column is not learned; objectness says it all."""
     rows = torch.rand(2, 7, 6)
     made = in_classes(lambda images: rows, ["b"], ["a", "B", "c"])(torch.zeros(2, 3, 8, 8))
@@ -389,7 +379,7 @@ def test_a_single_class_in_an_ensemble() -> None:
     assert torch.equal(made[..., 5:], torch.tensor([0.0, 1, 0]).expand(2, 7, 3))
 
 
-def test_without_lightning(checkpoint: Path, pictures: Path) -> None:
+def test_without_lightning(checkpoint, pictures):
     """`predict` and `export` import neither it nor what only a training needs."""
     line = ["predict", "--ckpt_path", str(checkpoint), "--source", "pictures/0000.jpg"]
     program = (
@@ -401,9 +391,7 @@ def test_without_lightning(checkpoint: Path, pictures: Path) -> None:
     assert told.stdout.splitlines()[-2:] == ["False", "set()"], told.stderr
 
 
-def test_validation_with_augmentation_and_in_tiles(
-    checkpoint: Path, small_data: Path, here: Path
-) -> None:
+def test_validation_with_augmentation_and_in_tiles(checkpoint, small_data, here):
     """Figures of every image; no losses, for no single look has them."""
     line = f"validate --ckpt_path {checkpoint} --data.dataset {small_data} --data.workers 0"
     line += " --trainer.accelerator cpu --tta true --data.tile_size 128 --data.image_size 128"

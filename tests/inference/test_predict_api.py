@@ -23,7 +23,7 @@ from boltbox.detector.training.module import Detector
 LEAST: dict[str, Any] = {"device": "cpu", "conf": 0.0005}
 
 
-def test_the_numbers_of_the_command(checkpoint: Path, pictures: Path) -> None:
+def test_the_numbers_of_the_command(checkpoint, pictures):
     typed = ["--tta=true", "--tile_size=64", "--classes=[star,0]"]
     options: dict[str, Any] = {"tta": True, "tile_size": 64, "classes": ["star", 0]}
     run = predict(checkpoint, "pictures", "--images=false", *typed)
@@ -41,7 +41,7 @@ def test_the_numbers_of_the_command(checkpoint: Path, pictures: Path) -> None:
     assert count > 20
 
 
-def test_options(checkpoint: Path, pictures: Path) -> None:
+def test_options(checkpoint, pictures):
     """A literal run is suppressed with YOLOv5's rounding, as it was validated. On a CPU 16-mixed is
     float32."""
     content = torch.load(checkpoint, weights_only=True)
@@ -68,7 +68,7 @@ def test_options(checkpoint: Path, pictures: Path) -> None:
         Predictor.load("nowhere.pt")
 
 
-def test_kinds_of_images(checkpoint: Path, pictures: Path) -> None:
+def test_kinds_of_images(checkpoint, pictures):
     detector = Detector.load(checkpoint, "cpu")
     file = pictures / "0000.jpg"
     turned = Image.open(file)
@@ -100,9 +100,7 @@ def test_kinds_of_images(checkpoint: Path, pictures: Path) -> None:
             detector.predict([wrong])
 
 
-def test_folders_and_broken_photos(
-    checkpoint: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_folders_and_broken_photos(checkpoint, pictures, capsys):
     """Sorted; each says of which file it is, and how many of each class it holds. Of a folder a
     broken photo is left out and named; alone, or in a list whose results have to stay in order, it
     is an error."""
@@ -128,9 +126,7 @@ def test_folders_and_broken_photos(
             predictor.predict(pattern)
 
 
-def test_thresholds_of_its_own(
-    checkpoint: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_thresholds_of_its_own(checkpoint, pictures, capsys):
     """Per class, as if the others were not there; the command finds the same."""
     with pytest.raises(SystemExit):
         predict(checkpoint, "pictures", "--thresholds", "own")
@@ -158,7 +154,7 @@ ROWS = np.array(
 )
 
 
-def test_detections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_detections(tmp_path, monkeypatch):
     """Some of them, one by one, drawn, as a table."""
     found = Detections.of(ROWS, ["cat", "dog"])
     assert found[-1].xyxy.tolist() == [[0, 0, 8, 8]]
@@ -203,7 +199,7 @@ def test_detections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         found.to_pandas()
 
 
-def test_the_page(checkpoint: Path, pictures: Path) -> None:
+def test_the_page(checkpoint, pictures):
     """The code of docs/predict.md."""
     page = (Path(cli.__file__).parent / "docs/predict.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
@@ -216,7 +212,7 @@ def test_the_page(checkpoint: Path, pictures: Path) -> None:
     assert Path("drawn.jpg").is_file()
 
 
-def test_weights_that_change_are_seen(checkpoint: Path, pictures: Path) -> None:
+def test_weights_that_change_are_seen(checkpoint, pictures):
     """Trained on between two predictions: what was made ready before does not count any more."""
     detector = Detector.load(checkpoint, "cpu")
     before = detector.predict(pictures / "0000.jpg", conf=0.0005)
@@ -227,7 +223,7 @@ def test_weights_that_change_are_seen(checkpoint: Path, pictures: Path) -> None:
     assert len(before) != len(after) or not np.array_equal(before.confidence, after.confidence)
 
 
-def test_published_weights_say_which_size_they_are() -> None:
+def test_published_weights_say_which_size_they_are():
     detector = Detector.load(shared("weights/yolov5n.pt"), "cpu")
     assert (detector.hparams["network"]["size"], len(detector.names)) == ("n", 80)
     # COCO 000000000139: a living room

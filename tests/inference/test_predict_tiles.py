@@ -14,7 +14,7 @@ sides = st.integers(33, 3000)
 
 @settings(max_examples=50)
 @given(sides, sides, st.integers(32, 1000))
-def test_windows_cover_the_image(height: int, width: int, tile: int) -> None:
+def test_windows_cover_the_image(height, width, tile):
     windows = tile_windows(height, width, tile)
     assert len(np.unique(windows[:, 2:] - windows[:, :2], axis=0)) == 1  # a batch has one shape
     number = 1
@@ -31,7 +31,7 @@ def test_windows_cover_the_image(height: int, width: int, tile: int) -> None:
 
 @settings(max_examples=20)
 @given(st.integers(65, 400), st.integers(65, 400), st.integers(0, 2**32 - 1))
-def test_pixels_and_boxes_come_back_exactly(height: int, width: int, seed: int) -> None:
+def test_pixels_and_boxes_come_back_exactly(height, width, seed):
     """What a tile of the network's size shows is the image's own pixels, and a box found in it
     comes back to the bit."""
     rng = np.random.default_rng(seed)
@@ -55,7 +55,7 @@ def test_pixels_and_boxes_come_back_exactly(height: int, width: int, seed: int) 
 @given(
     st.integers(0, 2**32 - 1), st.sampled_from([(20, 30), (8, 40), (70, 12), (200, 10), (16, 150)])
 )
-def test_fragments_become_whole_again(seed: int, size: tuple[int, int]) -> None:
+def test_fragments_become_whole_again(seed, size):
     """Objects smaller than the overlap, and longer than a tile, side by side in a grid, as a perfect
     detector sees them in each window: each comes back once, exactly."""
     rng = np.random.default_rng(seed)
@@ -93,7 +93,7 @@ def merged(rows: list[list[float]], windows: list[list[int]], most: int = 10, **
     ).tolist()
 
 
-def test_which_ones_stay() -> None:
+def test_which_ones_stay():
     """A whole one before a surer fragment; a small object in a large one, which intersection over
     the smaller area would drop; one of each class, up to the limit."""
     whole = [90, 10, 140, 30, 0.5, 0]
@@ -107,7 +107,7 @@ def test_which_ones_stay() -> None:
     assert [row[5] for row in merged(rows, windows, 1)] == [0]
 
 
-def test_the_border_of_the_image_cuts_nothing() -> None:
+def test_the_border_of_the_image_cuts_nothing():
     boxes = np.array([[0, 0, 20, 20], [100, 10, 120, 30], [80, 10, 90, 100]], float)
     windows = np.array([LEFT, LEFT, RIGHT])
     assert is_cut(boxes, windows, 100, 200).tolist() == [False, True, True]
@@ -145,7 +145,7 @@ def merge_one_by_one(
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([20, 90, 300]), st.booleans())
-def test_merging_compares_all_that_agree(seed: int, largest: int, agnostic: bool) -> None:
+def test_merging_compares_all_that_agree(seed, largest, agnostic):
     rng = np.random.default_rng(seed)
     places = np.concatenate(([[0, 0, 200, 150]], tile_windows(150, 200, 80)))
     windows = np.repeat(places, 6, 0)

@@ -3,7 +3,6 @@ one cannot serve."""
 
 import json
 import sys
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -40,7 +39,7 @@ def maps_by_hand(name: str, weights: dict[str, Tensor], images: Tensor) -> list[
 
 @pytest.mark.parametrize("name", [RESNET, MAMBAOUT])
 @torch.no_grad()
-def test_maps_are_those_of_timm_with_the_weights_of_a_file(name: str, tmp_path: Path) -> None:
+def test_maps_are_those_of_timm_with_the_weights_of_a_file(name, tmp_path):
     torch.manual_seed(0)
     model = settled(timm.create_model(name))
     save_file(model.state_dict(), tmp_path / "model.safetensors")
@@ -62,7 +61,7 @@ def test_maps_are_those_of_timm_with_the_weights_of_a_file(name: str, tmp_path: 
     ("size", "strides"), [("p2", [4, 8, 16, 32]), ("p34", [8, 16]), ("p7", [8, 16, 32, 64, 128])]
 )
 @torch.no_grad()
-def test_levels_that_a_backbone_has_and_has_not(size: str, strides: list[int]) -> None:
+def test_levels_that_a_backbone_has_and_has_not(size, strides):
     options = {"depth_multiple": 0.1, "width_multiple": 0.125, "backbone": f"timm/{RESNET}"}
     network = YOLOv5(2, size, **options).eval()
     raw = network(torch.rand(1, 3, 128, 256))
@@ -71,7 +70,7 @@ def test_levels_that_a_backbone_has_and_has_not(size: str, strides: list[int]) -
     assert network.layer_names()[number].startswith("neck.lateral")
 
 
-def test_files_as_others_write_them(tmp_path: Path) -> None:
+def test_files_as_others_write_them(tmp_path):
     """Wrapped, with the prefix of DistributedDataParallel, with names that are not timm's; one of
     another model changes nothing."""
     torch.manual_seed(0)
@@ -105,7 +104,7 @@ def test_files_as_others_write_them(tmp_path: Path) -> None:
         ("hf-hub:someone/something", "timm"),
     ],
 )
-def test_a_backbone_that_cannot_serve(name: str, words: str) -> None:
+def test_a_backbone_that_cannot_serve(name, words):
     with pytest.raises(InputError, match=f"model.network.backbone timm/{name}.*{words}"):
         YOLOv5(1, backbone=f"timm/{name}")
 
@@ -121,13 +120,13 @@ def test_a_backbone_that_cannot_serve(name: str, words: str) -> None:
     ],
 )
 def test_options_that_do_not_go_together(
-    line: str,
-    words: str,
-    small_data: Path,
-    here: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    line,
+    words,
+    small_data,
+    here,
+    capsys,
+    monkeypatch,
+):
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(here))
@@ -141,15 +140,13 @@ def test_options_that_do_not_go_together(
     assert words in output
 
 
-def test_without_timm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_timm(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(InputError, match=r"model.network.backbone timm/.*pip install .*timm"):
         YOLOv5(1, backbone=f"timm/{RESNET}")
 
 
-def test_a_checkpoint_tells_its_origin_and_needs_no_weights(
-    small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_tells_its_origin_and_needs_no_weights(small_data, here, monkeypatch):
     """Validated, exported, and as the start of another training. The exported file finds the same
     objects, and needs no timm."""
     names = ["disc", "ring", "star", "triangle", "cross"]

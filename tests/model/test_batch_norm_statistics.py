@@ -1,6 +1,5 @@
 """Which statistics of batch norm validation uses, against a plain loop over the batches."""
 
-from pathlib import Path
 from typing import Any
 
 import lightning as L
@@ -33,7 +32,7 @@ class Seen(L.Callback):
 
 
 @pytest.mark.parametrize("averaged", [True, False])
-def test_statistics(averaged: bool, small_data: Path, tmp_path: Path) -> None:
+def test_statistics(averaged, small_data, tmp_path):
     """With EMA each step moves the average towards the batch's own statistics, not towards running
     ones that lag behind; without it they are running ones."""
     L.seed_everything(0)

@@ -1,6 +1,5 @@
 """Tensors on the CPU that are mixed with those of a GPU are found without a GPU."""
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -72,7 +71,7 @@ def batch_on_gpu() -> Batch:
 
 
 @pytest.mark.parametrize("options", LOSSES)
-def test_batches(options: dict[str, Any]) -> None:
+def test_batches(options):
     detector = detector_of("cat", "dog", "cow", **options).to(GPU)
     for mixed in (True, False):
         with torch.autocast("cuda", torch.float16, enabled=mixed):
@@ -86,7 +85,7 @@ def test_batches(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "Muon"])
-def test_steps(name: str) -> None:
+def test_steps(name):
     """Of a training and its average; then resumed from what a file would hold, on the CPU."""
     detector = detector_of("cat", optimizer=name, backbone_lr=0.001).to(GPU)
     content: dict[str, Any] = {}
@@ -112,7 +111,7 @@ def test_steps(name: str) -> None:
         content = move_data_to_device(content, torch.device("cpu"))
 
 
-def test_validation_of_the_average() -> None:
+def test_validation_of_the_average():
     detector = detector_of("cat", "dog", "cow")
     detector.start_average()
     detector.to(GPU)
@@ -123,7 +122,7 @@ def test_validation_of_the_average() -> None:
     assert detector.evaluation.finish(detector.trainer)["val/box_loss"] > 0
 
 
-def test_anchors() -> None:
+def test_anchors():
     """AutoAnchor's; and the score of pretrained weights."""
     detector = detector_of("cat", "dog", "cow").to(GPU)
     trainer: Any = SimpleNamespace(
@@ -150,7 +149,7 @@ def test_anchors() -> None:
         (["cow"], {"precision": "16-mixed", "tta": True, "rounded": True}),
     ],
 )
-def test_predictions(other: list[str], options: dict[str, Any], tmp_path: Path) -> None:
+def test_predictions(other, options, tmp_path):
     """Of one or two checkpoints, on images and on tiles."""
     files = []
     for names in (["cat", "dog"], other):

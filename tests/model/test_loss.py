@@ -11,7 +11,7 @@ from boltbox.detector.system.errors import InputError
 
 @pytest.mark.parametrize("classes", [1, 4])
 @pytest.mark.parametrize("objects", [0, 20])
-def test_gradients_are_where_something_is_to_learn(classes: int, objects: int) -> None:
+def test_gradients_are_where_something_is_to_learn(classes, objects):
     """Also under autocast, in the precision of the maps; with logits whose exponential a float16
     does not hold the loss is computed in float32."""
     rng = torch.Generator().manual_seed(5)
@@ -32,7 +32,7 @@ def test_gradients_are_where_something_is_to_learn(classes: int, objects: int) -
         assert bool(r.grad[..., 5:].any()) == (objects > 0 and classes > 1)
 
 
-def test_scaled_gains() -> None:
+def test_scaled_gains():
     usual = DetectionLoss(80, STRIDES)
     other = DetectionLoss(20, [8, 16, 32, 64])
     usual.set_image_size(640)
@@ -41,7 +41,7 @@ def test_scaled_gains() -> None:
     assert other.gains == pytest.approx((0.0375, 3.0, 0.09375))  # 3/4; 4 * 3/4; 1/4 * 3/4
 
 
-def test_the_last_object_of_a_cell_is_the_last() -> None:
+def test_the_last_object_of_a_cell_is_the_last():
     rng = torch.Generator().manual_seed(0)
     index = tuple(torch.randint(0, n, (500,), generator=rng) for n in (2, 3, 2, 3))
     overlap = torch.rand(500, generator=rng)
@@ -56,7 +56,7 @@ def test_the_last_object_of_a_cell_is_the_last() -> None:
     )
 
 
-def test_means_over_batches() -> None:
+def test_means_over_batches():
     sums = add_losses({}, {"box_loss": torch.tensor(1.0)})
     sums = add_losses(sums, {"box_loss": torch.tensor(4.0)})
     assert mean_losses(sums) == {"box_loss": torch.tensor(2.5)}

@@ -29,7 +29,7 @@ def narrow(size: str = "n", num_classes: int = 2, **options: Any) -> YOLOv5:
 
 
 @torch.no_grad()
-def test_a_fused_copy_gives_the_same() -> None:
+def test_a_fused_copy_gives_the_same():
     network = narrow("p2")
     before = {name: t.clone() for name, t in network.state_dict().items()}
     fused = network.fused()
@@ -46,7 +46,7 @@ def test_a_fused_copy_gives_the_same() -> None:
 
 @pytest.mark.parametrize("levels", [(2,), (5, 6), (2, 3, 4, 5, 6, 7)])
 @torch.no_grad()
-def test_free_levels(levels: tuple[int, ...]) -> None:
+def test_free_levels(levels):
     network = narrow(levels=levels).eval()
     assert network.strides == [2**k for k in levels]
     assert network.max_stride == 2 ** max(5, *levels)
@@ -74,7 +74,7 @@ LAYERS = {
 
 
 @pytest.mark.parametrize("size", LAYERS)
-def test_layer_names(size: str) -> None:
+def test_layer_names(size):
     with torch.device("meta"):
         network = YOLOv5(1, size)
     names = network.layer_names()
@@ -85,7 +85,7 @@ def test_layer_names(size: str) -> None:
     assert covered == {p for p, _ in network.named_parameters()}, "no parameter is without a number"
 
 
-def test_custom_anchors_are_pixels() -> None:
+def test_custom_anchors_are_pixels():
     anchors = [[10, 20], [30, 40], [64, 96]]
     network = narrow(anchors=anchors)
     # divided by 8, 16, 32
@@ -97,7 +97,7 @@ def test_custom_anchors_are_pixels() -> None:
     assert sizes == {(10, 20): 16, (30, 40): 4, (64, 96): 1}
 
 
-def test_activation_and_momentum() -> None:
+def test_activation_and_momentum():
     """They belong to this network alone, other than YOLOv5's (specification 8.12)."""
     for options, kind, momentum in (
         ({}, nn.SiLU, 0.1),
@@ -128,6 +128,6 @@ def test_activation_and_momentum() -> None:
     ],
     ids=str,
 )
-def test_input_errors(options: dict, message: str) -> None:
+def test_input_errors(options, message):
     with pytest.raises(InputError, match=f"model.network.{message}"):
         YOLOv5(2, **{"width_multiple": 0.125} | options)

@@ -56,7 +56,7 @@ def trained(folder: Path, small_data: Path) -> Path:
     return run
 
 
-def test_they_train_and_resume(trained: Path) -> None:
+def test_they_train_and_resume(trained):
     content = torch.load(trained / "checkpoints/last.ckpt", weights_only=True)
     options = content["hyper_parameters"]
     head = {"class_path": "my_parts.FreeHead", "init_args": {"hidden": 8}}
@@ -67,9 +67,7 @@ def test_they_train_and_resume(trained: Path) -> None:
     assert "network.head.anchors" not in content["state_dict"]
 
 
-def test_they_predict_validate_and_export(
-    trained: Path, own: Path, here: Path, small_data: Path
-) -> None:
+def test_they_predict_validate_and_export(trained, own, here, small_data):
     """`export` itself compares the file with PyTorch, and refuses one that differs."""
     last = f"--ckpt_path {trained}/checkpoints/last.ckpt --trust_parts true"
     source = small_data.parent / "images/val"
@@ -82,9 +80,7 @@ def test_they_predict_validate_and_export(
     assert (here / "a.onnx").exists()
 
 
-def test_a_head_without_anchors_is_told(
-    own: Path, here: Path, small_data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_head_without_anchors_is_told(own, here, small_data, capsys):
     cli.main(["anchors", "--data.dataset", str(small_data)] + OWN[:2])
     assert "FreeHead has none" in capsys.readouterr().out
     with pytest.raises(SystemExit):
@@ -92,7 +88,7 @@ def test_a_head_without_anchors_is_told(
     assert "model.network.anchors" in capsys.readouterr().err
 
 
-def test_a_loss_with_a_term_more(own: Path, here: Path, small_data: Path) -> None:
+def test_a_loss_with_a_term_more(own, here, small_data):
     """Its name is everywhere; chosen in a file."""
     (here / "own.yaml").write_text(
         "model: {loss: {function: {class_path: my_loss.Modest, init_args: {price: 0.5, box: 0.1}}}}\n"
@@ -106,9 +102,7 @@ def test_a_loss_with_a_term_more(own: Path, here: Path, small_data: Path) -> Non
     assert Detector.load(here / "run/checkpoints/last.ckpt", "cpu").loss.price == 0.5
 
 
-def test_a_class_that_is_missing(
-    trained: Path, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_class_that_is_missing(trained, here, capsys, monkeypatch):
     """Said with its name and what to do, wherever a checkpoint is read."""
     monkeypatch.delitem(sys.modules, "my_parts", raising=False)
     for line in (
@@ -126,13 +120,13 @@ def test_a_class_that_is_missing(
     ["os.system", "pathlib.Path", "boltbox.detector.model.head.nms", "Head", "", "__main__.Head"]
     + ["boltbox.detector.model.loss.Loss"],
 )
-def test_nothing_else_is_called(path: str) -> None:
+def test_nothing_else_is_called(path):
     """Neither functions nor other classes nor abstract ones."""
     with pytest.raises(InputError, match=r"model\.loss\.function"):
         build_part({"class_path": path}, Loss, "model.loss.function")
 
 
-def test_a_script_gives_classes(own: Path) -> None:
+def test_a_script_gives_classes(own):
     from my_parts import FreeHead
 
     def made(head: object) -> Detector:
@@ -157,7 +151,7 @@ def test_a_script_gives_classes(own: Path) -> None:
             made(wrong)
 
 
-def test_weights_of_another_head(own: Path, trained: Path) -> None:
+def test_weights_of_another_head(own, trained):
     """Backbone and neck are taken."""
     last = trained / "checkpoints/last.ckpt"
     content = torch.load(last, weights_only=True)

@@ -3,7 +3,6 @@ candidates."""
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 import torch
@@ -83,7 +82,7 @@ OPTIONS = {
 
 @settings(max_examples=100)
 @given(images(), st.fixed_dictionaries(OPTIONS))
-def test_nms_is_the_full_pass(rows: list[list[list[float]]], options: dict[str, Any]) -> None:
+def test_nms_is_the_full_pass(rows, options):
     expected = [slow_nms(r, **options) for r in rows]
     decoded = torch.tensor(rows)
     assert [as_tuples(found) for found in nms(decoded, **options)] == expected
@@ -101,7 +100,7 @@ def flood(seed: int, rows: int, classes: int) -> Tensor:
     return decoded
 
 
-def test_only_the_best_candidates_take_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_best_candidates_take_part(monkeypatch):
     """With ties across the limit: the earlier rows are in."""
     rows = flood(1, rows=200, classes=2)
     rows[..., :4] = rows[..., :4].round() * 2
@@ -112,7 +111,7 @@ def test_only_the_best_candidates_take_part(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("multi_label", [False, True])
-def test_nothing_and_no_numbers(multi_label: bool) -> None:
+def test_nothing_and_no_numbers(multi_label):
     """No rows, none above the confidence, or scores of NaN."""
     for rows, value in ((0, 0.0), (5, 0.01), (5, math.nan)):
         (found,) = nms(torch.full((1, rows, 8), value), conf=0.25, multi_label=multi_label)
@@ -123,7 +122,7 @@ def test_nothing_and_no_numbers(multi_label: bool) -> None:
     assert [len(f.scores) for f in nms(decoded)] == [2]
 
 
-def test_classes_far_apart_do_not_touch() -> None:
+def test_classes_far_apart_do_not_touch():
     """The same box in each of 1000 classes is kept 1000 times, also at coordinates below 0 and far
     from 0."""
     corner = torch.tensor([[-50_000.0, 3.0, 7.3, 1e5, 1.0], [70_000.0, 3.0, 7.3, 1e5, 1.0]])

@@ -47,7 +47,7 @@ def case(count: int, seed: int) -> tuple[list[Tensor], Tensor]:
     return [maps.requires_grad_() for maps in raw_maps(rng)], random_targets(rng, count)
 
 
-def test_the_loss_is_one_graph() -> None:
+def test_the_loss_is_one_graph():
     """For any number of objects above one: the third batch finds it compiled. Values and gradients
     are those of eager. (backend: the graph is run as it is. Machine code for it takes a minute.)"""
     torch.compiler.reset()
@@ -67,7 +67,7 @@ def test_the_loss_is_one_graph() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, OPTIONS])
-def test_the_loss_waits_for_nothing(options: dict[str, Any]) -> None:
+def test_the_loss_waits_for_nothing(options):
     head = head_of(the_anchors(), STRIDES)
     loss = DetectionLoss(4, STRIDES, **options)
     raw, targets = case(30, 0)
@@ -98,9 +98,7 @@ class Waits(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_a_batch_waits_at_most_once(
-    small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_waits_at_most_once(small_data, here, monkeypatch):
     """Namely where a NaN must not get into the weights. Of each batch: fetching it, forward, loss,
     backward, step, callbacks. (AMP's scaler waits in its own way.)"""
     batches: list[Counter] = []

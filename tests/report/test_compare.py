@@ -36,7 +36,7 @@ def make_run(
     return folder
 
 
-def test_two_runs(here: Path, capsys: pytest.CaptureFixture) -> None:
+def test_two_runs(here, capsys):
     make_run(here / "runs/fit-1", 0.01, 0.2, 3)
     make_run(here / "runs/fit-2", 0.02, 0.4, 5, extra="<b>")
     cli.main(["compare", "runs/fit-1", "runs/fit-2"])
@@ -77,7 +77,7 @@ def test_two_runs(here: Path, capsys: pytest.CaptureFixture) -> None:
     assert (here / "runs/compare-2/compare.html").is_file(), "the next number"
 
 
-def test_the_last_runs(here: Path, capsys: pytest.CaptureFixture) -> None:
+def test_the_last_runs(here, capsys):
     """Where none are named."""
     for command in ("report", "compare"):
         with pytest.raises(SystemExit) as left:
@@ -96,7 +96,7 @@ def test_the_last_runs(here: Path, capsys: pytest.CaptureFixture) -> None:
     assert capsys.readouterr().out.count("report: ") == 2
 
 
-def test_a_run_has_one_colour(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_has_one_colour(here, monkeypatch):
     """Also where a panel lacks one; the legends name the runs that have points."""
     (make_run(here / "a_$x$", 0.01, 0.3, 2) / "metrics.csv").write_text(
         "epoch,val/mAP50-95\n0,0.1\n1,0.2\n"
@@ -118,7 +118,7 @@ def test_a_run_has_one_colour(here: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert len({*colours[0]}) == 3
 
 
-def test_what_cannot_be_compared(here: Path, capsys: pytest.CaptureFixture) -> None:
+def test_what_cannot_be_compared(here, capsys):
     """Different images; runs without curves, as of validate, have no picture."""
     make_run(here / "a/run", 0.01, 0.2, 0)
     make_run(here / "b/run", 0.01, 0.1, 0, images=9)

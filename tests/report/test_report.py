@@ -137,7 +137,7 @@ def metrics() -> dict:
     return {**head, **values, "per_class": rows}
 
 
-def test_what_a_fit_leaves(trained: Path) -> None:
+def test_what_a_fit_leaves(trained):
     """The detections give the metrics; the page is whole."""
     content = json.loads((trained / "metrics.json").read_text())
     record = PredictionRecord.load(trained / "detections.npz")
@@ -167,7 +167,7 @@ def test_what_a_fit_leaves(trained: Path) -> None:
     assert not {name.partition(".")[0] for name in changed} & {"warmup", "ema", "run", "ckpt_path"}
 
 
-def test_what_a_run_lacks_is_left_out(trained: Path, tmp_path: Path) -> None:
+def test_what_a_run_lacks_is_left_out(trained, tmp_path):
     run = Path(shutil.copytree(trained, tmp_path / "run"))
     for name in ("detections.npz", "changed.yaml", "anchors.json"):
         (run / name).unlink()
@@ -178,9 +178,7 @@ def test_what_a_run_lacks_is_left_out(trained: Path, tmp_path: Path) -> None:
     assert "detections.npz is missing" in page.text
 
 
-def test_names_are_text(
-    tmp_path: Path, drawn: list[str], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_names_are_text(tmp_path, drawn, capfd):
     """In pages, charts and drawn boxes, of classes, runs and files."""
     run = a_run(tmp_path)
     data = DatasetFile.read(str(tmp_path / "data/data.yaml")).open("val")
@@ -206,7 +204,7 @@ def test_names_are_text(
     assert Text(0, 0, "$x$").get_parse_math(), "the user's own figures"
 
 
-def test_tensor_board_shows_names_as_they_are() -> None:
+def test_tensor_board_shows_names_as_they_are():
     from tensorboard.plugin_util import markdown_to_safe_html
 
     table = class_table(metrics())
@@ -219,7 +217,7 @@ def test_tensor_board_shows_names_as_they_are() -> None:
     assert table in "".join(texts)
 
 
-def test_errors_with_their_images(tmp_path: Path) -> None:
+def test_errors_with_their_images(tmp_path):
     """As many crops as are counted, up to 24, also of an image with several; one that is gone is
     named. Detections of another evaluation are not used."""
     run = a_run(tmp_path)
@@ -244,7 +242,7 @@ def test_errors_with_their_images(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"detections", b"", "pickle", "half"])
-def test_other_files_are_no_detections(content: bytes | str, tmp_path: Path) -> None:
+def test_other_files_are_no_detections(content, tmp_path):
     path = tmp_path / "detections.npz"
     record = DetectionMetrics(1).compute().record  # nobody looked
     if content == "pickle":
@@ -259,9 +257,7 @@ def test_other_files_are_no_detections(content: bytes | str, tmp_path: Path) -> 
         PredictionRecord.load(path)
 
 
-def test_validate_has_a_report_and_never_fails_for_it(
-    trained: Path, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+def test_validate_has_a_report_and_never_fails_for_it(trained, here, monkeypatch, capsys):
     checkpoint = trained / "checkpoints/last.ckpt"
     line = f"validate --ckpt_path {checkpoint} --trainer.enable_progress_bar false".split()
     cli.main([*line, "--run", "one"])
@@ -278,9 +274,7 @@ def test_validate_has_a_report_and_never_fails_for_it(
 
 
 @pytest.mark.parametrize("classes", [1, 20, 10_000])
-def test_the_confusion_matrix_fits_its_classes(
-    classes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_confusion_matrix_fits_its_classes(classes, tmp_path, monkeypatch):
     """Cells have room for what stands in them, and no letter leaves the picture: its outermost
     pixels are white."""
     monkeypatch.setattr(charts, "DOTS", 110)
@@ -292,6 +286,6 @@ def test_the_confusion_matrix_fits_its_classes(
     assert min(e.min() for e in (image[0], image[-1], image[:, 0], image[:, -1])) > 240
 
 
-def test_an_image_that_no_jpeg_holds() -> None:
+def test_an_image_that_no_jpeg_holds():
     with pytest.raises(InputError, match="70000 x 2 pixels"):
         encode_jpeg(np.zeros((2, 70_000, 3), np.uint8))

@@ -44,9 +44,7 @@ def play_gpu(monkeypatch: pytest.MonkeyPatch, images: int) -> None:
     monkeypatch.setattr("boltbox.detector.training.batch_size.limited_memory", limited)
 
 
-def test_weights_are_those_of_the_number(
-    small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_are_those_of_the_number(small_data, here, monkeypatch):
     with monkeypatch.context() as patch:
         play_gpu(patch, 15)
         chosen = fit(small_data, "auto")
@@ -59,9 +57,7 @@ def test_weights_are_those_of_the_number(
 
 
 @pytest.mark.parametrize("memory", [0, 1000])
-def test_without_a_gpu_and_no_larger_than_the_data(
-    memory: int, small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_gpu_and_no_larger_than_the_data(memory, small_data, here, monkeypatch):
     """16, and the largest power of two up to 24 images."""
     if memory:
         play_gpu(monkeypatch, memory)

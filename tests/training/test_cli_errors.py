@@ -1,7 +1,6 @@
 """Mistakes in a command line of `fit`: one sentence that names the option or the file, exit code 2,
 before anything is trained or written."""
 
-from pathlib import Path
 from shlex import split
 
 import pytest
@@ -53,12 +52,12 @@ ERRORS = {  # the options, and what the message names
 
 @pytest.mark.parametrize("line", ERRORS)
 def test_errors_are_one_sentence(
-    line: str,
-    small_data: Path,
-    here: Path,
-    capsys: pytest.CaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    line,
+    small_data,
+    here,
+    capsys,
+    monkeypatch,
+):
     (here / "empty.yaml").touch()
     if SYNC in line:  # as with a GPU
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -76,14 +75,12 @@ def test_errors_are_one_sentence(
     "option",
     [{"max_steps": 3}, {"accumulate_grad_batches": 4}, {"overfit_batches": 1}, {"precision": "64-true"}, {"precision": "16-true"}],
 )  # fmt: skip
-def test_the_recipe_of_a_script_refuses_the_same(option: dict[str, int | str]) -> None:
+def test_the_recipe_of_a_script_refuses_the_same(option):
     with pytest.raises(InputError, match=f"trainer.{next(iter(option))}"):
         recipe(**option)
 
 
-def test_an_error_of_all_processes_is_printed_once(
-    small_data: Path, here: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_of_all_processes_is_printed_once(small_data, here, capfd):
     line = "--trainer.devices 2 --trainer.accelerator cpu --data.batch_size 3 --run run"
     with pytest.raises(Exception, match="terminated with exit code 2"):
         together(fit, small_data, *line.split())

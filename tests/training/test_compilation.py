@@ -4,7 +4,6 @@ import copy
 import signal
 from collections.abc import Iterator
 from itertools import chain
-from pathlib import Path
 from shlex import split
 
 import pytest
@@ -35,7 +34,7 @@ def graphs_only(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.compiler.reset()
 
 
-def test_compiled_blocks_compute_the_same() -> None:
+def test_compiled_blocks_compute_the_same():
     """With the real compiler: gradients, and the statistics of batch norm."""
     torch.manual_seed(0)
     eager = nn.Sequential(Conv(8, 8)).to(memory_format=torch.channels_last).train()
@@ -51,7 +50,7 @@ def test_compiled_blocks_compute_the_same() -> None:
     assert copy.deepcopy(compiled)[0]._compiled_call_impl is None
 
 
-def test_blocks_are_all_convolutions_but_the_heads() -> None:
+def test_blocks_are_all_convolutions_but_the_heads():
     """Bottlenecks as a whole; none twice."""
     network = YOLOv5(3)
     chosen = list(blocks(network))
@@ -64,7 +63,7 @@ def test_blocks_are_all_convolutions_but_the_heads() -> None:
     assert sum(isinstance(block, Bottleneck) for block in chosen) == 1 + 2 + 3 + 1 + 4
 
 
-def test_what_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_compiled(monkeypatch):
     """Images of several sizes; without a compiler nothing."""
     network = YOLOv5(3, width_multiple=0.125)
     assert not compile_network(network, varied=True)
@@ -73,9 +72,7 @@ def test_what_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert network.backbone.stem._compiled_call_impl is None
 
 
-def test_a_killed_compiled_run_ends_the_same(
-    small_data: Path, tmp_path: Path, graphs_only: None
-) -> None:
+def test_a_killed_compiled_run_ends_the_same(small_data, tmp_path, graphs_only):
     """It is compiled again when it resumes."""
     reference = tmp_path / "reference"
     run = tmp_path / "run"

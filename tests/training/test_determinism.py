@@ -26,7 +26,7 @@ def train(data: Path, run: Path, options: str) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def test_frozen_layers_do_not_move(small_data: Path, tmp_path: Path) -> None:
+def test_frozen_layers_do_not_move(small_data, tmp_path):
     """Weights and, by default, the statistics of their batch norms; YOLOv5 lets the statistics
     move."""
     more = f"--model.start.freeze 10 --warmup.warmup_epochs 0 --trainer.limit_val_batches 0 {ONE_EPOCH}"
@@ -50,9 +50,7 @@ RANDOM = f"""--config {CONFIGS}/albumentations.yaml --data.augment.mixup 0.5 --d
 
 
 @pytest.mark.parametrize("options", [RECTANGLES, RANDOM], ids=["rectangles", "random"])
-def test_workers_do_not_matter_but_the_seed_does(
-    options: str, small_data: Path, tmp_path: Path
-) -> None:
+def test_workers_do_not_matter_but_the_seed_does(options, small_data, tmp_path):
     alone = train(small_data, tmp_path / "alone", f"{options} {ONE_EPOCH}")
     workers = train(small_data, tmp_path / "workers", f"{options} {ONE_EPOCH} --data.workers 2")
     assert alone.keys() == workers.keys()

@@ -103,9 +103,7 @@ def step_by_shares(self: Detector, batch: Batch, batch_idx: int) -> dict[str, An
 
 
 @pytest.mark.parametrize("train_norms", [False, True])
-def test_steps_equal_those_of_one_process(
-    train_norms: bool, alike: Path, small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_steps_equal_those_of_one_process(train_norms, alike, small_data, here, monkeypatch):
     """Loss and gradients of the first step; rates, windows and steps at each batch; weights and
     average in the end. The last batch of each epoch is smaller.
 
@@ -193,7 +191,7 @@ def seven(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "data.yaml"
 
 
-def test_uneven_shares(seven: Path, here: Path) -> None:
+def test_uneven_shares(seven, here):
     """A training of two processes with a last batch of three images, images without labels, and
     validations in the middle of accumulation windows; then its checkpoint's figures on seven images
     and on one, by two processes and by one."""

@@ -1,7 +1,5 @@
 """Muon against torch's, and what is trained by it."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from small_fit import small_fit
@@ -18,7 +16,7 @@ from boltbox.detector.training.pretrained_score import score_pretrained
 
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has its own Muon since 2.9")
 @pytest.mark.parametrize("shape", [(6, 20), (20, 6)])
-def test_steps_are_those_of_torch(shape: tuple[int, int]) -> None:
+def test_steps_are_those_of_torch(shape):
     """torch's takes matrices only, and computes in bfloat16."""
     torch.manual_seed(0)
     ours = nn.Parameter(torch.ones(shape))
@@ -40,7 +38,7 @@ def test_steps_are_those_of_torch(shape: tuple[int, int]) -> None:
     assert torch.equal(orthogonalised(zeros), zeros), "no gradient, no step"
 
 
-def test_other_groups_are_trained_by_adamw() -> None:
+def test_other_groups_are_trained_by_adamw():
     torch.manual_seed(0)
     ours = nn.Parameter(torch.ones(4, 1, 3, 3))
     reference = nn.Parameter(torch.ones(4, 1, 3, 3))
@@ -55,7 +53,7 @@ def test_other_groups_are_trained_by_adamw() -> None:
     assert torch.equal(ours, reference)
 
 
-def test_muon_trains_the_matrices() -> None:
+def test_muon_trains_the_matrices():
     network = nn.Module()
     network.backbone = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3, groups=8))
     network.head = nn.Linear(8, 4)
@@ -74,11 +72,11 @@ def test_muon_trains_the_matrices() -> None:
 
 
 def test_auto_goes_by_what_a_training_starts_from(
-    small_data: Path,
-    here: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    small_data,
+    here,
+    capsys,
+    monkeypatch,
+):
     """Muon for a fresh network and for weights that do not see the objects, AdamW for those that
     do, at a lower rate if they know the classes too; a resumed run keeps its optimizer."""
 
@@ -122,7 +120,7 @@ class Fixed(nn.Module):
         return raw
 
 
-def test_what_weights_know_of_the_objects() -> None:
+def test_what_weights_know_of_the_objects():
     """The confidence of as many boxes as there are objects, and what they detect."""
     rows = torch.tensor(
         [

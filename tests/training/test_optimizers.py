@@ -1,7 +1,5 @@
 """Optimizers of torch by their class, a rate of its own for a backbone, and what a resume changes."""
 
-from pathlib import Path
-
 import pytest
 import timm
 import torch
@@ -18,7 +16,7 @@ from boltbox.detector.weights.start import StartOptions
 SHORT = ["--trainer.limit_train_batches", "1", "--trainer.limit_val_batches", "0"]
 
 
-def test_a_class_trains_and_resumes_exactly(small_data: Path, here: Path) -> None:
+def test_a_class_trains_and_resumes_exactly(small_data, here):
     """Its state is unlike SGD's and Adam's."""
     options = "--model.optim.optimizer torch.optim.Adagrad --model.optim.lr0 0.02"
     options += " --trainer.max_epochs 2 --checkpoints.save_period 1"
@@ -33,7 +31,7 @@ def test_a_class_trains_and_resumes_exactly(small_data: Path, here: Path) -> Non
         assert torch.equal(tensor, resumed["state_dict"][name]), name
 
 
-def test_a_resume_takes_the_options_that_are_typed(small_data: Path, here: Path) -> None:
+def test_a_resume_takes_the_options_that_are_typed(small_data, here):
     """Those of the optimizer too, which Lightning restores with its state; not other groups."""
     one = ["--trainer.max_epochs", "1", "--model.optim.optimizer", "AdamW"]
     cli.main(small_fit(small_data, here / "run", *SHORT, *one))
@@ -48,7 +46,7 @@ def test_a_resume_takes_the_options_that_are_typed(small_data: Path, here: Path)
     assert content["hyper_parameters"]["optim"]["weight_decay"] == 0.2
 
 
-def test_a_backbone_with_its_own_rate(small_data: Path, here: Path) -> None:
+def test_a_backbone_with_its_own_rate(small_data, here):
     """A twentieth of the others' rate."""
     torch.manual_seed(0)
     state = settled(timm.create_model(RESNET)).state_dict()
@@ -65,7 +63,7 @@ def test_a_backbone_with_its_own_rate(small_data: Path, here: Path) -> None:
     assert groups["backbone_norm"]["weight_decay"] == groups["backbone_bias"]["weight_decay"] == 0
 
 
-def test_fresh_layers_beside_the_backbone_are_trained_as_the_neck_is() -> None:
+def test_fresh_layers_beside_the_backbone_are_trained_as_the_neck_is():
     network = YOLOv5(3, backbone=f"timm/{RESNET}")
     optim = OptimOptions("Muon", backbone_lr=0.001).resolve(StartingPoint.SCRATCH)
     group_of = {}
@@ -78,6 +76,6 @@ def test_fresh_layers_beside_the_backbone_are_trained_as_the_neck_is() -> None:
         assert parameter.requires_grad != is_within
 
 
-def test_defaults_of_sgd_are_those_of_yolov5() -> None:
+def test_defaults_of_sgd_are_those_of_yolov5():
     optim = OptimOptions("SGD").resolve(StartingPoint.SCRATCH)
     assert (optim.lr0, optim.momentum, optim.weight_decay) == (0.01, 0.937, 0.0005)

@@ -63,7 +63,7 @@ class Counted(L.LightningDataModule):
         return loader()
 
 
-def test_the_command_line(here: Path, capsys: pytest.CaptureFixture) -> None:
+def test_the_command_line(here, capsys):
     """Its arguments are options, a resume names it again, and mistakes are named."""
     own = "--data test_own_data.Counted"
     limits = "--trainer.limit_val_batches 1 --trainer.max_epochs 1"
@@ -87,7 +87,7 @@ def test_the_command_line(here: Path, capsys: pytest.CaptureFixture) -> None:
         assert named in capsys.readouterr().err
 
 
-def test_own_loaders(here: Path) -> None:
+def test_own_loaders(here):
     """Fit, validate and predict; a resume between epochs is exact, though the loader shuffles."""
     limits = {"limit_train_batches": 1.0, "limit_val_batches": 1.0, "max_epochs": 2}
     for run, steps in (("whole", -1), ("part", 3)):
@@ -112,7 +112,7 @@ def test_own_loaders(here: Path) -> None:
     assert len(alone[0]) == 2
 
 
-def test_an_own_data_module(here: Path) -> None:
+def test_an_own_data_module(here):
     detector = make_detector()
     own = Counted(12)
     L.Trainer(**options()).fit(detector, datamodule=own)
@@ -122,7 +122,7 @@ def test_an_own_data_module(here: Path) -> None:
         L.Trainer(**options()).fit(make_detector(), datamodule=own)
 
 
-def test_padding_and_boxes() -> None:
+def test_padding_and_boxes():
     images = [torch.ones(3, 40, 70), torch.zeros(3, 64, 64)]
     targets = [
         {"boxes": [[7, 4, 90, 20], [9, 9, 9, 30]], "labels": [1, 0]},
@@ -146,7 +146,7 @@ class Endless(IterableDataset):
         return iter(make_items())
 
 
-def test_what_is_wrong_with_own_data(here: Path) -> None:
+def test_what_is_wrong_with_own_data(here):
     image, target = make_items()[0]
     for images, targets, named in (
         ((image,), (target | {"labels": torch.tensor([2])},), "label 2; labels are 0 to 1"),
@@ -167,7 +167,7 @@ def test_what_is_wrong_with_own_data(here: Path) -> None:
         L.Trainer(**options(limit_train_batches=1.0)).fit(make_detector(), DataLoader(Endless()))
 
 
-def test_the_decoded_prediction() -> None:
+def test_the_decoded_prediction():
     """It is a fused network's, and changes neither statistics nor modes; nor does a summary."""
     detector = make_detector()
     detector.network.backbone.eval()  # as frozen layers are

@@ -71,9 +71,7 @@ def equal(run: str, other: str) -> bool:
     return all(torch.equal(value, theirs[name]) for name, value in ours.items())
 
 
-def test_the_program_trains_what_the_command_trains(
-    small_data: Path, here: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_the_program_trains_what_the_command_trains(small_data, here, capsys):
     """The one of docs/python.md and the notebook, smaller: bit for bit, with the same files."""
     text = re.findall("```python\n(.*?)```", (ROOT / "docs/python.md").read_text(), re.S)[0]
     cells = json.loads((ROOT / "examples/train.ipynb").read_text())["cells"]
@@ -108,7 +106,7 @@ def test_the_program_trains_what_the_command_trains(
     assert tables[0] == tables[1]
 
 
-def test_callbacks_work_alone(small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
+def test_callbacks_work_alone(small_data, here, capsys):
     """A report without the recipe's other files; a line on what needs boltbox's data, and on what a
     plain Trainer lacks."""
     data = DetectionData(str(small_data), **SMALL)
@@ -131,7 +129,7 @@ class OwnGroups(Detector):
         return torch.optim.SGD(self.parameters(), lr=0.01)
 
 
-def test_a_detector_follows_its_data(small_data: Path, here: Path) -> None:
+def test_a_detector_follows_its_data(small_data, here):
     """The gains of the loss and the image size of the checkpoint are theirs."""
     data = DetectionData(str(small_data), seed=7, **SMALL)
     given = small_detector(data, image_size=64, batch_size=8)
@@ -156,7 +154,7 @@ def test_a_detector_follows_its_data(small_data: Path, here: Path) -> None:
     assert not (here / "other").exists()
 
 
-def test_a_script_resumes(small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_script_resumes(small_data, here, capsys):
     """An interrupted run ends with the weights of one that was not. Lightning's words for
     checkpoints are those of the run; validation has a folder of its own, whichever comes first."""
     data = DetectionData(str(small_data), **SMALL)
@@ -183,7 +181,7 @@ def test_a_script_resumes(small_data: Path, here: Path, capsys: pytest.CaptureFi
     assert equal("whole", "part")
 
 
-def test_own_callbacks_take_the_place_of_the_recipes(here: Path) -> None:
+def test_own_callbacks_take_the_place_of_the_recipes(here):
     warmup = Warmup(warmup_epochs=1)
     given = recipe(max_epochs=7, callbacks=[warmup, LearningRateMonitor()], precision="bf16-mixed")
     assert (given["max_epochs"], given["precision"]) == (7, "bf16-mixed")

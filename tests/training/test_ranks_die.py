@@ -96,7 +96,7 @@ def torchrun(restarts: int, line: list[str]) -> list[str]:
     return [sys.executable] + own.split() + [str(ROOT / "cli.py")] + line
 
 
-def test_an_exception_ends_all(small_data: Path, here: Path, log: Path) -> None:
+def test_an_exception_ends_all(small_data, here, log):
     """Its traceback comes first; the other process prints one sentence.
 
     Lightning looks every five seconds whether a process has ended, and then kills the first one,
@@ -117,7 +117,7 @@ def test_an_exception_ends_all(small_data: Path, here: Path, log: Path) -> None:
     assert not list((run / "checkpoints").glob("incident*"))
 
 
-def test_the_first_process_is_killed(small_data: Path, here: Path, log: Path) -> None:
+def test_the_first_process_is_killed(small_data, here, log):
     """The one that had started the other, which has a loader process of its own."""
     line = launched(command(small_data, here / "run", "--data.workers", "1"))
     code, _ = start(line, log, BOLTBOX_TROUBLE="kill:0:3")
@@ -135,9 +135,7 @@ def test_the_first_process_is_killed(small_data: Path, here: Path, log: Path) ->
         ({"BOLTBOX_PARENT": "gone"}, -signal.SIGKILL),
     ],
 )
-def test_a_process_whose_parent_is_gone_ends_before_its_imports(
-    environment: dict[str, str], code: int
-) -> None:
+def test_a_process_whose_parent_is_gone_ends_before_its_imports(environment, code):
     """Ranks and trainings of `evolve`; none that only inherits the variable."""
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
@@ -149,9 +147,7 @@ def test_a_process_whose_parent_is_gone_ends_before_its_imports(
     assert done.returncode == code
 
 
-def test_a_process_hangs(
-    small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_process_hangs(small_data, here, monkeypatch, capfd):
     """The other waits as long as it was told, and says where both are."""
     monkeypatch.setenv("BOLTBOX_TROUBLE", "hang:1:2")
     with pytest.raises(Exception, match="process 0 terminated with exit code 2"):
@@ -172,7 +168,7 @@ def test_a_process_hangs(
         ("Connection closed by peer", False),
     ],
 )
-def test_words_for_a_process_that_is_gone(words: str, is_gone: bool) -> None:
+def test_words_for_a_process_that_is_gone(words, is_gone):
     assert lost_contact(RuntimeError(f"[pair.cc:525] {words}.")) is is_gone
 
 
@@ -192,9 +188,7 @@ def whole(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def test_torchrun_restarts_after_a_kill(
-    small_data: Path, here: Path, whole: Path, log: Path
-) -> None:
+def test_torchrun_restarts_after_a_kill(small_data, here, whole, log):
     """From the last checkpoint: it ends as if nothing had happened."""
     run = here / "run"
     line = fuzzed(small_data, run, 0)[2:]
@@ -207,9 +201,7 @@ def test_torchrun_restarts_after_a_kill(
     assert not difference(run, whole)
 
 
-def test_a_group_and_torchrun_are_told_to_stop(
-    small_data: Path, here: Path, whole: Path, log: Path
-) -> None:
+def test_a_group_and_torchrun_are_told_to_stop(small_data, here, whole, log):
     """`timeout`, systemd, scancel and a terminal send the signal to the loaders' workers too: nothing
     is lost. torchrun sends it to each process's group, and waits for them. The resumed run ends as
     the one that nobody stopped."""

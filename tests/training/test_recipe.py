@@ -1,8 +1,6 @@
 """The accumulation window, clipping and mixed precision under Lightning, against a plain loop; and
 what the recipe consists of."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -31,7 +29,7 @@ def scaler() -> torch.amp.GradScaler:
     [(False, False), (True, True)],
     ids=["float32", "literal, float16 with scaler"],
 )
-def test_training_equals_a_plain_loop_to_the_last_bit(half: bool, literal: bool) -> None:
+def test_training_equals_a_plain_loop_to_the_last_bit(half, literal):
     network, average, expected_steps = plain_loop(
         small_detector(literal=literal, levels=[5]), scaler() if half else None, literal
     )
@@ -51,7 +49,7 @@ def test_training_equals_a_plain_loop_to_the_last_bit(half: bool, literal: bool)
         assert all(torch.equal(v, expected[k]) for k, v in ours.state_dict().items())
 
 
-def test_the_average_has_its_width() -> None:
+def test_the_average_has_its_width():
     """The weights of the updates' values in the average: each update averages a network that is 1
     for one step and 0 for the others. Their standard deviation is 5 % of the updates."""
     steps = 400
@@ -72,7 +70,7 @@ def test_the_average_has_its_width() -> None:
     assert pytest.approx(EXPONENT + 1) == 0.05**2 * (EXPONENT + 2) ** 2 * (EXPONENT + 3)
 
 
-def test_steps_that_fit_the_run(small_data: Path, here: Path) -> None:
+def test_steps_that_fit_the_run(small_data, here):
     """24 images in batches of 8: a step takes 16 images, as the run is short; at a nominal 64 it
     takes 24, all that an epoch has."""
     for nominal, steps in (("auto", 2), ("64", 1)):
@@ -82,7 +80,7 @@ def test_steps_that_fit_the_run(small_data: Path, here: Path) -> None:
         assert load(here / nominal / "checkpoints/last.ckpt")["global_step"] == steps
 
 
-def test_the_last_epochs_have_no_mosaic(small_data: Path) -> None:
+def test_the_last_epochs_have_no_mosaic(small_data):
     """Their samples are those of an augmentation without mosaic and MixUp."""
     augment = Augment(mixup=0.5)
     without = augment.without_mixing()

@@ -10,14 +10,12 @@ import sys
 import termios
 import time
 
-import pytest
-
 from boltbox.detector.data.loader import prepare_worker
 from boltbox.detector.system.operating_system import STOP_SIGNALS
 from boltbox.detector.system.signals import StopSignal, caught
 
 
-def test_a_closed_terminal_asks_to_stop() -> None:
+def test_a_closed_terminal_asks_to_stop():
     """The process in it continues, may print, and ends with 129."""
     terminal, its_end = pty.openpty()
     ready, done = os.pipe()
@@ -49,7 +47,7 @@ def test_a_closed_terminal_asks_to_stop() -> None:
     os.close(done)
 
 
-def test_nohup_is_respected_and_handlers_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nohup_is_respected_and_handlers_are_restored(monkeypatch):
     # pytest's terminal is still there
     monkeypatch.setattr("boltbox.detector.system.signals.leave_terminal", lambda: None)
     before = signal.getsignal(signal.SIGHUP)
@@ -65,7 +63,7 @@ def test_nohup_is_respected_and_handlers_are_restored(monkeypatch: pytest.Monkey
         signal.signal(signal.SIGHUP, before)
 
 
-def test_a_worker_outlives_signals() -> None:
+def test_a_worker_outlives_signals():
     """The training process gets them too, and needs its workers until it ends."""
     context = multiprocessing.get_context("fork")
     ready = context.Event()
@@ -87,7 +85,7 @@ def test_a_worker_outlives_signals() -> None:
     worker.join()
 
 
-def test_python_ends_with_a_worker_that_hangs() -> None:
+def test_python_ends_with_a_worker_that_hangs():
     """Also with one that torch still watches."""
     code = """
 import time

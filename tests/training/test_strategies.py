@@ -30,7 +30,7 @@ def validate(checkpoint: Path, more: str = "") -> float:
     return json.loads(Path("validated/metrics.json").read_text())["coco/AP"]
 
 
-def test_sharded_training_equals_ddp(small_data: Path, here: Path) -> None:
+def test_sharded_training_equals_ddp(small_data, here):
     """It stops in the middle of a window and resumes bit for bit; DDP trains the same from the same
     checkpoint; and one process validates it."""
     whole = here / "whole"
@@ -59,14 +59,14 @@ def test_sharded_training_equals_ddp(small_data: Path, here: Path) -> None:
     assert validate(whole / "checkpoints/last.ckpt", "--trainer.devices 1") >= 0
 
 
-def test_a_checkpoint_without_average_is_validated(small_data: Path, here: Path) -> None:
+def test_a_checkpoint_without_average_is_validated(small_data, here):
     short = "--trainer.max_epochs 1 --trainer.limit_train_batches 1 --ema.enabled false"
     cli.main(small_fit(small_data, here / "run", *short.split()))
     trained = json.loads(Path("run/metrics.json").read_text())["coco/AP"]
     assert validate(here / "run/checkpoints/last.ckpt") == pytest.approx(trained, abs=1e-3)
 
 
-def test_two_machines_without_a_common_folder(small_data: Path, here: Path) -> None:
+def test_two_machines_without_a_common_folder(small_data, here):
     """Two torchrun agents in folders of their own: the second writes nothing; a checkpoint or
     options that differ end both."""
     short = "--trainer.max_epochs 1 --trainer.limit_train_batches 2 --trainer.limit_val_batches 0"

@@ -34,7 +34,7 @@ def config(run: str) -> dict[str, Any]:
     return yaml.safe_load(Path(run, "config.yaml").read_text())
 
 
-def test_a_range_test(small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_range_test(small_data, here, monkeypatch):
     """A step with each of the rates; a tenth of that with the lowest mean loss is trained with, as
     by Detector(lr0=...). A search too short finds none."""
     losses: list[float] = []
@@ -68,7 +68,7 @@ def test_a_range_test(small_data: Path, here: Path, monkeypatch: pytest.MonkeyPa
     assert all(torch.equal(value, given[name]) for name, value in ours.items())
 
 
-def test_a_batch_size(small_data: Path, here: Path) -> None:
+def test_a_batch_size(small_data, here):
     trainer, detector, data = make(small_data, "run")
     tuner = Tuner(trainer)
     assert tuner.scale_batch_size(detector, datamodule=data, max_trials=2, steps_per_trial=1) == 4

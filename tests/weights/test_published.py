@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from refusal import Refused
 from shared import published_file  # noqa: F401 - a fixture
 
 from boltbox.detector.system.errors import InputError
@@ -27,13 +26,13 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 def test_fetching(
-    published: Path,
-    here: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    refused: Refused,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+    published,
+    here,
+    tmp_path,
+    monkeypatch,
+    refused,
+    capfd,
+):
     """Once; not a part of a file, another file or none; and a file here comes first."""
     (tmp_path / "served").mkdir()
     served = tmp_path / "served" / NAME

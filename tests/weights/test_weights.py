@@ -1,6 +1,5 @@
 """Published weights and checkpoints of ours: what is taken of them, and what does not fit."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ def copied(network: torch.nn.Module) -> dict[str, Tensor]:
     return {name: t.clone() for name, t in network.state_dict().items()}
 
 
-def test_published_weights(published: Path) -> None:
+def test_published_weights(published):
     """Whole for a network of their size; on other classes with a fresh head."""
     weights = read_yolov5(published)
     assert len(weights.names) == 80
@@ -44,7 +43,7 @@ def test_published_weights(published: Path) -> None:
 
 
 @pytest.mark.parametrize("size", ["m", "p34"])
-def test_published_weights_of_another_size(size: str, published: Path) -> None:
+def test_published_weights_of_another_size(size, published):
     network = YOLOv5(80, size, width_multiple=0.25)
     before = copied(network)
     with pytest.raises(InputError, match=r"yolov5n.pt: .*--model.network.size n$"):
@@ -53,7 +52,7 @@ def test_published_weights_of_another_size(size: str, published: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [ABC, dict(enumerate(ABC)), None])
-def test_files_of_trainings_of_yolov5(tmp_path: Path, as_yolov5: Any, names: Any) -> None:
+def test_files_of_trainings_of_yolov5(tmp_path, as_yolov5, names):
     """In half precision, names as a list or a map; as its last.pt, with an average, or as its
     best.pt, without one and without names, as releases before 6 wrote it: with anchors in pixels
     beside the anchors."""
@@ -71,7 +70,7 @@ def test_files_of_trainings_of_yolov5(tmp_path: Path, as_yolov5: Any, names: Any
     assert {t.dtype for t in network.state_dict().values()} == {torch.float32, torch.int64}
 
 
-def test_files_of_yolov5_that_do_not_fit(tmp_path: Path, as_yolov5: Any) -> None:
+def test_files_of_yolov5_that_do_not_fit(tmp_path, as_yolov5):
     """The error names the network that fits. Nothing is left out in silence."""
     file = tmp_path / "odd.pt"
     custom = {"depth_multiple": 0.33, "width_multiple": 0.125}
@@ -95,7 +94,7 @@ def checkpoint(names: list[str], **networks: YOLOv5) -> dict[str, Any]:
     return {"state_dict": state, "hyper_parameters": {"names": names}}
 
 
-def test_a_checkpoint_of_ours(tmp_path: Path) -> None:
+def test_a_checkpoint_of_ours(tmp_path):
     """Its average first, then its network; its anchors, unless others were asked for."""
     anchors = [[10.0, 20.0] * 3, [30.0, 40.0] * 3, [64.0, 96.0] * 3]
     plain = small(seed=1)
@@ -126,7 +125,7 @@ def rows(network: YOLOv5) -> Tensor:
     return network.head.convs[0].weight.detach().unflatten(0, (3, -1)).flatten(2)
 
 
-def test_classes_of_the_same_name_keep_their_rows(published: Path) -> None:
+def test_classes_of_the_same_name_keep_their_rows(published):
     """Whatever their case, spaces and order; the others start fresh, and without names all do."""
     whole = YOLOv5(80)
     load_weights(whole, published)
@@ -142,7 +141,7 @@ def test_classes_of_the_same_name_keep_their_rows(published: Path) -> None:
     assert torch.equal(rows(network)[:, 5], fresh[:, 5])
 
 
-def test_known_classes(tmp_path: Path) -> None:
+def test_known_classes(tmp_path):
     """Of as many classes too, in another order; where names differ in place alone, all rows stay.
     The output of a single class is not trained: it stays fresh, here and there."""
     file = tmp_path / "a.ckpt"

@@ -12,7 +12,6 @@ import pytest
 import torch
 from made_networks import same, small
 from made_runs import load
-from refusal import Refused
 from shared import shared
 from small_fit import train
 from torch import Tensor
@@ -123,7 +122,7 @@ def maps_of_yolox(tensors: dict[str, Tensor], image: Tensor) -> list[Tensor]:
     return [pan_out2, pan_out1, join("n4", conv("backbone.bu_conv1", pan_out1, 2), fpn_out0)]
 
 
-def test_the_maps_are_those_of_yolox(tmp_path: Path) -> None:
+def test_the_maps_are_those_of_yolox(tmp_path):
     network = small(seed=1, **NARROW).eval()
     tensors = yolox()
     load_weights(network, write(tmp_path / "yolox.pth", tensors))
@@ -143,7 +142,7 @@ NANO = {
 }
 
 
-def test_the_predictions_of_yolox_nano() -> None:
+def test_the_predictions_of_yolox_nano():
     """The real file, whole: boxes in pixels, objectness and scores, by a forward pass of its own."""
     file = shared("weights/yolox_nano.pth")
     network = YOLOv5(80, **NANO).eval()
@@ -170,7 +169,7 @@ def test_the_predictions_of_yolox_nano() -> None:
 
 
 @pytest.mark.parametrize("zip_format", [True, False])
-def test_a_file_as_a_training_of_yolox_leaves_it(tmp_path: Path, zip_format: bool) -> None:
+def test_a_file_as_a_training_of_yolox_leaves_it(tmp_path, zip_format):
     """With its optimizer's state and the best AP, a number of numpy; the tensors in half precision,
     in torch's two formats. The head starts fresh, and its anchors stay."""
     halves = {n: t.half() if t.is_floating_point() else t for n, t in yolox().items()}
@@ -186,7 +185,7 @@ def test_a_file_as_a_training_of_yolox_leaves_it(tmp_path: Path, zip_format: boo
     assert network.origins == [("yolox.pth", "Apache-2.0, if published by YOLOX")]
 
 
-def test_the_error_names_the_options_that_fit() -> None:
+def test_the_error_names_the_options_that_fit():
     tiny = {"depth_multiple": 0.33, "width_multiple": 0.375}
     for options in ({"size": "s"}, tiny):
         given = options | {"backbone": "yolox"}
@@ -216,9 +215,7 @@ def plus(name: Any, value: Any) -> Callable[[Tensors], Tensors]:
         ({}, plus(STEM, torch.zeros(1).expand(10**9, 12, 3, 3))),
     ],
 )
-def test_files_that_do_not_fit(
-    tmp_path: Path, options: dict[str, Any], change: Callable[[Tensors], Tensors]
-) -> None:
+def test_files_that_do_not_fit(tmp_path, options, change):
     """Nothing is left out in silence or half loaded, and the message is one sentence in one
     line."""
     network = small(seed=1, **(NARROW | options))
@@ -230,7 +227,7 @@ def test_files_that_do_not_fit(
     assert same(network.state_dict(), before)
 
 
-def test_it_starts_a_fit_and_is_no_detector(small_data: Path, here: Path, refused: Refused) -> None:
+def test_it_starts_a_fit_and_is_no_detector(small_data, here, refused):
     tensors = yolox(depth_multiple=0.1)
     write(here / "yolox.pth", tensors)
     options = "--model.network.backbone yolox --model.network.levels [3,4,5] --model.optim.lr0 0"

@@ -9,7 +9,6 @@ import pytest
 from made_datasets import as_yolo, lay_out
 from made_runs import read, type_line
 from PIL import Image
-from refusal import Refused
 from shared import shared
 from small_fit import train
 
@@ -32,7 +31,7 @@ def findings_of(line: str, folder: Path) -> list[dict[str, str]]:
     return read(folder / "doctor.json")["findings"]
 
 
-def test_a_single_class(tmp_path: Path) -> None:
+def test_a_single_class(tmp_path):
     """The doctor reads the labels as training does, and so does the copy that it repairs."""
     Image.new("RGB", (60, 40)).save(tmp_path / "a.png")
     lay_out(tmp_path, {"a.txt": "7 .5 .5 .5 .5\n", "data.yaml": "train: .\nnames: [cat, dog]\n"})
@@ -53,7 +52,7 @@ WORDS = {  # of FAULTS.tsv -> kind
 }
 
 
-def test_real_faults(tmp_path: Path) -> None:
+def test_real_faults(tmp_path):
     """Each fault and warning of FAULTS.tsv, by every kind that its words name; of images nothing
     else, but that MOS84, 92 and 74 (in val) show one crossroads within seconds, and that two
     receipts of one shop look alike. All of it can be repaired."""
@@ -75,7 +74,7 @@ def test_real_faults(tmp_path: Path) -> None:
     assert [len(copy.open(split)) for split in ("train", "val")] == [10, 4]
 
 
-def test_bccd(tmp_path: Path) -> None:
+def test_bccd(tmp_path):
     """Its two boxes without size, and one pair of pictures that show the same cells, in different
     splits; nothing else."""
     findings = findings_of(f"{shared('data/bccd')}/BCCD", tmp_path)
@@ -94,9 +93,7 @@ def data(small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     return Path(shutil.copytree(small_data.parent, tmp_path / "data")) / small_data.name
 
 
-def test_exit_codes_summary_and_files(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_exit_codes_summary_and_files(data, tmp_path, capsys):
     line = f"--data.dataset {data} --data.image_size 64 --run {tmp_path}/run"
     assert doctor(line) == 0
     labels = sorted(p for p in (data.parent / "labels/train").iterdir() if p.read_text())
@@ -121,7 +118,7 @@ def test_exit_codes_summary_and_files(
     assert all(path.name in page for path in labels[:5])
 
 
-def test_errors(here: Path, refused: Refused) -> None:
+def test_errors(here, refused):
     as_yolo(here)
     lay_out(here, {"gone/data.yaml": "train: nowhere\nval: neither\nnames: [cat, dog]\n"})
     for options, named in {
@@ -134,9 +131,7 @@ def test_errors(here: Path, refused: Refused) -> None:
         assert not (here / "runs").exists()
 
 
-def test_names_of_a_file_need_not_be_text(
-    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
+def test_names_of_a_file_need_not_be_text(tmp_path, capfdbinary):
     """Nor can a decoder that gets one end the process."""
     as_yolo(tmp_path)
     stem = b"\xff<script>".decode(errors="surrogateescape")
@@ -147,7 +142,7 @@ def test_names_of_a_file_need_not_be_text(
     assert b"<script>.png: " in capfdbinary.readouterr().out
 
 
-def test_before_a_training(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_before_a_training(data, tmp_path, capsys):
     """What it warns of, on a line each; not what is left out, which `fit` says anyway."""
     past = data.parent / "labels/train/0000.txt"
     past.write_text("0 .9 .5 .5 .5\n0 .9 .5 .5 .4\n1 .5 .5 0 .5\n")

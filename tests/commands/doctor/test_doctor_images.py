@@ -36,7 +36,7 @@ def examine(*paths: Path, **splits: list[Path]) -> list[Finding]:
 # Whole files have nothing said of them
 
 
-def test_nothing_to_say(tmp_path: Path) -> None:
+def test_nothing_to_say(tmp_path):
     kinds_of_files: list[tuple[str, dict[str, Any]]] = [
         ("jpg", {"progressive": True}),
         ("jpg", {"quality": 100, "subsampling": 0, "optimize": True}),
@@ -84,9 +84,7 @@ BROKEN: list[tuple[str, Callable[[bytes], bytes]]] = [
 
 
 @pytest.mark.parametrize("size", [(40, 60), (200, 160)])
-def test_broken_files(
-    tmp_path: Path, size: tuple[int, int], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_broken_files(tmp_path, size, capfd):
     paths = []
     for k, (suffix, spoil) in enumerate(BROKEN):
         paths.append(save(tmp_path / f"{k}.{suffix}", picture(*size, k)))
@@ -99,15 +97,13 @@ def test_broken_files(
     assert rest == "", "what decoders say is for the report, not for the terminal"
 
 
-def test_only_the_end_marker_is_missing(tmp_path: Path) -> None:
+def test_only_the_end_marker_is_missing(tmp_path):
     path = save(tmp_path / "x.jpg", picture(200, 160))
     path.write_bytes(path.read_bytes()[:-2])
     assert examine(path) == []
 
 
-def test_workers_find_what_one_process_finds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_find_what_one_process_finds(tmp_path, monkeypatch):
     paths = [str(save(tmp_path / f"{k}.jpg", smooth(80, 90, k % 7))) for k in range(3 * BATCH + 1)]
     for k in (3, 48):
         Path(paths[k]).write_bytes(cut(0.5)(Path(paths[k]).read_bytes()))
@@ -119,7 +115,7 @@ def test_workers_find_what_one_process_finds(
 # Duplicates
 
 
-def test_duplicates(tmp_path: Path) -> None:
+def test_duplicates(tmp_path):
     a = save(tmp_path / "a.png", smooth(40, 60))
     b = save(tmp_path / "b.png", smooth(40, 60, 1))
     a2, a3, b2 = (tmp_path / name for name in ("a2.png", "a3.png", "b2.png"))
@@ -144,7 +140,7 @@ def test_duplicates(tmp_path: Path) -> None:
         lambda image: image,  # another file format
     ],
 )
-def test_copies_that_look_alike(tmp_path: Path, change: Callable[[np.ndarray], np.ndarray]) -> None:
+def test_copies_that_look_alike(tmp_path, change):
     originals = [save(tmp_path / f"{k}.png", smooth(160, 240, k)) for k in range(6)]
     copy = save(tmp_path / "copy.jpg", change(smooth(160, 240, 3)))
     assert examine(train=originals + [copy]) == [], "in one split it changes no metric"
@@ -154,9 +150,7 @@ def test_copies_that_look_alike(tmp_path: Path, change: Callable[[np.ndarray], n
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_near_duplicates_are_those_of_comparing_all(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_near_duplicates_are_those_of_comparing_all(seed, monkeypatch):
     """The oracle counts the bits of every pair. Also pairs at the limit of 76 bits that lie evenly in all parts of the hash, and hashes that
     many images of several splits share. No pair is left to the comparison of all."""
     rng = np.random.default_rng(seed)

@@ -66,7 +66,7 @@ def healed(folder: Path) -> tuple[set[Row], dict[str, list[list[float]]]]:
     return findings, rows
 
 
-def test_yolo(tmp_path: Path) -> None:
+def test_yolo(tmp_path):
     as_yolo(tmp_path)  # a 60 x 40, b 37 x 100, c 64 x 64
     lines = [
         "0 .5 .5 .5 .5",
@@ -136,7 +136,7 @@ def test_yolo(tmp_path: Path) -> None:
     assert rows["clash.jpg"] == rows["clash_2.png"] == [[1, 21, 14, 27, 18]]
 
 
-def test_voc(tmp_path: Path) -> None:
+def test_voc(tmp_path):
     as_voc(tmp_path)
     objects = [
         voc_object("cat", 1, 2, 11, 22),
@@ -196,7 +196,7 @@ def test_voc(tmp_path: Path) -> None:
     }
 
 
-def test_coco(tmp_path: Path) -> None:
+def test_coco(tmp_path):
     content = coco_content()
     # of a.png, 60 x 40
     cat = {"image_id": 30, "category_id": 17, "bbox": [10, 20, 30, 10]}
@@ -247,9 +247,7 @@ def test_coco(tmp_path: Path) -> None:
         ({"a": "1 .5 .5 .5 .5"}, ("warning", "mostly_unlabelled")),
     ],
 )
-def test_labels_in_the_wrong_place(
-    tmp_path: Path, labels: dict[str, str], kind: tuple[str, str]
-) -> None:
+def test_labels_in_the_wrong_place(tmp_path, labels, kind):
     as_yolo(tmp_path)
     for path in (tmp_path / "labels/train").iterdir():
         path.unlink()
@@ -271,13 +269,13 @@ PAIR = [(0, 10, 10, 30, 30), (1, 40, 40, 60, 60)]
         (PAIR + PAIR[:1], False),
     ],
 )
-def test_same_objects(other: list[tuple[int, ...]], same: bool) -> None:
+def test_same_objects(other, same):
     a = labels_of([row[1:] for row in PAIR], [row[0] for row in PAIR], 99, 99)
     b = labels_of([row[1:] for row in other], [row[0] for row in other], 99, 99)
     assert same_objects(a, b) == same_objects(b, a) == same
 
 
-def test_objects_that_are_all_near_one() -> None:
+def test_objects_that_are_all_near_one():
     """Each object of one image has a partner; one of the other has none."""
     a = labels_of([(10, 10, 30, 30), (10, 10, 30, 31)], [0, 0], 99, 99)
     b = labels_of([(10, 10, 30, 30), (40, 40, 60, 60)], [0, 0], 99, 99)

@@ -31,7 +31,7 @@ def shown(html: str) -> list[np.ndarray]:
     return [cv2.imdecode(data, cv2.IMREAD_COLOR_RGB) for data in bits]
 
 
-def test_kinds_and_texts(tmp_path: Path) -> None:
+def test_kinds_and_texts(tmp_path):
     """Faults come first, so many of a kind are listed, and whatever files say is text."""
     many = [
         Finding("fault", "odd_box", f"problem {i} {EVIL}", f"{EVIL}.txt", "train", f"line {i}")
@@ -50,7 +50,7 @@ def near(image: np.ndarray, colour: str) -> np.ndarray:
     return (np.abs(image.astype(int) - ImageColor.getrgb(colour)) < 60).all(2)
 
 
-def test_the_box_is_marked_and_in_the_middle(tmp_path: Path) -> None:
+def test_the_box_is_marked_and_in_the_middle(tmp_path):
     """Of two boxes the second: thin orange, on the thick blue of a label."""
     boxes = ((0, 40, 60, 120, 140), (0, 240, 160, 340, 240))
     lines = "".join(yolo_line(*box, 400, 300) + "\n" for box in boxes)
@@ -70,7 +70,7 @@ def test_the_box_is_marked_and_in_the_middle(tmp_path: Path) -> None:
     assert near(image, DETECTION).sum() > 20, "a box without a size"
 
 
-def test_worst_images_come_first_and_each_once(tmp_path: Path) -> None:
+def test_worst_images_come_first_and_each_once(tmp_path):
     """With the image that one is like; what cannot be shown does not end the page."""
     paths = []
     findings = []

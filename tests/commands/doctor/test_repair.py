@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import yaml
 from made_datasets import lay_out, picture, save
-from refusal import Refused
 
 from boltbox.detector.commands.doctor.examine import diagnose, open_splits
 from boltbox.detector.commands.doctor.repair import repair
@@ -37,7 +36,7 @@ def lay(root: Path, splits: dict[str, Sequence[int]]) -> None:
             lay_out(root, {f"labels/{split}/{stem}.txt": "0 .5 .5 .5 .5\n"})
 
 
-def test_copies_and_damage(tmp_path: Path) -> None:
+def test_copies_and_damage(tmp_path):
     """Of copies within a split the first stays, of those across splits the one in val."""
     source = tmp_path / "source"
     lay(source, {"train": [1, 2, 2, 3, 4], "val": [3, 5]})
@@ -57,7 +56,7 @@ def test_copies_and_damage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("has_one_folder", [True, False])
-def test_splits_that_are_the_same_stay(tmp_path: Path, has_one_folder: bool) -> None:
+def test_splits_that_are_the_same_stay(tmp_path, has_one_folder):
     source = tmp_path / "source"
     lay(source, {"train": [1]} if has_one_folder else {"train": [1], "val": [1]})
     if has_one_folder:
@@ -67,16 +66,14 @@ def test_splits_that_are_the_same_stay(tmp_path: Path, has_one_folder: bool) -> 
     assert [len(files) for files in names(tmp_path / "copy").values()] == [1, 1]
 
 
-def test_a_split_without_a_box_is_left_out(tmp_path: Path) -> None:
+def test_a_split_without_a_box_is_left_out(tmp_path):
     lay(tmp_path / "source", {"train": [1], "val": [2]})
     lay_out(tmp_path / "source", {"labels/val/val0.txt": ""})
     repaired(tmp_path / "source", tmp_path / "copy")
     assert names(tmp_path / "copy") == {"train": ["train0.png"]}
 
 
-def test_images_of_several_folders_keep_their_labels(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_images_of_several_folders_keep_their_labels(tmp_path, monkeypatch):
     """Relative and absolute ones, each with an a.png, and two images with one stem."""
     monkeypatch.chdir(tmp_path)
     source = tmp_path / "source"
@@ -94,7 +91,7 @@ def test_images_of_several_folders_keep_their_labels(
     assert classes == {"x_images_a.bmp": [0], "x_images_a_2.png": [0], "y_images_deep_a.png": [1]}
 
 
-def test_several_coco_files_become_one(tmp_path: Path) -> None:
+def test_several_coco_files_become_one(tmp_path):
     """Both use the same ids, for other images and other categories; one lists its image twice."""
     source = tmp_path / "source"
     for k, categories in enumerate(("cat dog", "dog cat"), 1):
@@ -115,7 +112,7 @@ def test_several_coco_files_become_one(tmp_path: Path) -> None:
         assert dataset.labels.boxes.tolist() == [[1, 2, 31, 22]] * 3
 
 
-def test_folders_that_are_refused(here: Path, refused: Refused) -> None:
+def test_folders_that_are_refused(here, refused):
     """Before any image is decoded."""
     lay(here / "source", {"train": [1]})
     lay_out(here, {"full/a.txt": "mine", "file.txt": "mine"})

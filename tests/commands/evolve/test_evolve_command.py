@@ -68,9 +68,7 @@ def _no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_no_pictures")
-def test_two_generations_of_two(
-    small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_generations_of_two(small_data, here, capsys):
     """Two workers train four individuals, the configuration's own values first. The same command
     then has nothing left to do, and with other options it is refused."""
     Path("space.yaml").write_text("".join(f"{name}:\n" for name in SPACE))
@@ -134,12 +132,12 @@ def logged(folder: Path) -> list[tuple[int, float]]:
 
 @pytest.mark.usefixtures("_no_pictures")
 def test_kill_9_of_a_training_and_of_the_command(
-    small_data: Path,
-    here: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
-    quick_starts: None,
-) -> None:
+    small_data,
+    here,
+    monkeypatch,
+    request,
+    quick_starts,
+):
     """A training that is killed continues from its own checkpoint, and does so again after the
     command was killed."""
     Path("hold.py").write_text(HOLD)
@@ -195,9 +193,7 @@ def test_kill_9_of_a_training_and_of_the_command(
         (["--trainer.num_nodes", "2"], "trainer.num_nodes"),
     ],
 )
-def test_refused(
-    options: list[str], named: str, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_refused(options, named, small_data, here, capsys):
     Path("space.yaml").write_text("mosiac: {low: 0, high: 1}\n")
     for name in ("broken", "trained"):
         claim(here / name, "evolve")
@@ -212,7 +208,7 @@ def test_refused(
     assert not Path("runs").exists()
 
 
-def test_what_a_study_is_about(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_study_is_about(here, capsys):
     """What the trainings have in common is a configuration of `fit`; workers may differ."""
 
     def printed(*line: str) -> dict[str, Any]:
@@ -240,7 +236,7 @@ def test_what_a_study_is_about(here: Path, capsys: pytest.CaptureFixture[str]) -
     }
 
 
-def test_gpus_are_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_are_handed_out(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3,5,7,8")
     assert [e["CUDA_VISIBLE_DEVICES"] for e in environments(None, 2)] == ["2,3", "5,7"]
     assert [e["CUDA_VISIBLE_DEVICES"] for e in environments(3, 1)] == ["2", "3", "5"]

@@ -2,7 +2,6 @@
 cross."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -33,7 +32,7 @@ def children(
     return np.array([child(rng, values, fitness, genes, g, 10) for rng in rngs])
 
 
-def test_repaired_mutation_is_a_fifth_of_each_range(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repaired_mutation_is_a_fifth_of_each_range(monkeypatch):
     """All genes mutate, none is crossed: a child is one of the pool, moved by at most a fifth of
     the range, in logarithms for a log gene, and an integer stays one."""
     monkeypatch.setattr(
@@ -46,7 +45,7 @@ def test_repaired_mutation_is_a_fifth_of_each_range(monkeypatch: pytest.MonkeyPa
     assert {3.0, 5.0} & set(found[:, 2]) <= {2.0, 3.0, 4.0, 5.0, 6.0}
 
 
-def test_children_come_from_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_children_come_from_the_fit(monkeypatch):
     """With mutations that do not move, each child is a front of one parent's genes and the rest of another's;
     tournaments of all leave only the best in the pool, and what failed is never in it."""
     genes = [Gene(str(k), str(k), 0, 100) for k in range(5)]
@@ -64,7 +63,7 @@ def test_children_come_from_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(children(values, fitness, genes).round(6).ravel()) == {4.0}
 
 
-def test_no_training_is_spent_on_a_copy() -> None:
+def test_no_training_is_spent_on_a_copy():
     """At the end of the schedule few genes mutate and tournaments are small; still no child is one
     of those before it."""
     values = np.random.default_rng(0).random((20, 3)) * 0.5 + 0.2
@@ -72,7 +71,7 @@ def test_no_training_is_spent_on_a_copy() -> None:
     assert not (found[:, None] == values).all(axis=2).any()
 
 
-def test_start_is_the_configuration_and_the_files_within_the_bounds() -> None:
+def test_start_is_the_configuration_and_the_files_within_the_bounds():
     """What is null in the configuration comes from low.yaml, or is the lowest value."""
     genes = [
         YOLOV5_GENES["scale"],
@@ -92,7 +91,7 @@ def test_start_is_the_configuration_and_the_files_within_the_bounds() -> None:
     assert set(rows[:, 3]) == set(range(2, 11))
 
 
-def test_space(tmp_path: Path) -> None:
+def test_space(tmp_path):
     file = tmp_path / "space.yaml"
     file.write_text(
         "mosaic:\nmodel.optim.lr0: {low: 1e-4, high: 0.1, log: true}\n"
@@ -123,7 +122,7 @@ def test_space(tmp_path: Path) -> None:
         ("lr0: {", "space.yaml"),
     ],
 )
-def test_a_space_that_makes_no_sense(text: str, named: str, tmp_path: Path) -> None:
+def test_a_space_that_makes_no_sense(text, named, tmp_path):
     file = tmp_path / "space.yaml"
     file.write_text(text)
     with pytest.raises(InputError) as e:

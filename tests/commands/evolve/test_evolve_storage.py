@@ -175,7 +175,7 @@ def ended(process: Any) -> int:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_kill_9_of_machines(machines: Machines, tmp_path: Path, shared: bool) -> None:
+def test_kill_9_of_machines(machines, tmp_path, shared):
     """Two machines begin together and are killed in individuals 4 and 5. One of them starts again and
     continues its own at once; a third one takes over the other's, in the folder of the dead one if it
     reaches that."""
@@ -203,7 +203,7 @@ def test_kill_9_of_machines(machines: Machines, tmp_path: Path, shared: bool) ->
     assert machines.check() == Counter({number: 1 for number in range(8)} | {4: 2, 5: 2})
 
 
-def test_the_server_goes_away(server: Server, machines: Machines, tmp_path: Path) -> None:
+def test_the_server_goes_away(server, machines, tmp_path):
     """A training ends while it is away for a while. When it is away for long, the command ends with one
     sentence, after its training has saved, and goes on later."""
     machines.hold(1, 3)
@@ -231,7 +231,7 @@ def test_the_server_goes_away(server: Server, machines: Machines, tmp_path: Path
     assert machines.check() == Counter(list(range(8)) + [3, 3])
 
 
-def test_a_machine_that_slept(machines: Machines, tmp_path: Path) -> None:
+def test_a_machine_that_slept(machines, tmp_path):
     """Its individual was taken over: when it wakes up, it ends the training."""
     machines.hold(*range(8))
     with pytest.MonkeyPatch.context() as patch:  # it may be stopped while the others wait for it
@@ -266,7 +266,7 @@ REFUSED = {  # and what the message names
 
 
 @pytest.mark.parametrize("bad", REFUSED)
-def test_refused(server: Server, address: str, tmp_path: Path, bad: str) -> None:
+def test_refused(server, address, tmp_path, bad):
     """With one sentence, without the password; nothing is left in the folder."""
     name = urlsplit(address).path[1:]
     folder = tmp_path / "run"
@@ -291,12 +291,12 @@ def test_refused(server: Server, address: str, tmp_path: Path, bad: str) -> None
 
 
 def test_the_password_is_nowhere(
-    address: str,
-    small_data: Path,
-    here: Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    address,
+    small_data,
+    here,
+    capfd,
+    monkeypatch,
+):
     """Neither on the terminal nor in a file. The same command continues the study; without its storage
     the folder is refused."""
     (here / "fit.py").write_text(FIT)

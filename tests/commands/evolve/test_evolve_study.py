@@ -78,7 +78,7 @@ def kill_at_write(patch: pytest.MonkeyPatch, k: int) -> None:
 
 
 @pytest.mark.parametrize("sampler", ["yolov5", "tpe"])
-def test_what_samplers_choose(tmp_path: Path, sampler: Any) -> None:
+def test_what_samplers_choose(tmp_path, sampler):
     plan = PLAN._replace(evolve=replace(EVOLUTION, sampler=sampler))
     found = individuals(search(tmp_path, plan))
     assert [row[:2] for row in found] == [(number, number // 4) for number in range(12)]
@@ -89,9 +89,7 @@ def test_what_samplers_choose(tmp_path: Path, sampler: Any) -> None:
         assert isinstance(values["anchors"], int)
 
 
-def test_a_kill_at_any_write_loses_no_individual(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_at_any_write_loses_no_individual(tmp_path, monkeypatch):
     """Each of 12 commands is killed at another write. The individuals, their order and their values
     are those of a search without a kill."""
     folder = tmp_path / "killed"
@@ -103,7 +101,7 @@ def test_a_kill_at_any_write_loses_no_individual(
     assert individuals(search(folder)) == individuals(search(tmp_path / "at_once"))
 
 
-def test_outputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_outputs(tmp_path, capsys):
     """The table with YOLOv5's columns first, and the best as an overlay that `fit` takes; half of
     the individuals fail, and one is still trained."""
     study = Study(tmp_path, PLAN, {})
@@ -188,9 +186,7 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., li
     return train
 
 
-def test_a_training_gets_its_values_and_gives_its_metrics(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trained: Callable[..., list[FrozenTrial]]
-) -> None:
+def test_a_training_gets_its_values_and_gives_its_metrics(tmp_path, monkeypatch, trained):
     """One fails, one is killed each time, one has no finite fitness; of one the process of another
     command, which was killed, takes a moment to end."""
     monkeypatch.setenv("BOLTBOX_RUN", "somebody's")
@@ -216,9 +212,7 @@ def test_a_training_gets_its_values_and_gives_its_metrics(
     assert kept == ["0001"], "the best one's checkpoint alone"
 
 
-def test_a_command_that_is_stopped(
-    tmp_path: Path, trained: Callable[..., list[FrozenTrial]]
-) -> None:
+def test_a_command_that_is_stopped(tmp_path, trained):
     """The training saves a checkpoint, and the same command continues it."""
     run = tmp_path / "trials/0000"
 
