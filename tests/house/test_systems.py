@@ -1,28 +1,22 @@
-"""macOS and Windows, as far as Linux can play them: what they lack is taken away from each process,
-and workers start anew instead of as forks."""
+"""macOS and Windows, as far as Linux can play them: what one of them lacks is taken away from each
+process, and workers start anew instead of as forks."""
 
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from small_fit import small_fit
 
 import cli
 
 ROOT = Path(cli.__file__).parent
-MACOS = """
-import os, sys, types
-sys.platform = "darwin"  # multiprocessing then starts workers by spawn
-sys.modules["triton"] = None
-sys.modules["_scproxy"] = types.SimpleNamespace(_get_proxies=dict, _get_proxy_settings=dict)
-for name in ("memfd_create", "sched_getaffinity", "posix_fallocate"):
-    delattr(os, name)
-"""
-WINDOWS = """
-import multiprocessing, os, signal, sys
+LACKS = """
+import multiprocessing, os, signal, sys, types
+sys.platform = "darwin"
 multiprocessing.set_start_method("spawn")
-sys.modules["fcntl"] = None
+for name in ("triton", "fcntl"):
+    sys.modules[name] = None
+sys.modules["_scproxy"] = types.SimpleNamespace(_get_proxies=dict, _get_proxy_settings=dict)
 for name in ("memfd_create", "sched_getaffinity", "posix_fallocate", "fork", "forkpty", "getloadavg", "killpg",
              "pread", "pwrite", "sysconf", "O_DIRECTORY", "O_NOFOLLOW"):
     delattr(os, name)
@@ -41,10 +35,9 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("lacks", [MACOS, WINDOWS], ids=["macOS", "Windows"])
-def test_fit_and_predict(lacks, small_data, here, monkeypatch):
+def test_fit_and_predict(small_data, here, monkeypatch):
     (here / "site").mkdir()
-    (here / "site/sitecustomize.py").write_text(lacks)
+    (here / "site/sitecustomize.py").write_text(LACKS)
     (here / "program.py").write_text(PROGRAM)
     monkeypatch.setenv("PYTHONPATH", str(here / "site"))
     limits = "--trainer.max_epochs 1 --trainer.limit_train_batches 1 --trainer.limit_val_batches 0"
