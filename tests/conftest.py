@@ -7,7 +7,6 @@ import os
 import random
 import signal
 from collections import defaultdict
-from collections.abc import Generator, Iterator
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"  # also for the processes that tests start
@@ -44,7 +43,7 @@ SLOW = Path(__file__).with_name("slow.tsv")
 QUICK = 0.4  # seconds up to which a test is
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser):
     parser.addoption(
         "--shuffle",
         type=int,
@@ -59,7 +58,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config, items):
     """Files that take long come first, or a worker would be left alone with the last of them. The
     tests of a file run in one worker: they share fixtures. What slow.tsv does not name is quick, so
     a new test is."""
@@ -67,7 +66,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         name: float(time)
         for time, name in (line.split("\t") for line in SLOW.read_text().splitlines())
     }
-    files: dict[str, list[pytest.Item]] = defaultdict(list)
+    files = defaultdict(list)
     for item in items:
         file, name = place(item.nodeid)
         files[file].append(item)
@@ -86,13 +85,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for file in order for item in files[file]]
 
 
-def pytest_xdist_auto_num_workers() -> int:
+def pytest_xdist_auto_num_workers():
     """One more than cores: some tests wait. Each takes memory and seconds to start."""
     return min(available_cores() + 1, 5)
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_sessionstart(session: pytest.Session) -> Generator[None]:
+def pytest_sessionstart(session):
     """pytest-xdist starts its workers here: as forks of this process, in which everything that
     takes long is imported."""
     if session.config.getoption("dist", "no") == "no":
@@ -103,7 +102,7 @@ def pytest_sessionstart(session: pytest.Session) -> Generator[None]:
         return (yield)
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish():
     """What is there now stays: the collector, which trainings call often, need not look at it again
     and again; nor, each time, at all that the tests have imported since."""
     gc.collect()
@@ -111,11 +110,11 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(700, 10, 60)  # of Python, but 60 for 10
 
 
-def pytest_unconfigure() -> None:
+def pytest_unconfigure():
     gc.unfreeze()  # or libraries would tell of leaks at the end
 
 
-def place(test: str) -> tuple[str, str]:
+def place(test):
     """The file of a test, and its name without parameters."""
     name = test.partition("[")[0]
     return name.partition("::")[0], name
@@ -126,23 +125,23 @@ class SlowTests:
     the list."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
+        self.seconds = defaultdict(float)
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+    def pytest_runtest_logreport(self, report):
         self.seconds[place(report.nodeid)[1]] += report.duration
 
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self):
         slow = sorted((name, time) for name, time in self.seconds.items() if time > QUICK)
         SLOW.write_text("".join(f"{time:.1f}\t{name}\n" for name, time in slow))
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config):
     if config.getoption("write_slow") and "PYTEST_XDIST_WORKER" not in os.environ:
         config.pluginmanager.register(SlowTests())
 
 
 @pytest.fixture(autouse=True)
-def environment() -> Iterator[None]:
+def environment():
     """No test changes the environment or the current folder of the next."""
     before = dict(os.environ)
     folder = os.getcwd()
@@ -156,7 +155,7 @@ def environment() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cache_folder(tmp_path_factory):
     """The caches of the tests are not in the user's home."""
     folder = tmp_path_factory.mktemp("cache")
     os.environ["BOLTBOX_CACHE"] = str(folder)
@@ -164,13 +163,13 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def small_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small_data(tmp_path_factory):
     """The data.yaml of 24 training and 8 validation images of the demo data set."""
     return make_demo(tmp_path_factory.mktemp("data") / "demo", train=24, val=8)
 
 
 @pytest.fixture(scope="session")
-def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(small_data, tmp_path_factory):
     """The run folder of one epoch of one batch, not to be written to."""
     run = tmp_path_factory.mktemp("trained") / "run"
     one = "--trainer.max_epochs 1 --trainer.limit_train_batches 1"
@@ -181,14 +180,14 @@ def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def quick_starts() -> Iterator[None]:
+def quick_starts():
     """Commands that a module's tests start come from a process that has imported everything."""
     with forks():
         yield
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path, monkeypatch):
     """An empty current folder, where `runs/` may appear."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("BOLTBOX_RUN", raising=False)

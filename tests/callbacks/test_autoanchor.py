@@ -34,15 +34,15 @@ QUICK = (
 )
 
 
-def fit(data: Path, options: str) -> None:
+def fit(data, options):
     type_line(f"fit --data.dataset {data} {QUICK} {options}")
 
 
-def defaults(per_level: int = 3) -> np.ndarray:
+def defaults(per_level=3):
     return np.array(default_anchors((3, 4, 5), per_level)).reshape(3, -1, 2)
 
 
-def random_sizes(rng: np.random.Generator) -> np.ndarray:
+def random_sizes(rng):
     """Label sizes of every kind: few and many, flat, tiny, huge, in a few clumps, all alike."""
     n = int(rng.choice([1, 3, 9, 10, 30, 200, 1000]))
     sides = np.exp(rng.normal(rng.uniform(1, 5, 2), rng.uniform(0.1, 1.5, 2), (n, 2)))
@@ -144,7 +144,7 @@ def test_levels_in_the_wrong_order_are_reversed():
 
 
 @pytest.fixture(scope="module")
-def flat_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def flat_data(tmp_path_factory):
     """The data.yaml of 24 images with objects ten times as wide as high, which the default anchors
     fit badly."""
     root = tmp_path_factory.mktemp("flat")
@@ -228,7 +228,7 @@ class Remember(L.Callback):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_train_start(self, trainer, pl_module):
         assert isinstance(pl_module, Detector)
         assert pl_module.ema is not None
         assert torch.equal(pl_module.ema.anchors, pl_module.network.anchors)

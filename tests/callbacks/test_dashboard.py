@@ -4,9 +4,7 @@ network."""
 import json
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -42,13 +40,13 @@ class Run:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.files = sorted(folder.glob("wandb/offline-run-*/*.wandb"))
-        self.rows: list[dict[str, Any]] = []
+        self.rows = []
         for file in self.files:
             self.rows += [values for _, values in read_history(file)]
         self.events = EventAccumulator(str(folder / "tensorboard"), {"images": 0, "tensors": 0})
         self.events.Reload()
 
-    def records(self, kind: str) -> list[Any]:
+    def records(self, kind):
         found = []
         for file in self.files:
             for record in read_records(file):
@@ -56,21 +54,21 @@ class Run:
                     found.append(getattr(record, kind))
         return found
 
-    def with_name(self, name: str) -> list[dict[str, Any]]:
+    def with_name(self, name):
         return [values for values in self.rows if name in values]
 
-    def media(self, path: str) -> Path:
+    def media(self, path):
         return next(self.folder.glob(f"wandb/offline-run-*/files/{path}"))
 
 
-def ended() -> None:
+def ended():
     """As at the end of a process. `finish` alone does not wait until the file is written."""
     wandb.finish()
     wandb.teardown()
 
 
 @pytest.fixture(scope="module")
-def run(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+def run(small_data, tmp_path_factory):
     here = tmp_path_factory.mktemp("dashboard")
     (here / "loggers.yaml").write_text(LOGGERS)
     more = f"--config {here}/loggers.yaml --trainer.log_every_n_steps 1 --pictures.enabled true"
@@ -184,10 +182,10 @@ def test_mlflow(small_data, here, monkeypatch):
 
 def test_a_logger_with_log_image():
     class Own(DummyLogger):
-        def log_image(self, key: str, images: list[Any], step: int | None = None) -> None:
+        def log_image(self, key, images, step=None):
             seen.append((images[0].shape, key, step))
 
-    seen: list[Any] = []
+    seen = []
     for logger in (Own(), DummyLogger()):
         show_image(logger, "a", np.zeros((2, 3, 3), np.uint8), Time(1, 5))
     assert seen == [((2, 3, 3), "a", 5)]
@@ -230,7 +228,7 @@ def test_loggers_that_fail(small_data, here, refused, capfd, monkeypatch):
     told = refused(small_fit(small_data, here / "no", "--trainer.logger", "MLFlowLogger"))
     assert "no-such-package" in told
 
-    def full(*_: Any) -> None:
+    def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("boltbox.callbacks.dashboard.show_images", full)

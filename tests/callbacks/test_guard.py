@@ -1,6 +1,5 @@
 """Non-finite numbers, crashes and lack of memory in real trainings: the report."""
 
-from pathlib import Path
 from typing import Any
 
 import lightning as L
@@ -17,11 +16,9 @@ from torch.utils.data import DataLoader
 from boltbox.callbacks import EMA, Guard, Warmup
 from boltbox.callbacks.guard import Incident
 from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.data.sample import Batch
 from boltbox.detector.data.sampler import TrainBatches
 from boltbox.detector.data.transforms.augment import Augment
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.training.module import Detector
 
 NAMES = ["disc", "ring", "star", "triangle", "cross"]
 HEAD = "network.head.convs.0.weight"
@@ -35,11 +32,9 @@ class Trouble(L.Callback):
         self.where = where
         self.what = what
         self.rank = rank
-        self.indices: list[int] = []  # images of the batch
+        self.indices = []  # images of the batch
 
-    def on_train_batch_start(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
         if (trainer.current_epoch, batch_idx) != self.where or trainer.global_rank != self.rank:
             return
         self.indices = batch.indices
@@ -50,34 +45,34 @@ class Trouble(L.Callback):
         else:
             raise self.what
 
-    def on_validation_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
+    def on_validation_batch_start(self, trainer, *_):
         if self.where == (0, -1):
             raise self.what
 
 
-def trainer_in(folder: Path, *callbacks: L.Callback, **options: Any) -> L.Trainer:
+def trainer_in(folder, *callbacks, **options):
     quiet = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
-    given: dict[str, Any] = dict.fromkeys(quiet, False)
+    given = dict.fromkeys(quiet, False)
     given |= {"accelerator": "cpu", "max_epochs": 2, "gradient_clip_val": CLIP}
     given |= {"num_sanity_val_steps": 0, "limit_val_batches": 0, "use_distributed_sampler": False}
     given |= {"callbacks": [Warmup(warmup_epochs=0)] + list(callbacks), "default_root_dir": folder}
     return L.Trainer(**(given | options))
 
 
-def detector(**options: Any) -> Detector:
+def detector(**options):
     torch.manual_seed(0)
     small = {"width_multiple": 0.125, "depth_multiple": 0.1, "levels": [5], "optimizer": "SGD"}
     given = small | {"nominal_batch_size": 8} | options
     return made_detector(NAMES, image_size=64, batch_size=8, **given)
 
 
-def data_of(path: Path) -> DetectionData:
+def data_of(path):
     """Three batches of eight images."""
     augment = Augment(mosaic=0.0)
     return DetectionData(str(path), image_size=64, batch_size=8, workers=0, augment=augment)
 
 
-def reports(folder: Path) -> dict[str, Any]:
+def reports(folder):
     """Every report by file name."""
     files = sorted((folder / "checkpoints").glob("incident-*.json"))
     return {file.name: read(file) for file in files}
@@ -128,7 +123,7 @@ def test_an_overflow_of_float16_is_the_scalers_business(tmp_path):
     steps = Steps()
     plugins = [MixedPrecision("16-mixed", "cpu", scaler)]
     trainer = trainer_in(tmp_path, Guard(), steps, plugins=plugins)
-    trainer.fit(small_detector(), DataLoader(batches(), batch_size=None))  # type: ignore[arg-type]
+    trainer.fit(small_detector(), DataLoader(batches(), batch_size=None))
     assert len(steps.taken) < 4
     assert reports(tmp_path) == {}
 

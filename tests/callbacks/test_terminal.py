@@ -7,7 +7,6 @@ import re
 import signal
 from pathlib import Path
 from shlex import split
-from typing import Any
 
 import lightning as L
 import pytest
@@ -32,10 +31,10 @@ NAMES = [
 class Terminal(io.StringIO):
     """Standard output that takes itself for a terminal."""
 
-    def isatty(self) -> bool:
+    def isatty(self):
         return True
 
-    def lines(self) -> list[str]:
+    def lines(self):
         """What stands there in the end: after a carriage return text is written over what was
         there."""
         shown = []
@@ -48,27 +47,27 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+def terminal(monkeypatch):
     """Of 80 columns."""
     monkeypatch.setenv("COLUMNS", "80")
     return Terminal()
 
 
-def run_on(screen: io.TextIOBase, *words: str) -> None:
+def run_on(screen, *words):
     with contextlib.redirect_stdout(screen):
         cli.main(words)
 
 
-def fit(data: Path, *options: str) -> list[str]:
+def fit(data, *options):
     return small_fit(data, Path("run"), "--trainer.enable_progress_bar", "true", *options)
 
 
-def table(lines: list[str]) -> list[list[str]]:
+def table(lines):
     """The cells of the lines of the epochs."""
     return [line.split() for line in lines if re.match(r" *\d+/\d+ +[\d.]+ ", line)]
 
 
-def shown(row: dict[str, str]) -> list[str]:
+def shown(row):
     """The figures of a row of metrics.csv."""
     losses = [f"{float(row[name]):.4f}"[:6] for name in NAMES[:3]]
     return losses + [f"{float(row[name]):.3f}" if row.get(name) else "-" for name in NAMES[3:]]
@@ -119,9 +118,7 @@ def test_facts_fit_a_narrow_terminal(small_data, here, terminal, monkeypatch):
 class Stop(L.Callback):
     """Ctrl-C in the second batch."""
 
-    def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
         if trainer.current_epoch == 0 and batch_idx == 1:
             os.kill(os.getpid(), signal.SIGINT)
 

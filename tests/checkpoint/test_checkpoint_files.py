@@ -7,9 +7,7 @@ import os
 import shutil
 import threading
 import weakref
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -28,7 +26,7 @@ SAVE = "boltbox.detector.checkpoint.writer.torch.save"
 
 
 @pytest.fixture(scope="module")
-def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(small_data, tmp_path_factory):
     """A run of two epochs, not to be written to."""
     run = tmp_path_factory.mktemp("trained") / "run"
     options = ["--checkpoints.save_period", "1", "--model.optim.nominal_batch_size", "8"]
@@ -36,13 +34,13 @@ def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def saved(content: Any) -> bytes:
+def saved(content):
     file = io.BytesIO()
     torch.save(content, file)
     return file.getvalue()
 
 
-def write(folder: Path, **steps: int) -> Path:
+def write(folder, **steps):
     """The smallest checkpoints that pass for ours, of these names, after so many steps."""
     plain = dict.fromkeys(("hyper_parameters", "optimizer_states", "loops", "callbacks"))
     for name, number in steps.items():
@@ -85,7 +83,7 @@ def test_a_kill_in_the_first_save_leaves_no_gap(trained, here):
     assert load(folder / "epoch1.ckpt")["epoch"] == 1
 
 
-DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+DAMAGE = {
     "empty": lambda data: b"",
     "cut": lambda data: data[: len(data) // 2],
     "zeros": lambda data: data[: -len(data) // 4] + bytes(len(data) // 4),
@@ -150,7 +148,7 @@ def test_a_save_returns_before_the_file_is_there_only_if_asked(tmp_path, monkeyp
     save = torch.save
     go = threading.Event()
 
-    def save_when_told(content: Any, file: Any) -> None:
+    def save_when_told(content, file):
         assert go.wait(60)
         save(content, file)
 
@@ -191,14 +189,14 @@ def test_what_could_not_be_read_again_is_not_saved(tmp_path, monkeypatch, capsys
     before = last.read_bytes()
     whole = torch.save
 
-    def lossy(content: Any, file: Any) -> None:
+    def lossy(content, file):
         whole(content, file)
         file.seek(file.tell() // 2)
         file.write(b"\x55" * 64)
         file.seek(0, 2)
 
     for content in ({"a": Own()}, [1]):
-        AtomicCheckpointIO().save_checkpoint(content, last)  # type: ignore[arg-type]
+        AtomicCheckpointIO().save_checkpoint(content, last)
     content = {"weight": torch.arange(10_000.0)}
     with monkeypatch.context() as patch:
         patch.setattr(SAVE, lossy)
@@ -219,7 +217,7 @@ def test_a_move_that_fails_leaves_the_older_file(name, tmp_path, monkeypatch):
     replace = os.replace
     errors = [OSError(28, "no space")]
 
-    def fail_once(source: Path, target: Path) -> None:
+    def fail_once(source, target):
         if target.name == name and errors:
             raise errors.pop()
         replace(source, target)
@@ -235,11 +233,11 @@ def test_a_resume_reads_its_checkpoint_once_and_keeps_nothing_of_it(small_data, 
     """When the training starts. Network and average are copied out of the file's tensors; the
     optimizer keeps its own, as Lightning's loading has it."""
     cli.main(small_fit(small_data, Path("run"), *ONE_BATCH, "1"))
-    tensors: dict[str, weakref.ref[torch.Tensor]] = {}
-    left: list[int] = []
+    tensors = {}
+    left = []
     read = torch.load
 
-    def counted(file: Any, **options: Any) -> Any:
+    def counted(file, **options):
         content = read(file, **options)
         if not options.get("mmap"):
             for name, tensor in content["state_dict"].items():
@@ -247,7 +245,7 @@ def test_a_resume_reads_its_checkpoint_once_and_keeps_nothing_of_it(small_data, 
                 tensors[name] = weakref.ref(tensor)
         return content
 
-    def starts(*_: Any) -> None:
+    def starts(*_):
         gc.collect()
         left.append(sum(tensor() is not None for tensor in tensors.values()))
 

@@ -5,9 +5,7 @@ import csv
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import label_layouts
 import numpy as np
@@ -32,7 +30,7 @@ from boltbox.detector.training.module import Detector
 from boltbox.detector.weights.start import load_weights
 from boltbox.detector.weights.trained import read_trained
 
-NARROW: dict[str, Any] = {"width_multiple": 0.125, "depth_multiple": 0.1}
+NARROW = {"width_multiple": 0.125, "depth_multiple": 0.1}
 MULTIPLES = {"depth_multiple": 0.33, "width_multiple": 0.125}
 NAMES = ["disc", "ring", "star", "triangle", "cross"]
 QUIET = "--trainer.enable_progress_bar false --report.enabled false --pictures.enabled false"
@@ -47,7 +45,7 @@ DEBUGGED = {  # what a run may have been given, and other commands should not go
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def project(tmp_path_factory):
     """A folder with a data set and a run of one epoch, both by relative paths; the weights it
     started from are gone. Not to be written to."""
     folder = tmp_path_factory.mktemp("work") / "project"
@@ -71,7 +69,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def moved(project: Path, here: Path) -> Path:
+def moved(project, here):
     """A copy somewhere else; the current folder is another."""
     shutil.copytree(project, here / "moved")
     return here / "moved"
@@ -286,7 +284,7 @@ def test_load_from_checkpoint(project):
 
 
 @pytest.fixture
-def published(tmp_path: Path, as_yolov5: Callable[..., Any]) -> Path:
+def published(tmp_path, as_yolov5):
     """A narrow network under YOLOv5's names, loud enough to find something."""
     network = small(5)
     with torch.no_grad():

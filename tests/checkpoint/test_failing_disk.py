@@ -5,10 +5,9 @@ import errno
 import os
 import resource
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import lightning as L
 import pytest
@@ -33,18 +32,16 @@ TROUBLE = [
 
 
 @contextmanager
-def failing(
-    folder: Path, words: list[str], is_due: Callable[[], bool] = lambda: True
-) -> Iterator[list[str]]:
+def failing(folder, words, is_due=lambda: True):
     """While this lasts, what is done to a file of the folder fails where its description has these
     words.
 
     Yields:
         What failed so far.
     """
-    failed: list[str] = []
+    failed = []
 
-    def check(_: int, operation: str) -> None:
+    def check(_, operation):
         if is_due() and all(word in f"{operation} " for word in words):
             failed.append(operation)
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
@@ -54,7 +51,7 @@ def failing(
         yield failed
 
 
-def fitness(epoch: int) -> float:
+def fitness(epoch):
     """Every odd epoch is better than all before, the one after it than all but that one."""
     return 0.1 + 0.02 * epoch + 0.03 * (epoch % 2)
 
@@ -66,14 +63,14 @@ class Epochs(L.Callback):
     fitness: Callable[[int], float] = staticmethod(fitness)
     begins: Callable[[int], object] = staticmethod(lambda epoch: None)
 
-    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_train_epoch_start(self, trainer, pl_module):
         wait_for_checkpoint(trainer)
 
-    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+    def on_train_batch_end(self, trainer, *_):
         type(self).begins(trainer.current_epoch)
 
 
-def line(data: Path, run: Path, epochs: int, *more: str) -> list[str]:
+def line(data, run, epochs, *more):
     """Epochs of one batch."""
     own = f"--trainer.max_epochs {epochs} --trainer.limit_train_batches 1"
     own += " --trainer.limit_val_batches 1 --data.val_batch_size 2"
@@ -81,16 +78,16 @@ def line(data: Path, run: Path, epochs: int, *more: str) -> list[str]:
     return small_fit(data, run, *own.split(), *more)
 
 
-def train(*arguments: Any) -> None:
+def train(*arguments):
     cli.main(line(*arguments))
 
 
 @pytest.fixture(scope="module", autouse=True)
-def chosen_fitness() -> Iterator[None]:
+def chosen_fitness():
     """The epochs are as good as Epochs.fitness says."""
     finish = Detector.on_validation_epoch_end
 
-    def finish_as_chosen(self: Detector) -> None:
+    def finish_as_chosen(self):
         metrics = self.evaluation.metrics
         result = metrics.compute()
         result.summary["fitness"] = Epochs.fitness(self.current_epoch)
@@ -104,12 +101,12 @@ def chosen_fitness() -> Iterator[None]:
 
 
 @pytest.fixture
-def begins(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], object]], None]:
+def begins(monkeypatch):
     """Sets what happens in each epoch, see Epochs."""
     return lambda function: monkeypatch.setattr(Epochs, "begins", staticmethod(function))
 
 
-def best_epochs(run: Path) -> list[int]:
+def best_epochs(run):
     """That of best.ckpt, of metrics.json and of detections.npz."""
     best = load(run / "checkpoints/best.ckpt")
     assert best["fitness"] == pytest.approx(Epochs.fitness(best["epoch"]))
@@ -119,11 +116,11 @@ def best_epochs(run: Path) -> list[int]:
     return [best["epoch"], figures["epoch"], record.epoch]
 
 
-def leftovers(run: Path) -> list[str]:
+def leftovers(run):
     return [p.name for p in run.rglob("*") if "tmp" in p.name]
 
 
-def rows(run: Path) -> list[dict[str, str]]:
+def rows(run):
     """What metrics.csv says of the training."""
     table = all_rows(run)
     for row in table:
@@ -139,14 +136,14 @@ def test_what_fails_for_an_epoch(small_data, tmp_path, begins, capsys):
     run = tmp_path / "run"
     current = ExitStack()
     epochs = 2 * len(TROUBLE) + 1
-    failed: list[list[str]] = []
-    found: list[tuple[list[int], bool, list[str]]] = []
+    failed = []
+    found = []
 
-    def look() -> None:
+    def look():
         told = "best.ckpt could not be saved" in capsys.readouterr().out
         found.append((best_epochs(run), told, leftovers(run)))
 
-    def begin(epoch: int) -> None:
+    def begin(epoch):
         current.close()
         if epoch > 1 and epoch % 2:
             look()
@@ -201,7 +198,7 @@ def test_no_checkpoint_at_all(small_data, tmp_path, refused):
     assert not list((tmp_path / "run").rglob("*.ckpt"))
 
 
-def die_in_the_end(run: Callable[[], object]) -> None:
+def die_in_the_end(run):
     """In a process of its own, which has to kill itself."""
     pid = os.fork()
     if pid == 0:
@@ -212,7 +209,7 @@ def die_in_the_end(run: Callable[[], object]) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
 
 
-def die() -> None:
+def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -227,7 +224,7 @@ def test_killed_between_the_best_and_its_figures(small_data, tmp_path, begins, m
     good = [0.1, 0.2, 0.3, 0.4, 0.6, 0.5]
     monkeypatch.setattr(Epochs, "fitness", staticmethod(good.__getitem__))
 
-    def begin(epoch: int) -> None:
+    def begin(epoch):
         follows = 0 <= current[0] == epoch - 1
         current[0] = epoch
         if epoch == 5:
@@ -235,8 +232,8 @@ def test_killed_between_the_best_and_its_figures(small_data, tmp_path, begins, m
         if follows:
             assert best_epochs(run) == [epoch - 1] * 3
 
-    def train_and_die(kill_epoch: int, after: str, *more: str) -> None:
-        def replaced(source: Any, target: Any) -> None:
+    def train_and_die(kill_epoch, after, *more):
+        def replaced(source, target):
             replace(source, target)
             if current[0] == kill_epoch and Path(target).name == after:
                 die()
@@ -244,7 +241,7 @@ def test_killed_between_the_best_and_its_figures(small_data, tmp_path, begins, m
         monkeypatch.setattr(os, "replace", replaced)
         train(small_data, run, 6, *more)
 
-    def train_without_the_best() -> None:
+    def train_without_the_best():
         with failing(run, ["rename", "best.ckpt"], lambda: current[0] == 4):
             train(small_data, run, 6, *resume)
 

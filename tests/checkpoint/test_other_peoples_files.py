@@ -9,9 +9,7 @@ import random
 import shutil
 import sys
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import timm
@@ -19,7 +17,6 @@ import torch
 from made_backbones import BACKBONE, RESNET
 from made_networks import small, yolov5_converter  # noqa: F401
 from made_payloads import Call
-from refusal import Refused
 from small_fit import SMALL
 from torch import nn
 from weight_files import read_yolov5
@@ -37,13 +34,13 @@ MULTIPLES = {"depth_multiple": 0.33, "width_multiple": 0.125}
 NAMES = ["disc", "ring", "star", "triangle", "cross"]
 
 
-def saved(content: Any, **options: Any) -> bytes:
+def saved(content, **options):
     file = io.BytesIO()
     torch.save(content, file, **options)
     return file.getvalue()
 
 
-def zipped(entries: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
+def zipped(entries, method=zipfile.ZIP_STORED):
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", method) as archive:
         for name, data in entries.items():
@@ -51,7 +48,7 @@ def zipped(entries: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes
     return file.getvalue()
 
 
-def pickled(content: Any, protocol: int = 2) -> bytes:
+def pickled(content, protocol=2):
     """In torch's zip format."""
     data = content
     if not isinstance(data, bytes):
@@ -59,7 +56,7 @@ def pickled(content: Any, protocol: int = 2) -> bytes:
     return zipped({"archive/data.pkl": data, "archive/version": b"3\n"})
 
 
-def payloads(marker: Path) -> dict[str, bytes]:
+def payloads(marker):
     """Files that create `marker`, or a run, when torch loads them without care."""
     system = Call(os.system, f"touch {marker}")
     state = {"state_dict": {}, "hyper_parameters": {"names": ["cat", {"deep": (system,)}]}}
@@ -111,7 +108,7 @@ def test_what_a_file_may_name(name, tmp_path, as_yolov5, monkeypatch):
 TINY = {"model": {"weight": torch.zeros(3), "names": ["a", "b"]}, "x": [1, (2, 70_000)]}
 
 
-def claims() -> bytes:
+def claims():
     """An archive whose directory says that a record is larger than the file."""
     data = bytearray(saved(TINY))
     place = data.rindex(b"PK\x01\x02", 0, data.rindex(b"archive/data/0"))
@@ -119,20 +116,20 @@ def claims() -> bytes:
     return bytes(data)
 
 
-def short_storage() -> bytes:
+def short_storage():
     with zipfile.ZipFile(io.BytesIO(saved(TINY))) as source:
         entries = {entry.filename: source.read(entry) for entry in source.infolist()}
     return zipped(entries | {name: b"1" for name in entries if "/data/" in name})
 
 
-def script() -> bytes:
+def script():
     file = io.BytesIO()
     torch.jit.save(torch.jit.script(nn.ReLU()), file)
     return file.getvalue()
 
 
 EMPTY = pickle.dumps({}, 2)
-BROKEN: dict[str, Callable[[], bytes]] = {
+BROKEN = {
     "empty": lambda: b"",
     "a page of the web": lambda: b"<!DOCTYPE html><html><body>404</body></html>",
     "a zip without a pickle": lambda: zipped({"archive/hello.txt": b"hello"}),
@@ -178,7 +175,7 @@ def test_cut_or_changed_anywhere(tmp_path, zip_format):
 
 
 @pytest.fixture
-def whole(here: Path, trained: Path, as_yolov5: Callable[..., Any]) -> dict[str, Path]:
+def whole(here, trained, as_yolov5):
     """A whole file of each kind; the .ckpt in a run folder of its own."""
     shutil.copytree(trained, here / "run")
     torch.save({"model": as_yolov5(small(5), names=NAMES, yaml=MULTIPLES)}, here / "x.pt")
@@ -200,15 +197,14 @@ DOORS = {  # the file that it opens, and the line
     "predict x.pt": ("x.pt", "predict --ckpt_path FILE --source DATA"),
     "export": ("best.ckpt", "export --ckpt_path FILE"),
 }
-Door = Callable[[str, Path], str]
 
 
 @pytest.fixture
-def opened(small_data: Path, refused: Refused) -> Door:
+def opened(small_data, refused):
     """What a command says of a file that it refuses. It leaves the run's files alone and makes no
     run."""
 
-    def open_door(door: str, file: Path) -> str:
+    def open_door(door, file):
         line = DOORS[door][1].replace("LAST", "run/checkpoints/last.ckpt")
         checkpoints = sorted(Path("run/checkpoints").iterdir())
         before = [path.read_bytes() for path in checkpoints]
@@ -239,8 +235,7 @@ def test_every_door(door, whole, opened):
     assert not marker.exists()
 
 
-Craft = Callable[[dict[str, Any]], object]
-CRAFTED: dict[str, Craft] = {  # the door that meets it, and what
+CRAFTED = {  # the door that meets it, and what
     "fit: no loops": lambda c: c.pop("loops"),
     "fit: progress": lambda c: c["loops"]["fit_loop"].update(epoch_progress={"total": []}),
     "fit: batches": lambda c: c["loops"]["fit_loop"].update({"epoch_loop.batch_progress": 3}),
@@ -278,16 +273,16 @@ def test_checkpoints_that_hold_something_else(case, trained, here, opened):
             Detector.load(file)
 
 
-def cyclic(model: Any) -> None:
+def cyclic(model):
     model._modules["model"]._modules["0"] = model
 
 
-def anchors(tensor: torch.Tensor) -> Callable[[Any], object]:
+def anchors(tensor):
     return lambda model: model.get_submodule("model.24")._buffers.update(anchors=tensor)
 
 
 HUGE = {"depth_multiple": 1e12, "width_multiple": 1e12}
-YOLOV5: dict[str, Callable[[Any], object]] = {
+YOLOV5 = {
     "names are a number": lambda m: setattr(m, "names", 3),
     "names with unusual keys": lambda m: setattr(m, "names", {"a": "b", 1: "c"}),
     "nc is a word": lambda m: m.__dict__.update(nc="three", names=None),

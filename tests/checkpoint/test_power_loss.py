@@ -3,7 +3,6 @@ benchmarks/power_loss.py is the long version."""
 
 import contextlib
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import label_layouts
@@ -18,24 +17,22 @@ from benchmarks.recorded_disk import RecordedDisk
 from benchmarks.resume_fuzz import command
 from boltbox.detector.report.video_file import VideoFile
 
-Line = Callable[[Path, Path], list[str]]  # of a data set and a checkpoint
 
-
-def fit(data: Path, checkpoint: Path) -> list[str]:
+def fit(data, checkpoint):
     more = "--trainer.max_epochs 2 --report.enabled true --pictures.enabled true"
     return small_fit(data, Path("disk/new/run"), *more.split())
 
 
-def repair(data: Path, checkpoint: Path) -> list[str]:
+def repair(data, checkpoint):
     source = label_layouts.labelimg(Path("source"))
     return f"doctor --data.dataset {source} --fix disk/new/fixed --run run".split()
 
 
-def convert(data: Path, checkpoint: Path) -> list[str]:
+def convert(data, checkpoint):
     return f"convert {label_layouts.labelme(Path('source'))} --out disk/new/coco".split()
 
 
-def predict(data: Path, checkpoint: Path) -> list[str]:
+def predict(data, checkpoint):
     """On images and a video."""
     shutil.copytree(data.parent / "images/val", "source")
     film = VideoFile(Path("source/film.mp4"), 10, (64, 64))
@@ -46,11 +43,11 @@ def predict(data: Path, checkpoint: Path) -> list[str]:
     return line.split()
 
 
-def strip(data: Path, checkpoint: Path) -> list[str]:
+def strip(data, checkpoint):
     return f"strip {checkpoint} --out disk/new/small.ckpt".split()
 
 
-def content(folder: Path) -> dict[str, bytes]:
+def content(folder):
     """By path. A lock that is left has no holder."""
     files = [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
@@ -59,7 +56,7 @@ def content(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("line", [fit, repair, convert, predict, strip])
 def test_what_is_written_is_on_the_disk(line, small_data, checkpoint, here):
     """When the command ends; a checkpoint as soon as it is in its place, before the next one."""
-    operations: list[str] = []
+    operations = []
     words = line(small_data, checkpoint)
     Path("disk").mkdir()
     disk = RecordedDisk(here / "disk", lambda number, operation: operations.append(operation))

@@ -5,7 +5,6 @@ import shlex
 import shutil
 import signal
 from pathlib import Path
-from typing import Any
 
 import lightning as L
 import pytest
@@ -26,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("quick_starts")
 
 
 @pytest.fixture(scope="module")
-def reference(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def reference(small_data, tmp_path_factory):
     """A run that was never interrupted."""
     run = tmp_path_factory.mktemp("reference") / "run"
     assert start(command(small_data, run, 0, 1, within_epochs=False, more=SHORT)) == 0
@@ -42,11 +41,10 @@ def test_a_killed_run_ends_the_same(small_data, tmp_path, reference):
     assert not unlike
 
 
-def batches(run: Path) -> int:
+def batches(run):
     """That its last checkpoint has been trained with."""
     loops = load(run / "checkpoints/last.ckpt")["loops"]
-    number: int = loops["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"]
-    return number
+    return loops["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"]
 
 
 def test_told_to_stop(small_data, tmp_path, reference):
@@ -82,7 +80,7 @@ def test_a_slurm_job_that_is_started_again(small_data, tmp_path, reference, monk
 class Stop(L.Callback):
     """Asks to stop after the first batch, as Lightning's Timer does for trainer.max_time."""
 
-    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+    def on_train_batch_end(self, trainer, *_):
         trainer.should_stop = True
 
 

@@ -10,7 +10,6 @@ import signal
 import socket
 import time
 from pathlib import Path
-from typing import Any
 
 import lightning as L
 import pytest
@@ -34,7 +33,7 @@ NARROW = NetworkOptions(width_multiple=0.125, depth_multiple=0.1, levels=[5])
 
 
 class Where(L.Callback):
-    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_fit_start(self, trainer, pl_module):
         Path(f"rank{trainer.global_rank}").write_text(trainer.default_root_dir)
 
 
@@ -46,7 +45,7 @@ class Late(CSVLogger):
         assert read(Path(save_dir, "machine.json"))["command"] == "fit"
 
 
-def small(data: Path, *more: str) -> list[str]:
+def small(data, *more):
     """A fit of one epoch in a folder of its own choice."""
     one = "--trainer.max_epochs 1 --trainer.limit_train_batches 1"
     line = small_fit(data, Path("-"), *one.split(), *more)
@@ -54,11 +53,11 @@ def small(data: Path, *more: str) -> list[str]:
     return line[:place] + line[place + 2 :]
 
 
-def contents(run: Path) -> dict[Path, bytes]:
+def contents(run):
     return {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
 
 
-def reserve(number: int, begin: int) -> None:
+def reserve(number, begin):
     """In a process of its own: a folder, from the moment on that the pipe is closed."""
     code = 1
     try:
@@ -90,7 +89,7 @@ def test_processes_that_start_together_have_folders_of_their_own(here):
     assert sorted(written) == list("0123")
 
 
-def hold(taken: Any) -> None:
+def hold(taken):
     """In a process of its own, which has a child, like a worker of a loader."""
     with locked(Path("run"), "fit"):
         if os.fork():
@@ -119,7 +118,7 @@ def test_a_second_process_in_one_run_is_refused(small_data, here, refused):
     assert not Path("run/.lock").exists()
 
 
-def children(parent: int | None) -> list[int]:
+def children(parent):
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -141,7 +140,7 @@ def test_a_script_has_its_folder_alone(small_data, here, capsys):
     """And evaluates in another one."""
     data = DetectionData(str(small_data), image_size=64, batch_size=8, workers=0)
     detector = Detector(data.names, network=NARROW)
-    short: dict[str, Any] = {"max_epochs": 1, "limit_train_batches": 1, "accelerator": "cpu"}
+    short = {"max_epochs": 1, "limit_train_batches": 1, "accelerator": "cpu"}
     short |= {"enable_progress_bar": False, "precision": "32-true", "logger": False}
     short["callbacks"] = [
         kind(enabled=False) for kind in (Report, Pictures, AutoAnchor, DoctorCheck)
@@ -167,7 +166,7 @@ def test_a_command_that_fails_leaves_no_folder(small_data, here, refused):
 
 
 def test_a_file_system_without_locks(here, monkeypatch):
-    def flock(*_: Any) -> None:
+    def flock(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", flock)

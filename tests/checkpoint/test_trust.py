@@ -4,9 +4,6 @@ user trusts it."""
 import contextlib
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -45,14 +42,14 @@ class Form(YoloText):
 
 
 @pytest.fixture
-def foreign(trained: Path, here: Path) -> Path:
+def foreign(trained, here):
     """A run folder that may be changed."""
     shutil.copytree(trained, here / "run")
     return here / "run"
 
 
 @pytest.fixture
-def mark(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def mark(here, monkeypatch):
     """A file that is there once code of the modules `trap` or `trap_2` or a shell command has
     run."""
     (here / "code").mkdir()
@@ -64,7 +61,7 @@ def mark(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(name, None)
 
 
-def payloads(mark: Path) -> dict[str, Any]:
+def payloads(mark):
     """What a file may give in place of a class."""
     shell = {"class_path": "os.system", "init_args": {"command": f"touch {mark}"}}
     pickle = {"f": str(mark.parent / "pickle.pt"), "weights_only": False}
@@ -82,7 +79,7 @@ def payloads(mark: Path) -> dict[str, Any]:
     }
 
 
-def put(folder: Path, option: str, value: Any) -> None:
+def put(folder, option, value):
     """Give config.yaml this value."""
     file = folder / "config.yaml"
     content = read(file)
@@ -99,10 +96,10 @@ def put(folder: Path, option: str, value: Any) -> None:
 
 
 @pytest.fixture
-def told(capsys: pytest.CaptureFixture[str]) -> Callable[[str], str]:
+def told(capsys):
     """What a command says that ends with an error or, if it knows better, well."""
 
-    def run(line: str) -> str:
+    def run(line):
         capsys.readouterr()
         with contextlib.suppress(SystemExit):
             type_line(line)
@@ -131,7 +128,7 @@ def test_a_resume_runs_nothing(option, foreign, mark, told):
     text that it is."""
     original = (foreign / "config.yaml").read_text()
     kinds = ("file", "text") if option in OTHER else ("module", "shell")
-    names: Iterable[str] = [kinds[OPTIONS.index(option) % 2]]
+    names = [kinds[OPTIONS.index(option) % 2]]
     if option == "trainer.callbacks":
         names = payloads(mark)
     for name in names:
@@ -164,7 +161,7 @@ def test_other_commands_run_nothing(line, foreign, mark, small_data, told):
     assert (refusal in said) == ("error" in said) == line.startswith("validate")
 
 
-def change_checkpoint(foreign: Path, head: str) -> Path:
+def change_checkpoint(foreign, head):
     """A copy of its last checkpoint, with this class of a head in its options."""
     path = foreign / "alone.ckpt"
     content = torch.load(foreign / "checkpoints/last.ckpt", weights_only=True)

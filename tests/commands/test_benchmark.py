@@ -9,7 +9,6 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from forked import forks
@@ -18,7 +17,7 @@ from small_fit import SMALL
 
 import cli
 from boltbox.detector.commands.benchmark import stopwatch
-from boltbox.detector.commands.benchmark.command import STOPWATCH, Setting, attempt, search
+from boltbox.detector.commands.benchmark.command import STOPWATCH, attempt, search
 
 
 def test_rows_of_the_command(small_data, here, capsys):
@@ -78,10 +77,10 @@ def test_a_trial_that_ends_badly_says_why(program, error, tmp_path):
 def test_a_change_is_kept_where_it_gains():
     """By more than 5 %; the next change comes on top of it."""
     rates = {"32 2": 100, "bf16 2": 120, "bf16 0": 126, "bf16 4": 0, "bf16 8": 127}
-    changes: list[Setting] = [{"precision": "bf16"}, {"workers": 0}, {"workers": 4}, {"workers": 8}]
-    seen: list[str] = []
+    changes = [{"precision": "bf16"}, {"workers": 0}, {"workers": 4}, {"workers": 8}]
+    seen = []
 
-    def measure(setting: Setting) -> float:
+    def measure(setting):
         seen.append(f"{setting['precision']} {setting['workers']}")
         return rates[seen[-1]]
 
@@ -104,7 +103,7 @@ def test_a_terminated_benchmark_leaves_nothing_running(small_data, tmp_path):
     until(lambda: trial not in parents())
 
 
-def parents() -> dict[int, int]:
+def parents():
     """The parent of each process that has not ended."""
     found = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -115,12 +114,12 @@ def parents() -> dict[int, int]:
     return found
 
 
-def leaders(parent: int) -> list[int]:
+def leaders(parent):
     """The children of a process that have a session of their own, as trials have."""
     return [child for child, of in parents().items() if of == parent and os.getsid(child) == child]
 
 
-def until(condition: Any, seconds: float = 600) -> Any:
+def until(condition, seconds=600):
     for _ in range(int(seconds * 50)):
         if found := condition():
             return found

@@ -3,9 +3,7 @@
 import os
 import shutil
 from functools import partial
-from pathlib import Path
 from shlex import split
-from typing import Any
 
 import cv2
 import lightning as L
@@ -22,11 +20,10 @@ QUIET = "--trainer.enable_progress_bar false --report.enabled false"
 SHORT = split(
     "--trainer.max_epochs 1 --trainer.limit_train_batches 1 --trainer.limit_val_batches 0"
 )
-NAMES = ["disc", "ring", "star", "triangle", "cross"]
 
 
 @pytest.fixture(scope="module")
-def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(small_data, tmp_path_factory):
     """A run of two epochs, not to be written to."""
     run = tmp_path_factory.mktemp("trained") / "run"
     options = "--trainer.max_epochs 2 --autoanchor.enabled true --pictures.enabled true"
@@ -123,7 +120,7 @@ def test_last_continues_the_most_recent_run_in_place_with_what_was_typed(trained
 
 
 class Failing(L.Callback):
-    def on_train_batch_start(self, *_: Any) -> None:
+    def on_train_batch_start(self, *_):
         raise RuntimeError("failed")
 
 

@@ -2,7 +2,6 @@
 claims so."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -16,7 +15,7 @@ DATASETS = ROOT / "configs/datasets"
 CONFIGS = [path for path in sorted((ROOT / "configs").rglob("*.yaml")) if path.parent != DATASETS]
 
 
-def options_of(capsys: pytest.CaptureFixture, line: str) -> dict[str, Any]:
+def options_of(capsys, line):
     """The configuration that a command would run with."""
     with pytest.raises(SystemExit) as leaving:
         type_line(f"{line} --print_config")

@@ -20,12 +20,12 @@ PAGE = (ROOT / "docs/deploy.md").read_text()
 
 
 @pytest.fixture
-def photo() -> Path:
+def photo():
     return sorted((shared("data/coco128_val128") / "images/val").iterdir())[0]
 
 
 @pytest.fixture
-def page(published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def page(published, tmp_path, monkeypatch):
     """A folder with the page's files, and the published weights as detector.onnx and plain.onnx."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -80,7 +80,7 @@ def test_the_page(page, photo):
     assert client.post("/detect", content=parts).status_code == 413
 
 
-def bitmap(width: int, height: int) -> bytes:
+def bitmap(width, height):
     """A BMP file that ends after its header of 54 bytes."""
     sizes = struct.pack("<IIiiHHIIiiII", 54, 40, width, height, 1, 24, 0, 0, 0, 0, 0, 0)
     return b"BM" + struct.pack("<IHH", 54, 0, 0) + sizes

@@ -5,7 +5,6 @@ import io
 import re
 import shutil
 import sys
-from pathlib import Path
 
 import pytest
 import yaml
@@ -21,7 +20,7 @@ RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 @pytest.fixture
-def steered(small_data: Path, tmp_path: Path) -> Path:
+def steered(small_data, tmp_path):
     """A dataset with such names: of a class, of an image whose label is wrong, and of one that is
     broken."""
     shutil.copytree(small_data.parent, tmp_path / "data")
@@ -37,7 +36,7 @@ def steered(small_data: Path, tmp_path: Path) -> Path:
     return path
 
 
-def shown(capsys: pytest.CaptureFixture[str]) -> str:
+def shown(capsys):
     told = capsys.readouterr()
     assert not RAW.search(told.out.replace("\r", ""))
     assert not RAW.search(told.err.replace("\r", ""))

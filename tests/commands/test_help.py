@@ -18,14 +18,14 @@ from boltbox.detector.commands.yolov5_line import COMMAND_NAMES, TABLE
 
 ROOT = Path(cli.__file__).parent
 CONTENT = read(FILE)
-LISTED: dict[str, set[str]] = {}  # all options of each command
+LISTED = {}  # all options of each command
 for name, command in COMMANDS.items():
     LISTED[name] = set(CONTENT[name])
     if command.needs_trainer:
         LISTED[name].update(CONTENT[SHARED])
 
 
-def printed(words: str, capsys: pytest.CaptureFixture[str], code: int = 0) -> str:
+def printed(words, capsys, code=0):
     """What a command line prints that ends at once."""
     with pytest.raises(SystemExit) as leaving:
         cli.main(words.split())
@@ -168,7 +168,7 @@ FILES = {
 
 
 @pytest.fixture
-def files(here: Path) -> Path:
+def files(here):
     for name, content in FILES.items():
         (here / name).write_text(content)
     return here

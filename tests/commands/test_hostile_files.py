@@ -4,9 +4,7 @@
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from made_datasets import PAIR, as_coco, as_voc, as_yolo, coco_with, lay_out, load
@@ -24,10 +22,10 @@ BEYOND = "b/" * 3000 + "c"  # the system takes 4096 in all
 
 
 @pytest.fixture(autouse=True)
-def _alarm() -> Iterator[None]:
+def _alarm():
     """What waits for ever is a failure, not a suite that hangs."""
 
-    def late(*_: object) -> None:
+    def late(*_):
         raise TimeoutError("it waits")
 
     before = signal.signal(signal.SIGALRM, late)
@@ -38,7 +36,7 @@ def _alarm() -> Iterator[None]:
 
 
 @pytest.fixture
-def data(here: Path) -> Path:
+def data(here):
     """A current folder with a YOLO set, a VOC set, a COCO set, and hostile files beside them."""
     as_yolo(here / "yolo")
     as_voc(here / "voc")
@@ -108,7 +106,7 @@ def test_json_of_any_numbers_is_repaired(data):
     """Integers beyond float, NaN and Infinity, lists within lists."""
     huge = 10**400
     nan = float("nan")
-    annotations: list[dict[str, Any]] = [
+    annotations = [
         {},
         {"id": huge, "area": huge, "note": nan},
         {"bbox": [1, 1, huge, 5]},

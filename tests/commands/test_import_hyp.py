@@ -27,7 +27,7 @@ def test_flat_values_become_our_file(here):
 
 def test_every_key_reaches_its_option(here, capsys):
     """Each with a value of its own, so that none can be taken for another."""
-    values: dict[str, float] = {}
+    values = {}
     for gene in YOLOV5_GENES.values():
         values[gene.name] = round(gene.low + (gene.high - gene.low) * 0.37, 6)
     values |= {"anchors": 3.412, "label_smoothing": 0.11, "iou_t": 0.2}

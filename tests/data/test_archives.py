@@ -15,18 +15,18 @@ from boltbox.detector.data.dataset_file import DatasetFile
 
 
 @pytest.fixture
-def pets(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def pets(here, monkeypatch):
     monkeypatch.setenv("BOLTBOX_CACHE", str(here / "cache"))
     monkeypatch.setattr(archive, "SMALL", 0)
     monkeypatch.setattr(archive, "MOST_RATIO", 2)
     return layouts.zip_file(here)
 
 
-def names() -> list[str]:
+def names():
     return [Path(file).stem for file in DatasetFile.read("pets.zip").open("train").files]
 
 
-def add(archive: Path, name: str, content: bytes = b"", mode: int = 0) -> None:
+def add(archive, name, content=b"", mode=0):
     info = zipfile.ZipInfo(name)
     info.external_attr = mode << 16
     with zipfile.ZipFile(archive, "a") as file:
@@ -53,13 +53,13 @@ def test_nothing_is_written_elsewhere(name, pets):
     assert file.is_relative_to(cache_folder())
 
 
-def flip(path: Path) -> None:
+def flip(path):
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0x55
     path.write_bytes(content)
 
 
-def encrypt(path: Path) -> None:
+def encrypt(path):
     """Says that its members are."""
     content = bytearray(path.read_bytes())
     content[content.rindex(b"PK\1\2") + 8] |= 1

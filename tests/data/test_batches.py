@@ -4,7 +4,7 @@ import os
 import signal
 from itertools import chain, cycle, islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import lightning as L
 import numpy as np
@@ -30,7 +30,7 @@ from boltbox.detector.data.transforms.augment import Augment
 from boltbox.detector.data.transforms.letterbox import rectangular_batches
 
 
-def sampler(n: int, batch_size: int, seed: int = 0, **options: Any) -> TrainBatches:
+def sampler(n, batch_size, seed=0, **options):
     options.setdefault("position", lambda: (0, 0))
     return TrainBatches(n, batch_size, seed, **options)
 
@@ -88,7 +88,7 @@ def test_weighted_order():
     assert set(next(drawn.batches(2))[0].partners) == {39}
 
 
-def weights_of(images: list[list[int]], classes: int, maps: Any = 0.0) -> np.ndarray:
+def weights_of(images, classes, maps=0.0):
     """Of images whose objects have these classes, as the data module makes them."""
     labels = table_of([labels_of(np.zeros((len(x), 4)), np.array(x), 9, 9) for x in images])
     counts = np.bincount(labels.classes, minlength=classes)
@@ -122,15 +122,13 @@ class Trace(L.Callback):
     seen: ClassVar[list[list[int]]] = []
     stop_after: ClassVar[int] = -1
 
-    def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
         self.seen.append(list(batch.indices))
         at = trainer.fit_loop.epoch_loop.batch_progress.total.processed
         if at == self.stop_after:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    def on_validation_end(self, trainer: L.Trainer, pl_module: Any) -> None:
+    def on_validation_end(self, trainer, pl_module):
         """The real figures have just come; those of so young a network are all about 0."""
         maps = [0.0] * len(pl_module.names)
         at = trainer.fit_loop.epoch_loop.batch_progress.total.processed
@@ -153,7 +151,7 @@ def test_a_weighted_run_stopped_within_an_epoch_and_resumed(small_data, here):
     cut = line.copy()
     cut[cut.index("whole")] = "cut"
 
-    def images(arguments: list[str], stop_after: int = -1) -> list[list[int]]:
+    def images(arguments, stop_after=-1):
         Trace.seen = []
         Trace.stop_after = stop_after
         cli.main(arguments)
@@ -172,7 +170,7 @@ def test_a_weighted_run_stopped_within_an_epoch_and_resumed(small_data, here):
 
 
 @pytest.fixture(scope="module")
-def data_yaml(tmp_path_factory: pytest.TempPathFactory) -> str:
+def data_yaml(tmp_path_factory):
     dataset = noise_set(tmp_path_factory.mktemp("set"))
     return str(Path(dataset.files[0]).parents[1] / "data.yaml")
 
@@ -187,7 +185,7 @@ def test_validation_batches(data_yaml, literal, size):
     shapes = data.datasets["val"].labels.sizes
     size = size or 3 * (1 + literal)
     expected = rectangular_batches(shapes, SIZE, size, 32, 0.5, stable=not literal)[0]
-    assert list(data.val_dataloader().batch_sampler) == expected  # type: ignore[call-overload]
+    assert list(data.val_dataloader().batch_sampler) == expected
     many = np.random.default_rng(0).integers(2, 5, (200, 2)) * 60
     order = np.concatenate(rectangular_batches(many, 320, 16, 32, 0.5, stable=not literal)[0])
     by_ratio = (many[:, 0] / many[:, 1]).argsort()
@@ -204,7 +202,7 @@ def test_rectangular_training(data_yaml):
     loader = data.train_dataloader()
     expected = [[3, 0], [7, 5], [1, 2], [6, 4]]
     for epoch in (0, 5):
-        batches = loader.batch_sampler.batches(epoch)  # type: ignore[union-attr]
+        batches = loader.batch_sampler.batches(epoch)
         assert [[key.index for key in keys] for keys in batches] == expected
     shapes = []
     for batch, indices in zip(loader, expected, strict=True):

@@ -3,8 +3,6 @@
 import os
 import re
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 
 import cv2
 import pytest
@@ -17,7 +15,7 @@ from boltbox.detector.data.demo import make_demo
 pytestmark = pytest.mark.usefixtures("quick_starts")
 
 
-def line(data: Path, run: Path, *more: str) -> list[str]:
+def line(data, run, *more):
     """No checkpoint within epochs but that of a signal, no validation, no search for anchors."""
     quick = ("--autoanchor.enabled", "false", "--doctor.enabled", "false")
     quick += ("--trainer.check_val_every_n_epoch", "9")
@@ -25,7 +23,7 @@ def line(data: Path, run: Path, *more: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def killed(tmp_path_factory):
     """A folder with a data set of 24 images and a run on it that was told to stop in epoch 1 when 8
     images of it were trained on."""
     folder = tmp_path_factory.mktemp("killed")
@@ -34,7 +32,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def resume(folder: Path, *more: str) -> int:
+def resume(folder, *more):
     """All batches that were trained on."""
     cli.main(line(folder / "data/data.yaml", folder / "run", "--ckpt_path", "last", *more)[2:])
     ended = torch.load(folder / "run/checkpoints/last.ckpt", weights_only=True)
@@ -42,16 +40,16 @@ def resume(folder: Path, *more: str) -> int:
     return ended["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"]
 
 
-def images(folder: Path) -> list[Path]:
+def images(folder):
     return sorted((folder / "data/images/train").iterdir())
 
 
-def label_of(image: Path) -> Path:
+def label_of(image):
     return image.parents[2] / "labels/train" / f"{image.stem}.txt"
 
 
-def keep(count: int) -> Callable[[Path], None]:
-    def remove(folder: Path) -> None:
+def keep(count):
+    def remove(folder):
         for image in images(folder)[count:]:
             image.unlink()
             label_of(image).unlink()
@@ -59,7 +57,7 @@ def keep(count: int) -> Callable[[Path], None]:
     return remove
 
 
-def edit(folder: Path) -> None:
+def edit(folder):
     """Other labels, another picture under the same name, a new name, one image less to validate
     on."""
     first, second, third, *_ = images(folder)

@@ -30,7 +30,7 @@ from made_datasets import (
 
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.dataset_file import DEMO_ROOT, DatasetFile
-from boltbox.detector.data.datasets import DetectionDataset, Fault
+from boltbox.detector.data.datasets import Fault
 from boltbox.detector.system.errors import InputError
 
 
@@ -185,18 +185,18 @@ def test_objects_in_metadata(tmp_path):
         save(tmp_path / f"train/{k}.png", picture(40, 60, k))
     lay_out(tmp_path, {"data.yaml": "train: train/metadata.jsonl\nnames: [cat]\n"})
 
-    def split() -> DetectionDataset:
+    def split():
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         (tmp_path / "train/metadata.jsonl").write_text(lines, encoding="utf-8")
         return load(tmp_path)
 
     assert [len(labels.boxes) for labels in split().labels] == [1, 1]
-    rows[1]["objects"]["bbox"].append([2, 2, 9, 9])  # type: ignore[index]
+    rows[1]["objects"]["bbox"].append([2, 2, 9, 9])
     with pytest.raises(InputError, match="line 2, object 2 is of class 'None'"):
         split()
 
 
-def split_of(root: Path) -> dict[str, list[str]]:
+def split_of(root):
     """The stems of the images of each split, of which val is two fifths."""
     file = DatasetFile.read(str(root), split=0.4)
     found = {}

@@ -14,7 +14,7 @@ from boltbox.detector.data.demo import NAMES, make_demo
 from boltbox.detector.system.errors import InputError
 
 
-def contents(root: Path) -> dict[str, bytes]:
+def contents(root):
     """Every file below `root`, by its relative path."""
     files = filter(Path.is_file, root.rglob("*"))
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in files}
@@ -46,7 +46,7 @@ def test_boxes_fit_what_is_drawn(monkeypatch):
     class is frequent."""
     monkeypatch.setattr(demo, "_background", lambda h, w, rng: np.full((h, w, 3), 128.0))
     errors = []
-    classes: list[float] = []
+    classes = []
     for seed in range(60):
         image, rows = demo.draw_image(np.random.default_rng(seed))
         coloured = cv2.medianBlur(np.abs(image.astype(int) - 128).max(2).astype(np.uint8), 3) > 30

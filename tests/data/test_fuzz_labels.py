@@ -8,8 +8,7 @@ import re
 import xml.dom.minidom
 from contextlib import suppress
 from itertools import count
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from xml.parsers.expat import ExpatError
 
 import numpy as np
@@ -19,7 +18,6 @@ from hypothesis import strategies as st
 from made_datasets import NAMES, coco_content, lay_out, picture, save, voc_object, voc_xml
 
 from boltbox.detector.data.dataset_file import DatasetFile
-from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.system.errors import InputError
 
 HEIGHT = 40
@@ -33,7 +31,7 @@ TOKENS += ["<", ">", "&", "]]>", "<!--", "&x;", '"', "{", "}", "[", "]", ",", "9
 
 
 @st.composite
-def corrupted(draw: st.DrawFn, texts: list[str]) -> bytes:
+def corrupted(draw, texts):
     """One of the texts with up to four defects: values replaced, bytes changed, cut out, put in,
     repeated."""
     data = draw(st.sampled_from(texts)).encode()
@@ -66,7 +64,7 @@ class Verdict(NamedTuple):
     rejected: list[str]
     whole: bool = False
 
-    def add(self, place: str, name: Any, values: list[float]) -> None:
+    def add(self, place, name, values):
         """An object of this class; rejected if its box is none."""
         sound = len(values) == 4 and all(abs(value) < 2**24 for value in values)
         if sound and values[2] > values[0] and values[3] > values[1] and name in NAMES:
@@ -75,7 +73,7 @@ class Verdict(NamedTuple):
             self.rejected.append(place)
 
 
-def numbers(fields: Any) -> list[float]:
+def numbers(fields):
     """Those of the fields that are finite numbers."""
     values = []
     for field in fields:
@@ -84,7 +82,7 @@ def numbers(fields: Any) -> list[float]:
     return [value for value in values if math.isfinite(value)]
 
 
-def strict_yolo(data: bytes) -> Verdict:
+def strict_yolo(data):
     verdict = Verdict({}, [])
     for k, line in enumerate(re.split(rb"\r\n|\r|\n", data.removeprefix(b"\xef\xbb\xbf")), 1):
         fields = line.decode(errors="replace").split()
@@ -92,7 +90,7 @@ def strict_yolo(data: bytes) -> Verdict:
             continue
         first, *rest = numbers(fields) or [-1.0]
         sound = len(rest) + 1 == len(fields) and all(0 <= v <= 1 + 6e-8 for v in rest)
-        box: list[float] = []
+        box = []
         if sound and len(rest) == 4:
             x, y, w, h = rest
             box = [x - w / 2, y - h / 2, x + w / 2, y + h / 2]
@@ -104,11 +102,11 @@ def strict_yolo(data: bytes) -> Verdict:
     return verdict
 
 
-def strict_voc(data: bytes) -> Verdict:
+def strict_voc(data):
     """By expat and a document tree; of an element that comes twice the first counts."""
     verdict = Verdict({}, [])
     try:
-        root: Any = xml.dom.minidom.parseString(data).documentElement
+        root = xml.dom.minidom.parseString(data).documentElement
     except (ExpatError, ValueError, LookupError):
         return verdict._replace(whole=True)
     for k, item in enumerate(children(root, "object"), 1):
@@ -121,11 +119,11 @@ def strict_voc(data: bytes) -> Verdict:
     return verdict._replace(whole=root.tagName != "annotation")
 
 
-def children(node: Any, tag: str) -> list[Any]:
+def children(node, tag):
     return [child for child in node.childNodes if getattr(child, "tagName", "") == tag]
 
 
-def text(node: Any, tag: str) -> str | None:
+def text(node, tag):
     """The text of the first child of that name, up to an element in it; None if there is none."""
     found = children(node, tag)
     if not found:
@@ -138,7 +136,7 @@ def text(node: Any, tag: str) -> str | None:
     return words
 
 
-def strict_coco(data: bytes) -> Verdict:
+def strict_coco(data):
     verdict = Verdict({}, [])
     try:
         content = json.loads(data)
@@ -165,7 +163,7 @@ def strict_coco(data: bytes) -> Verdict:
     return verdict
 
 
-def compare(dataset: DetectionDataset, verdict: Verdict) -> None:
+def compare(dataset, verdict):
     """Every box that came out is one of the verdict's; every place that gave none is named, or its
     image is left out."""
     places = {fault.where.split(" (")[0] for fault in dataset.faults}
@@ -203,7 +201,7 @@ TRAIN = {"yolo": "images", "voc": "list.txt", "coco": "train.json"}
 
 
 @pytest.fixture(scope="module")
-def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def roots(tmp_path_factory):
     folders = {}
     for name in FORMATS:
         root = tmp_path_factory.mktemp(name)
@@ -216,7 +214,7 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return folders
 
 
-def check(name: str, root: Path, data: bytes) -> None:
+def check(name, root, data):
     strict, file, _ = FORMATS[name]
     (root / file).write_bytes(data)
     # with a time of its own: the cache goes by time and size
@@ -232,7 +230,7 @@ def check(name: str, root: Path, data: bytes) -> None:
         compare(dataset, strict(data))
 
 
-def opened(root: Path) -> DetectionDataset | str:
+def opened(root):
     """The dataset, or the error."""
     try:
         return DatasetFile.read(str(root / "data.yaml")).open("train", strict=False)
@@ -296,7 +294,7 @@ BAD_BOXES = [
 ]  # fmt: skip
 
 
-def changed(**changes: Any) -> bytes:
+def changed(**changes):
     return json.dumps(COCO | changes).encode()
 
 

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import cv2
@@ -26,10 +25,10 @@ NEW_MOUNTS = 0x00020000  # CLONE_NEWNS
 NOT_ALLOWED = 77
 
 
-def with_shm(size: str, run: Callable[[], None], log: Path) -> str:
+def with_shm(size, run, log):
     """What a process says whose /dev/shm has this size."""
 
-    def become() -> None:
+    def become():
         file = os.open(log, os.O_WRONLY | os.O_CREAT)
         sys.stdout = sys.stderr = open(file, "w", buffering=1)  # noqa: SIM115
         if ctypes.CDLL(None).unshare(NEW_MOUNTS):
@@ -55,7 +54,7 @@ def with_shm(size: str, run: Callable[[], None], log: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def many(tmp_path_factory):
     """The data.yaml of 64 images of 32 x 32 px."""
     root = tmp_path_factory.mktemp("many")
     for folder in ("images", "labels"):
@@ -72,7 +71,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "data.yaml"
 
 
-def batches(data: Path, workers: int, size: int = 128) -> list[Batch]:
+def batches(data, workers, size=128):
     """Of training, then of validation."""
     plain = Augment(hsv_h=0, hsv_s=0, hsv_v=0, mosaic=0)
     module = DetectionData(str(data), size, 64, workers, augment=plain, val_batch_size=64)
@@ -84,7 +83,7 @@ def test_batches_larger_than_shm(many, tmp_path):
     """128 px, batch 64: 3 MB per batch. They are those that the training process would load itself,
     and can be written to."""
 
-    def compare() -> None:
+    def compare():
         torch.set_num_threads(1)
         for found, wanted in zip(batches(many, 2), batches(many, 0), strict=True):
             assert found.images.nbytes >= 64 * 3 * 128 * 128
@@ -100,7 +99,7 @@ def test_batches_larger_than_shm(many, tmp_path):
 class Loaded:
     """Its batches fit into the pipe's messages, but not into the pipe."""
 
-    def __getitem__(self, index: int) -> torch.Tensor:
+    def __getitem__(self, index):
         return torch.zeros(2**13)
 
 
@@ -108,10 +107,10 @@ def test_a_worker_ends_with_its_parent(tmp_path):
     """Also when the pipe is full of batches that nobody takes."""
     log = tmp_path / "workers"
 
-    def train() -> None:
+    def train():
         loader = make_loader(
             Loaded(), [[k] for k in range(16)], lambda items: Batch(*[items[0]] * 6), 1, 0
-        )  # type: ignore[arg-type]
+        )
         batches = iter(loader)
         next(batches)
         (worker,) = multiprocessing.active_children()

@@ -16,7 +16,6 @@ from made_datasets import PAIR, lay_out, picture, save
 from boltbox.detector.data import datasets
 from boltbox.detector.data.cache import images as image_cache
 from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.data.sample import Batch
 from boltbox.detector.data.transforms.augment import Augment
 from boltbox.detector.system import operating_system
 from boltbox.detector.system.errors import InputError
@@ -30,14 +29,14 @@ RECT = {"rect": True}
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path, monkeypatch):
     """The folder of the stores."""
     monkeypatch.setenv("BOLTBOX_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache" / "images"
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path):
     """Eight images of noise, with two boxes each, one of them a polygon."""
     for k, (h, w) in enumerate(SHAPES):
         save(tmp_path / f"images/{k}.{'jpg' if k > 6 else 'png'}", picture(h, w, k))
@@ -48,12 +47,12 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def decoded(monkeypatch):
     """The names of the files that this process has read."""
-    names: list[str] = []
+    names = []
     whole = datasets.read_image
 
-    def read(path: str, *shrink: int) -> np.ndarray:
+    def read(path, *shrink):
         names.append(Path(path).name)
         return whole(path, *shrink)
 
@@ -61,17 +60,17 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def opened(data: Path, cache: str = "none", workers: int = 0, **options: object) -> DetectionData:
-    module = DetectionData(str(data), 64, 3, workers, cache=cache, **options)  # type: ignore[arg-type]
+def opened(data, cache="none", workers=0, **options):
+    module = DetectionData(str(data), 64, 3, workers, cache=cache, **options)
     module.setup("fit")
     return module
 
 
-def batches(module: DetectionData) -> list[Batch]:
+def batches(module):
     return list(module.train_dataloader()) + list(module.val_dataloader())
 
 
-def assert_equal(ours: list[Batch], reference: list[Batch]) -> None:
+def assert_equal(ours, reference):
     assert len(ours) == len(reference) > 0
     for a, b in zip(ours, reference, strict=True):
         assert torch.equal(a.images, b.images)
@@ -159,13 +158,13 @@ def test_free_memory(tmp_path, monkeypatch):
     assert operating_system.free_memory() == 1_000_000
 
 
-def fill(data: Path) -> None:
+def fill(data):
     for images in opened(data, "disk").images.values():
         for i in range(len(images)):
             images.read(i)
 
 
-def used(data: Path, decoded: list[str]) -> set[str]:
+def used(data, decoded):
     """The images that are decoded although there is a cache; the batches are right in any case."""
     plain = batches(opened(data))
     decoded.clear()
@@ -227,7 +226,7 @@ def test_killed_while_filling(data, cache, monkeypatch, decoded):
     """The images that were read are there. The folder may be removed while it is in use."""
     whole = datasets.read_image
 
-    def kill(file: str, shrink: int = 1) -> np.ndarray:
+    def kill(file, shrink=1):
         if Path(file).name == "5.png":
             os.kill(os.getpid(), 9)
         return whole(file, shrink)
@@ -258,7 +257,7 @@ def test_a_disk_that_cannot_be_written(
 ):
     """One line, and training continues without."""
 
-    def refuse(*args: object) -> None:
+    def refuse(*args):
         raise OSError(error, os.strerror(error))
 
     monkeypatch.setattr(os, "posix_fallocate", refuse)

@@ -2,10 +2,8 @@
 
 import struct
 import zlib
-from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
@@ -26,7 +24,7 @@ from boltbox.detector.training.module import Detector
 STORED = np.kron(picture(3, 5, 1), np.ones((8, 8, 1), np.uint8))  # 24 x 40 in even JPEG blocks
 GREY = STORED[..., 0]
 ALPHA = np.kron(picture(3, 5, 2)[..., 0], np.ones((8, 8), np.uint8))
-EXACT: dict[str, dict[str, Any]] = {
+EXACT = {
     "jpg": {"quality": 100, "subsampling": 0},
     "tiff": {},
     "png": {},
@@ -56,7 +54,7 @@ def test_a_bad_image_is_left_out(how, tmp_path):
 
 
 # The picture as shown, from the picture as stored, by EXIF orientation.
-SHOWN: dict[int, Callable[[np.ndarray], np.ndarray]] = {
+SHOWN = {
     1: lambda a: a,
     2: lambda a: a[:, ::-1],
     3: lambda a: a[::-1, ::-1],
@@ -68,7 +66,7 @@ SHOWN: dict[int, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def turned(path: Path, orientation: int) -> Path:
+def turned(path, orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
     Image.fromarray(STORED).save(path, exif=exif, **EXACT[path.suffix[1:]])
@@ -96,7 +94,7 @@ def test_orientation_that_is_not_followed(tmp_path, suffix):
     info = PngInfo()
     xmp = '<x:xmpmeta><rdf:Description tiff:Orientation="6"/></x:xmpmeta>'
     info.add_itxt("XML:com.adobe.xmp", xmp)
-    ways: list[dict[str, Any]] = [{"pnginfo": info} if suffix == "png" else {"xmp": xmp.encode()}]
+    ways = [{"pnginfo": info} if suffix == "png" else {"xmp": xmp.encode()}]
     for exif in (b"garbage!", b"II*\0", b"II*\0\xff\xff\xff\xff", b""):
         ways.append({"exif": b"Exif\0\0" + exif})
     contents = []
@@ -114,7 +112,7 @@ def test_orientation_that_is_not_followed(tmp_path, suffix):
         assert np.shape(_path_or_pixels(content)) == STORED.shape
 
 
-def of(array: np.ndarray) -> Image.Image:
+def of(array):
     return Image.fromarray(array)
 
 
@@ -172,13 +170,13 @@ def test_find_images(here):
     assert list(found.values()) == [images, images, ["notes.txt"], ["b.JPG"], ["c.webp"], [], []]
 
 
-def encoded(image: np.ndarray, kind: str, **options: Any) -> bytes:
+def encoded(image, kind, **options):
     file = BytesIO()
     Image.fromarray(image).save(file, kind, **options)
     return file.getvalue()
 
 
-def huge(kind: str) -> bytes:
+def huge(kind):
     """An image file of this format whose header promises 4 to 10 gigapixels."""
     data = bytearray(encoded(STORED, kind))
     if kind == "PNG":
@@ -194,7 +192,7 @@ def huge(kind: str) -> bytes:
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "BMP"])
 def test_no_decoder_is_called_for_a_huge_image(kind, tmp_path, monkeypatch):
-    def decode(*args: Any, **options: Any) -> Any:
+    def decode(*args, **options):
         pytest.fail("a decoder was called")
 
     monkeypatch.setattr(cv2, "imread", decode)
@@ -227,7 +225,7 @@ NUMBERS = [b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\xff\xd9", b
 
 
 @st.composite
-def damaged(draw: st.DrawFn) -> bytes:
+def damaged(draw):
     """A file with up to three defects: bytes changed, cut out, put in, repeated; or its end
     missing."""
     data = draw(st.sampled_from(WHOLE))
@@ -240,7 +238,7 @@ def damaged(draw: st.DrawFn) -> bytes:
     return data
 
 
-def is_whole(path: Path, capfd: pytest.CaptureFixture[str]) -> bool:
+def is_whole(path, capfd):
     """By OpenCV, in full, and what libjpeg and libpng write to the terminal. A JPEG that lacks only
     its end mark is whole."""
     with_end = path.with_name(f"end{path.suffix}")
@@ -252,7 +250,7 @@ def is_whole(path: Path, capfd: pytest.CaptureFixture[str]) -> bool:
     return pixels is not None and not any(words in said for words in lost)
 
 
-def reported(paths: list[Path]) -> set[Path]:
+def reported(paths):
     findings = examine_images({"train": [str(path) for path in paths]})
     return {Path(f.file) for f in findings if f.severity == "fault"}
 

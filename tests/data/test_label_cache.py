@@ -7,9 +7,6 @@ import os
 import pickle
 import signal
 import zlib
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import label_layouts as layouts
 import numpy as np
@@ -36,27 +33,25 @@ import cli
 from boltbox.detector.data import read_split
 from boltbox.detector.data.cache import labels as label_cache
 from boltbox.detector.data.dataset_file import DatasetFile
-from boltbox.detector.data.datasets import DetectionDataset, fingerprint
+from boltbox.detector.data.datasets import fingerprint
 from boltbox.detector.data.formats import coco_json, yolo_txt
 from boltbox.detector.data.read_split import SplitReader
 from boltbox.detector.system.errors import InputError
 
-Maker = Callable[[Path], Any]
-
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("BOLTBOX_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache" / "labels"
 
 
 @pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def reads(monkeypatch):
     """One entry for each time that the headers of images were read, which is done once."""
-    calls: list[Any] = []
+    calls = []
     whole = read_split.image_sizes
 
-    def image_sizes(paths: Any) -> Any:
+    def image_sizes(paths):
         calls.append(paths)
         return whole(paths)
 
@@ -64,7 +59,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return calls
 
 
-def content(dataset: DetectionDataset) -> Any:
+def content(dataset):
     """All that a dataset says, for comparison."""
     arrays = {name: (x.tolist(), x.dtype) for name, x in vars(dataset.labels).items()}
     faults = [(str(fault), fault.image, fault.box) for fault in dataset.faults]
@@ -74,7 +69,7 @@ def content(dataset: DetectionDataset) -> Any:
     return texts, arrays, dataset.names, faults, more
 
 
-def faulty_yolo(root: Path) -> None:
+def faulty_yolo(root):
     """A polygon, a bad line, an image without a label file and one that is none; names that are not
     ASCII or not UTF-8."""
     as_yolo(root)
@@ -86,7 +81,7 @@ def faulty_yolo(root: Path) -> None:
     (root / "images/train/z.png").write_text("no image")
 
 
-def crowded_coco(root: Path) -> None:
+def crowded_coco(root):
     parts = [[1, 2, 3, 4, 5, 1], [7, 7, 9, 9, 7, 9.5, 6, 6]]
     more = [{"iscrowd": 1, "area": 3.5}, {"bbox": [1, 1, 0, 5]}]
     as_coco(root, coco_with([{"segmentation": parts}, *more]))
@@ -107,7 +102,7 @@ def test_a_hit_gives_what_parsing_gives(make, tmp_path, reads, cache, capsys):
     assert content(load(tmp_path)) == content(first)
 
 
-def swap(root: Path) -> None:
+def swap(root):
     """Other content of the same length; only the time of the file tells it."""
     file = root / "labels/train/b.txt"
     text = file.read_text()
@@ -115,7 +110,7 @@ def swap(root: Path) -> None:
     assert file.read_text() != text
 
 
-def edit(path: str, text: str) -> Maker:
+def edit(path, text):
     return lambda root: lay_out(root, {path: text})
 
 
@@ -161,11 +156,11 @@ def test_an_image_that_appears_where_it_is_looked_for_first(tmp_path):
 class Runs:
     """Leaves a folder where it is unpickled."""
 
-    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+    def __reduce__(self):
         return os.mkdir, ("it-ran",)
 
 
-def changed(block: bytes, before: bytes, after: bytes) -> bytes:
+def changed(block, before, after):
     """Intact, but with other words in its text."""
     size = 8 + int.from_bytes(block[:8])
     text = block[8:size].replace(before, after)
@@ -175,7 +170,7 @@ def changed(block: bytes, before: bytes, after: bytes) -> bytes:
     return content + zlib.crc32(content).to_bytes(8)
 
 
-def pickled(block: bytes) -> bytes:
+def pickled(block):
     """As YOLOv5 caches: a NumPy file that holds a pickle."""
     buffer = io.BytesIO()
     np.save(buffer, np.array({"labels": Runs()}, object), allow_pickle=True)
@@ -223,7 +218,7 @@ def test_a_file_that_changes_while_it_is_read(tmp_path, monkeypatch):
     as_yolo(tmp_path)
     whole = yolo_txt.parse_yolo
 
-    def slow(text: str) -> Any:
+    def slow(text):
         lay_out(tmp_path, {"labels/train/c.txt": "1 .5 .5 .1 .1\n"})
         return whole(text)
 
@@ -319,12 +314,12 @@ def test_several_processes_read_what_one_reads(make, tmp_path, monkeypatch):
     assert found[1] == found[2] == found[0]
 
 
-def killed_at(name: str) -> Callable[..., Any]:
+def killed_at(name):
     """A `read_part` that kills the process that is to read an image, but not this one."""
     whole = SplitReader.read_part
     parent = os.getpid()
 
-    def read_part(reader: SplitReader, entries: Any) -> Any:
+    def read_part(reader, entries):
         if os.getpid() != parent and name in entries[0].image:
             os.kill(os.getpid(), signal.SIGKILL)
         return whole(reader, entries)
@@ -332,11 +327,11 @@ def killed_at(name: str) -> Callable[..., Any]:
     return read_part
 
 
-def first_reads(data: Path, log: Path) -> None:
+def first_reads(data, log):
     """Of a rank: a fit, in which each reading of headers leaves a line."""
     whole = read_split.image_sizes
 
-    def image_sizes(paths: Any) -> Any:
+    def image_sizes(paths):
         with open(log, "a") as file:
             file.write(f"{os.environ['LOCAL_RANK']}\n")
         return whole(paths)

@@ -1,9 +1,7 @@
 """Data sets as people have them: each tool's layout loads as it is, with the boxes that were put in."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import label_layouts as layouts
 import numpy as np
@@ -19,10 +17,10 @@ from boltbox.detector.system.errors import InputError
 LABEL = ClassLabel(names=layouts.NAMES)
 
 
-def table(folder: Path, names: list[str], features: Any, one_by_one: bool = False) -> Dataset:
+def table(folder, names, features, one_by_one=False):
     """Pictures of a folder as a Dataset. one_by_one: `objects` is a list of objects, not a map of
     lists."""
-    columns: list[Any] = []
+    columns = []
     for name in names:
         found = layouts.objects(name)
         pairs = zip(found["bbox"], found["category"], strict=True)
@@ -33,7 +31,7 @@ def table(folder: Path, names: list[str], features: Any, one_by_one: bool = Fals
     )
 
 
-def boxes_of(file: DatasetFile, split: str) -> dict[str, list[list[float]]]:
+def boxes_of(file, split):
     """Class and xyxy pixels of the objects of each picture."""
     dataset = file.open(split)
     found = {}
@@ -44,7 +42,7 @@ def boxes_of(file: DatasetFile, split: str) -> dict[str, list[list[float]]]:
     return found
 
 
-def check(file: DatasetFile, two_splits: bool, names: list[str]) -> None:
+def check(file, two_splits, names):
     file.prepare()
     assert file.names == names
     names_of = {"train": list(layouts.PICTURES)}
@@ -85,7 +83,6 @@ def test_hugging_face(tmp_path):
 
 
 CONVERTED = [layouts.cvat_xml, layouts.labelme, layouts.via]
-Layout = Callable[[Path], Path]
 
 
 @pytest.mark.parametrize("layout", CONVERTED, ids=lambda f: f.__name__)

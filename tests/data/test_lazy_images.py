@@ -7,7 +7,6 @@ import pytest
 from made_datasets import read_yolo
 
 from boltbox.detector.data.cache.images import ResizedImages
-from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.sampler import Key
 from boltbox.detector.data.transforms.augment import Augment, TrainSamples
 
@@ -17,7 +16,7 @@ GEOMETRY = Augment(
 )
 
 
-def ramps(height: int, width: int) -> np.ndarray:
+def ramps(height, width):
     """An image whose every pixel tells where it is: red and blue rise to the right, green
     downwards."""
     y, x = np.mgrid[:height, :width]
@@ -29,9 +28,7 @@ def ramps(height: int, width: int) -> np.ndarray:
 
 
 @pytest.fixture(scope="module", params=["png", "jpg"])
-def dataset(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> DetectionDataset:
+def dataset(request, tmp_path_factory):
     root = tmp_path_factory.mktemp("ramps")
     (root / "images").mkdir()
     (root / "labels").mkdir()
@@ -67,7 +64,7 @@ def test_once_is_twice_but_for_the_interpolation(dataset):
 
 
 def test_tiles_out_of_sight_are_not_read(dataset, monkeypatch):
-    read: list[int] = []
+    read = []
     samples = TrainSamples(ResizedImages(dataset, 64), GEOMETRY.steps(64), 0)
 
     whole = dataset.read

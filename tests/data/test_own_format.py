@@ -5,7 +5,6 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -23,7 +22,7 @@ HEAD = ("filename", "class", "x1", "y1", "x2", "y2")
 
 
 @pytest.fixture
-def data(small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def data(small_data, tmp_path, monkeypatch):
     """The demo's boxes as csv, and the format in a folder beside it. Line 2 of train.csv is no
     box."""
     root = tmp_path / "data"
@@ -93,7 +92,7 @@ def test_what_is_no_format(name):
 
 def test_the_cache_knows_the_code(data, monkeypatch):
     module = import_module("my_formats")
-    reads: list[object] = []
+    reads = []
     whole = module.CsvRows.read
     monkeypatch.setattr(
         module.CsvRows, "read", lambda self, *args: reads.append(args) or whole(self, *args)

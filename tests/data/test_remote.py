@@ -5,9 +5,7 @@ import os
 import re
 import shutil
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import lightning as L
 import pytest
@@ -22,7 +20,6 @@ from torch.utils.data import DataLoader
 import cli
 from benchmarks.resume_fuzz import command, difference, start, trial
 from boltbox.detector.data.dataset_file import DatasetFile
-from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.system import addresses
 from boltbox.detector.system.errors import Unreachable
 
@@ -31,14 +28,14 @@ pytestmark = pytest.mark.usefixtures("quick_starts")
 
 
 @pytest.fixture(scope="module")
-def store() -> Iterator[Any]:
+def store():
     with servers.s3() as system:
         system.mkdir("bucket")
         yield system
 
 
 @pytest.fixture
-def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def web(tmp_path, monkeypatch):
     """A server of `tmp_path/web`; nothing waits long."""
     pytest.importorskip("aiohttp")
     monkeypatch.setattr(addresses, "WAIT", 0.001)
@@ -46,17 +43,17 @@ def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         yield server
 
 
-def described(folder: Path, address: str, to: Path) -> Path:
+def described(folder, address, to):
     """A data.yaml for the files of a folder, which are at an address."""
     content = DatasetFile.read(str(folder))
-    keys: dict[str, Any] = {"path": address, "format": content.format, "names": content.names}
+    keys = {"path": address, "format": content.format, "names": content.names}
     for split, paths in content.splits.items():
         keys[split] = [str(path.relative_to(folder)) for path in paths]
     to.write_text(yaml.safe_dump(keys))
     return to
 
 
-def told(dataset: DetectionDataset, root: str) -> str:
+def told(dataset, root):
     """All that was read, without the place of the files."""
     labels = {name: array.tolist() for name, array in vars(dataset.labels).items()}
     sources = (list(dataset.sources.files), list(dataset.sources.places))
@@ -142,7 +139,7 @@ def test_the_doctor(store, small_data, tmp_path):
 def test_the_loader_of_the_page(store, small_data, tmp_path):
     page = (Path(cli.__file__).parent / "docs/remote.md").read_text()
     (code,) = re.findall("```python\n(.*?)```", page, re.DOTALL)
-    names: dict[str, Any] = {}
+    names = {}
     exec(code, names)
     local = DatasetFile.read(str(small_data)).open("train")
     for first in (0, 12):

@@ -7,9 +7,7 @@ import pickle
 import re
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
@@ -23,7 +21,6 @@ from made_samples import SIZE, assert_same, noise_set, random_sample
 import cli
 from benchmarks.resume_fuzz import command, difference, start
 from boltbox.detector.data.cache.images import ResizedImages
-from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.sample import LetterboxInfo, Sample
 from boltbox.detector.data.sampler import Key
 from boltbox.detector.data.transforms.augment import STEP_NAMES, Augment, TrainSamples
@@ -42,13 +39,11 @@ KEYS = [Key(k % 2, k // 2 % 8, k // 16) for k in range(32)]
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> DetectionDataset:
+def dataset(tmp_path_factory):
     return noise_set(tmp_path_factory.mktemp("set"))
 
 
-def train_samples(
-    dataset: DetectionDataset, augment: Augment = EVERYTHING, seed: int = 5, rect: bool = False
-) -> TrainSamples:
+def train_samples(dataset, augment=EVERYTHING, seed=5, rect=False):
     shapes = np.full((8, 2), SIZE) if rect else None
     return TrainSamples(ResizedImages(dataset, SIZE), augment.steps(SIZE, shapes), seed)
 
@@ -134,7 +129,7 @@ def test_steps_keep_every_field(step, ended):
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def page(tmp_path_factory):
     """A folder with the page's code as my_transforms.py, which can be imported, and its options as
     own.yaml."""
     folder = tmp_path_factory.mktemp("own")
@@ -148,7 +143,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def mine(page: Path) -> Any:
+def mine(page):
     return importlib.import_module("my_transforms")
 
 
@@ -174,9 +169,9 @@ def test_own_transforms_train_and_resume(page, small_data, tmp_path):
 @pytest.mark.parametrize("place", STEP_NAMES)
 def test_own_transform_after_every_step(place, dataset, mine):
     """It sees pixels, changes nothing but what it returns, and travels to spawned workers."""
-    seen: list[tuple[int, ...]] = []
+    seen = []
 
-    def look(sample: Sample, rng: np.random.Generator, partner: Any) -> Sample:
+    def look(sample, rng, partner):
         seen.append(sample.image.shape)
         return sample
 
@@ -206,7 +201,7 @@ def test_the_example_moves_boxes_with_pixels(mine):
     assert turned.polygons[0][0].tolist() == [[5, 50], [15, 20]]
 
 
-BAD: dict[str, Any] = {
+BAD = {
     "no call": 5,
     "two arguments": lambda sample, rng: sample,
     "nothing": lambda sample, rng, partner: None,

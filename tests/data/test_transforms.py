@@ -1,7 +1,6 @@
 """The steps of the augmentation, one by one: pixels, boxes that follow them, chances, errors."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -45,11 +44,11 @@ from boltbox.detector.system.errors import InputError
 targets = st.sampled_from([64, 96, 128, 320])
 
 
-def generator(seed: int = 0) -> np.random.Generator:
+def generator(seed=0):
     return np.random.default_rng(seed)
 
 
-def bare(height: int, width: int) -> Sample:
+def bare(height, width):
     """An image without objects."""
     return Sample(noise(height, width), np.zeros((0, 4), np.float32), np.zeros(0, np.int64))
 
@@ -95,7 +94,7 @@ def test_hsv():
     assert max(values) in range(135, 141)
 
 
-def with_transform(name: str, sample: Sample, **options: Any) -> Sample:
+def with_transform(name, sample, **options):
     return Albumentations([{name: options}])(sample, generator())
 
 
@@ -168,9 +167,9 @@ def test_labels_follow_the_pixels_and_lead_back_to_the_file(
 
 
 def test_mosaic_draws_its_partners_and_its_centre(monkeypatch):
-    calls: list[tuple[int, ...]] = []
+    calls = []
 
-    def placed(samples: list[Sample], size: int, xc: int, yc: int, main: int) -> None:
+    def placed(samples, size, xc, yc, main):
         assert samples[main].index == 0
         assert len({sample.index for sample in samples}) == 4
         calls.append((size, xc, yc, main))

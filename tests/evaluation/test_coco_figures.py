@@ -3,7 +3,6 @@
 import contextlib
 import io
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +11,11 @@ from made_labels import labels_of
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from boltbox.detector.data.sample import Labels
 from boltbox.detector.evaluation.coco import COCO_NAMES
 from boltbox.detector.evaluation.metrics import DetectionMetrics
 
 
-def indexed(images: int, classes: int, annotations: list[dict[str, Any]]) -> COCO:
+def indexed(images, classes, annotations):
     for number, annotation in enumerate(annotations, 1):
         x1, y1, x2, y2 = map(float, annotation["bbox"])
         annotation |= {"id": number, "bbox": [x1, y1, x2 - x1, y2 - y1]}
@@ -32,9 +30,7 @@ def indexed(images: int, classes: int, annotations: list[dict[str, Any]]) -> COC
     return coco
 
 
-def check_coco(
-    detections: list[np.ndarray], truths: list[Labels], num_classes: int
-) -> dict[str, float]:
+def check_coco(detections, truths, num_classes):
     metrics = DetectionMetrics(num_classes)
     metrics.update(detections, truths, range(len(truths)))
     result = metrics.compute()
@@ -62,7 +58,7 @@ def check_coco(
     return ours
 
 
-SETS: dict[str, dict[str, Any]] = {
+SETS = {
     "one class": {"classes": 1, "most_objects": 8},
     "many": {"classes": 2, "clutter": 200, "images": 3, "crowds": 0.1, "ties": True},
     "everything": {"crowds": 0.2, "ties": True, "empty": 0.3, "areas": True, "images": 8},

@@ -15,14 +15,14 @@ box = st.tuples(corner, corner, side, side).map(lambda b: (b[0], b[1], b[0] + b[
 objects = st.lists(st.tuples(box, st.integers(0, 2)), max_size=7)
 
 
-def columns(rows: list[tuple[tuple[int, ...], int]]) -> tuple[np.ndarray, np.ndarray]:
+def columns(rows):
     """Drawn objects -> (n, 4) float32 boxes, (n,) classes."""
     return np.array([b for b, _ in rows], np.float32).reshape(-1, 4), np.array(
         [c for _, c in rows], np.int64
     )
 
 
-def overlap(a: np.ndarray, b: np.ndarray) -> np.float32:
+def overlap(a, b):
     """Intersection over union of two float32 boxes, one step at a time."""
     width = min(a[2], b[2]) - max(a[0], b[0])
     height = min(a[3], b[3]) - max(a[1], b[1])
@@ -32,9 +32,7 @@ def overlap(a: np.ndarray, b: np.ndarray) -> np.float32:
     )
 
 
-def slow_match(
-    boxes: np.ndarray, classes: np.ndarray, true_boxes: np.ndarray, true_classes: np.ndarray
-) -> np.ndarray:
+def slow_match(boxes, classes, true_boxes, true_classes):
     """Specification 5.4, sentence by sentence."""
     hits = np.zeros((len(boxes), 10), bool)
     for k in range(10):
@@ -45,7 +43,7 @@ def slow_match(
                 if classes[d] == true_classes[t] and iou >= np.float32(0.5 + 0.05 * k):
                     pairs.append((iou, d, t))
         pairs.sort(key=lambda pair: -pair[0])  # by overlap, descending
-        best: dict[int, int] = {}
+        best = {}
         for _, d, t in pairs:
             best.setdefault(d, t)  # per detection its best pair
         taken = set()
@@ -73,13 +71,11 @@ def test_match_gives_no_second_choice():
     assert hits[:, 9].tolist() == [False, True], "at 0.95 the surer one is no candidate"
 
 
-def slow_confusion(
-    boxes: np.ndarray, classes: np.ndarray, true_boxes: np.ndarray, true_classes: np.ndarray
-) -> np.ndarray:
+def slow_confusion(boxes, classes, true_boxes, true_classes):
     """Specification 5.6 for 3 classes: per detection its best object, then per object its best of
     those detections."""
     matrix = np.zeros((4, 4))
-    wishes: dict[int, list[tuple[float, int]]] = {}
+    wishes = {}
     for d in range(len(boxes)):
         ious = [overlap(boxes[d], t) for t in true_boxes]
         if ious and max(ious) > 0.45:

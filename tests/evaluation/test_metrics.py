@@ -2,7 +2,6 @@
 
 import json
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,33 +9,30 @@ import torch
 from made_detections import random_set
 from made_labels import labels_of
 
-from boltbox.detector.data.sample import Labels
 from boltbox.detector.evaluation.class_metrics import (
     class_metrics,
 )
 from boltbox.detector.evaluation.confusion import confusion_matrix
-from boltbox.detector.evaluation.metrics import DetectionMetrics, Result
+from boltbox.detector.evaluation.metrics import DetectionMetrics
 from boltbox.detector.report.table import class_table
 
 
-def collected(
-    detections: list[np.ndarray], truths: list[Labels], order: Any = None, num_classes: int = 3
-) -> Result:
+def collected(detections, truths, order=None, num_classes=3):
     metrics = DetectionMetrics(num_classes)
     for i in range(len(truths)) if order is None else order:
         metrics.update([detections[i]], [truths[i]], [int(i)])
     return metrics.compute()
 
 
-def confusion(result: Result) -> np.ndarray:
+def confusion(result):
     return confusion_matrix(result.record.confused_pairs(3), 3, range(3))
 
 
-def figures(result: Result) -> list[float]:
+def figures(result):
     return [result.summary[name] for name in ("P", "R", "mAP50", "mAP50-95", "fitness")]
 
 
-def exact(result: Result) -> tuple:
+def exact(result):
     """Everything in a result, so that == is equality to the last bit (NaN equal to NaN)."""
     f = result.by_class
     arrays = [
@@ -133,7 +129,7 @@ def test_thresholds_are_those_of_the_best_f1():
         np.tile(right[:, None], 10), scores, classes, np.array([0, 0, 0, 0, 2, 3])
     ).thresholds(5)
 
-    def f1(conf: float) -> float:
+    def f1(conf):
         kept = (classes == 0) & (scores > conf)
         return 2 * right[kept].sum() / (kept.sum() + 4)
 
@@ -144,7 +140,7 @@ def test_thresholds_are_those_of_the_best_f1():
 NAMES = ["cat", "hot air balloon", "dog"]
 
 
-def a_result(classes: list[int]) -> Result:
+def a_result(classes):
     """Small objects of these classes, each found but for the last."""
     true = labels_of([[20 * c, 0, 20 * c + 10, 10] for c in classes], classes, 100, 100)
     found = np.column_stack([true.boxes, np.linspace(0.9, 0.5, len(classes)), true.classes])[

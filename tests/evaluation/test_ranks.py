@@ -2,7 +2,6 @@
 
 import os
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from boltbox.detector.evaluation.metrics import DetectionMetrics
 IMAGES = 21
 
 
-def evaluate(folder: Path, rank: int, ranks: int) -> None:
+def evaluate(folder, rank, ranks):
     """Two images a batch; the last ones are evaluated twice, as by a sampler that fills shares."""
     detections, truths = random_set(np.random.default_rng(5), IMAGES, crowds=0.2, ties=True)
     metrics = DetectionMetrics(3)
@@ -33,7 +32,7 @@ def evaluate(folder: Path, rank: int, ranks: int) -> None:
         (folder / f"{ranks}.pickle").write_bytes(pickle.dumps(content))
 
 
-def in_a_group(folder: Path, ranks: int) -> None:
+def in_a_group(folder, ranks):
     dist.init_process_group(
         "gloo", init_method="env://", rank=int(os.environ["LOCAL_RANK"]), world_size=ranks
     )

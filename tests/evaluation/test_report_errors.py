@@ -1,6 +1,5 @@
 """The error analysis against a slow and obvious one, written from the paper."""
 
-import numpy as np
 from hypothesis import given, settings
 from made_evidence import drawn_evidence
 
@@ -10,21 +9,20 @@ from boltbox.detector.evaluation.error_kinds import (
     classify,
     count_errors,
 )
-from boltbox.detector.evaluation.prediction_record import PredictionRecord
 
 
-def overlap(a: np.ndarray, b: np.ndarray) -> float:
+def overlap(a, b):
     wide = min(a[2], b[2]) - max(a[0], b[0])
     tall = min(a[3], b[3]) - max(a[1], b[1])
     shared = max(wide, 0) * max(tall, 0)
     return shared / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - shared + 1e-7)
 
 
-def slow_verdicts(e: PredictionRecord) -> list[tuple[str, int]]:
+def slow_verdicts(e):
     """One detection after the other, the surest first: the cause, and the label it has or would
     have."""
-    result: list[tuple[str, int]] = [("", -1)] * len(e.score)
-    taken: set[int] = set()
+    result = [("", -1)] * len(e.score)
+    taken = set()
     for k in sorted(range(len(e.score)), key=lambda k: -e.score[k]):
         there = [t for t in range(len(e.label_kind)) if e.label_image[t] == e.image[k]]
         own = [

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_heads import head_of, only_valid
 from small_fit import train
-from torch import Tensor
 from torch.nn.functional import binary_cross_entropy
 from torchvision.ops import box_convert, box_iou
 
@@ -17,10 +16,9 @@ from examples.dynamic_assigner import ROUNDS, DynamicAssigner
 STRIDES = [8, 16]
 ANCHORS = torch.tensor([[[1.5, 2.0], [3.0, 1.5]], [[2.0, 2.0], [4.0, 5.0]]])  # in strides
 HEAD = head_of(ANCHORS, STRIDES)
-Triple = tuple[int, int, int, int, int]  # level, image, anchor, row, column
 
 
-def drawn(seed: int, objects: int, classes: int) -> tuple[list[Tensor], Tensor]:
+def drawn(seed, objects, classes):
     """Raw predictions for two images of 48 x 64 pixels, and targets."""
     rng = torch.Generator().manual_seed(seed)
     raw = [torch.randn(2, 2, 48 // s, 64 // s, 5 + classes, generator=rng) * 2 for s in STRIDES]
@@ -31,14 +29,12 @@ def drawn(seed: int, objects: int, classes: int) -> tuple[list[Tensor], Tensor]:
     return raw, targets
 
 
-def candidates(
-    raw: list[Tensor], target: Tensor, anchor_t: float
-) -> tuple[dict[Triple, float], int]:
+def candidates(raw, target, anchor_t):
     """The cost of each candidate of an object, and how many it gets."""
     image, cls = target[:2].long().tolist()
     costs = {}
     overlaps = []
-    nearest: list[tuple[float, Triple, float, float]] = []
+    nearest = []
     for level, maps in enumerate(raw):
         p = maps[image].double()  # (A, H, W, 5 + C)
         grid = torch.tensor(p.shape[2:0:-1])
@@ -77,7 +73,7 @@ def candidates(
     return costs, max(1, int(sum(sorted(overlaps)[-13:])))
 
 
-def slowly(raw: list[Tensor], targets: Tensor, anchor_t: float) -> list[set[Triple]]:
+def slowly(raw, targets, anchor_t):
     """What each object gets."""
     costs = []
     wanted = []
@@ -96,9 +92,9 @@ def slowly(raw: list[Tensor], targets: Tensor, anchor_t: float) -> list[set[Trip
     return got
 
 
-def award(wanted: list[list[Triple]], costs: list[dict[Triple, float]]) -> list[set[Triple]]:
+def award(wanted, costs):
     """Each prediction to the object for which it is cheapest."""
-    got: list[set[Triple]] = [set() for _ in wanted]
+    got = [set() for _ in wanted]
     for triple in set().union(*wanted):
         rivals = [k for k, own in enumerate(wanted) if triple in own]
         got[min(rivals, key=lambda k: costs[k][triple])].add(triple)

@@ -18,15 +18,13 @@ import pytest
 import torch
 from made_options import made_detector
 from shared import SHARED
-from torch import Tensor
 
 from boltbox.detector.model.network import ACTIVATIONS, SIZES, YOLOv5
-from boltbox.detector.training.module import Detector
 
 SLICE = Path(__file__).parent / "data"
 
 
-def beside(case: "Case", name: str) -> dict[str, np.ndarray]:
+def beside(case, name):
     """The arrays of a case that another one names, such as the weights of `tta`."""
     path = next(
         f / name for f in (case.path.parent, SHARED / "golden", SLICE) if (f / name).is_file()
@@ -55,41 +53,41 @@ class Case:
     meta: dict[str, Any]
 
     @cached_property
-    def arrays(self) -> dict[str, np.ndarray]:
+    def arrays(self):
         with np.load(self.path) as file:
             return {k: file[k] for k in file.files}
 
-    def __getitem__(self, key: str) -> np.ndarray:
+    def __getitem__(self, key):
         return self.arrays[key]
 
-    def tensor(self, key: str) -> Tensor:
+    def tensor(self, key):
         return torch.from_numpy(self.arrays[key])
 
-    def tensors(self, prefix: str) -> dict[str, Tensor]:
+    def tensors(self, prefix):
         return {
             k.removeprefix(prefix): torch.from_numpy(v)
             for k, v in self.arrays.items()
             if k.startswith(prefix)
         }
 
-    def numbered(self, key: str) -> list[np.ndarray]:
+    def numbered(self, key):
         """key_0, key_1, ..."""
         names = takewhile(self.arrays.__contains__, (f"{key}_{i}" for i in count()))
         return [self.arrays[name] for name in names]
 
-    def network(self) -> YOLOv5:
+    def network(self):
         """The network that `meta` describes; its weights are still random."""
         return YOLOv5(self.meta["nc"], bn_momentum=0.03, **self.shape)
 
     @property
-    def shape(self) -> dict[str, Any]:
+    def shape(self):
         return shape_of(self.meta)
 
-    def names(self) -> list[str]:
+    def names(self):
         return [f"class{i}" for i in range(self.meta["nc"])]
 
 
-def shape_of(meta: dict[str, Any]) -> dict[str, Any]:
+def shape_of(meta):
     """The options of the network that an entry describes: what it does not say follows from the
     name of its base model."""
     anchors = meta.get("anchors") or meta.get("na")  # a list of pixels, or a number a level
@@ -102,7 +100,7 @@ def shape_of(meta: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def size_of(base: str) -> str | None:
+def size_of(base):
     """YOLOv5's name of a model -> our size, None for what is not covered."""
     size = base.removeprefix("yolov5").lstrip("-")
     size, _, activation = size.partition("-")  # s-LeakyReLU
@@ -115,7 +113,7 @@ def size_of(base: str) -> str | None:
 _ACTIVATIONS = {name.replace("_", ""): name for name in ACTIVATIONS}
 
 
-def _activation_of(meta: dict[str, Any]) -> str:
+def _activation_of(meta):
     """Our name of a case's activation, given as LeakyReLU or nn.LeakyReLU(0.1), or else by the name
     of the base model."""
     given = (
@@ -125,19 +123,19 @@ def _activation_of(meta: dict[str, Any]) -> str:
     )
     name, slope = re.fullmatch(
         r"(?:.*\.)?(\w+)(?:\((?:negative_slope=)?([\d.]*).*\))?", given
-    ).groups()  # type: ignore[union-attr]
+    ).groups()
     assert name.lower() in _ACTIVATIONS, f"{given}: no network of ours has this activation"
     assert "Leaky" not in name or slope in (None, "0.1"), f"{given}: ours has a slope of 0.1"
     return _ACTIVATIONS[name.lower()]
 
 
-def read_case(path: Path) -> Case:
+def read_case(path):
     meta = _read_meta(path)
     kind = meta.get("kind") or path.name.partition(".")[0]
     return Case(path, "state_dict" if kind.startswith("state_dict") else kind, meta)
 
 
-def _read_meta(path: Path) -> dict[str, Any]:
+def _read_meta(path):
     if path.suffix == ".json":
         content = json.loads(path.read_text())
         return content if isinstance(content, dict) else {"entries": content}
@@ -145,18 +143,18 @@ def _read_meta(path: Path) -> dict[str, Any]:
         return json.loads(str(file["meta"]))
 
 
-def _find() -> list[Case]:
-    files: dict[str, Path] = {}
+def _find():
+    files = {}
     for folder in (SLICE, SHARED / "golden"):
         files |= {path.name: path for path in folder.glob("*.[nj][ps][zo]*")}
     return [read_case(files[name]) for name in sorted(files)]
 
 
 ALL = _find()
-TAKEN: set[str] = set()  # kinds that some test takes
+TAKEN = set()  # kinds that some test takes
 
 
-def uncovered(case: Case) -> str | None:
+def uncovered(case):
     """Why this case is not tested, or None."""
     base = case.meta.get("base", "")
     return NOT_COVERED.get(case.kind) or next(
@@ -164,19 +162,19 @@ def uncovered(case: Case) -> str | None:
     )
 
 
-def each(kind: str) -> pytest.MarkDecorator:
+def each(kind):
     """Parametrise a test with the covered cases of a kind."""
     TAKEN.add(kind)
     cases = [c for c in ALL if c.kind == kind and not uncovered(c)]
     return pytest.mark.parametrize("case", cases, ids=[c.path.stem for c in cases])
 
 
-def close(ours: Any, theirs: Any, atol: float, rtol: float = 0.0) -> None:
+def close(ours, theirs, atol, rtol=0.0):
     ours = np.asarray(ours, float)  # differences of uint8 would wrap around
     np.testing.assert_allclose(ours, np.asarray(theirs, float), rtol=rtol, atol=atol)
 
 
-def write_images(root: Path, split: str, images: Any, labels: Any) -> None:
+def write_images(root, split, images, labels):
     """Images (BGR) and their labels (n, 5) as a user has them on disk."""
     for kind in ("images", "labels"):
         (root / kind / split).mkdir(parents=True)
@@ -185,7 +183,7 @@ def write_images(root: Path, split: str, images: Any, labels: Any) -> None:
         np.savetxt(root / f"labels/{split}/{i:04d}.txt", rows, "%d" + " %.9g" * 4)
 
 
-def detector(case: Case, **options: Any) -> Detector:
+def detector(case, **options):
     made = made_detector(case.names(), **case.shape, **options)
     if case.meta.get("sort_obj_iou"):
         made.loss.shared_cell = "best"

@@ -1,13 +1,13 @@
 """AutoAnchor's measures, its search, the order of the levels."""
 
 import numpy as np
-from golden.cases import Case, close, each
+from golden.cases import close, each
 from made_labels import labels_of, table_of
 
 from boltbox.detector.model.anchors import find_anchors, in_level_order, measure
 
 
-def sizes_of(case: Case) -> np.ndarray:
+def sizes_of(case):
     """Label sizes at the training image size; the files hold boxes as fractions of their image."""
     image = case["in_label_image"]
     labels = []

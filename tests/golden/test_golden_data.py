@@ -1,8 +1,6 @@
 """From files on disk to tensors, label checks, batch shapes, sampling weights, published
 checkpoints."""
 
-from typing import Any
-
 import cv2
 import numpy as np
 import pytest
@@ -56,7 +54,7 @@ def test_dataset(case, tmp_path):
         train = TrainSamples(images, steps, seed=0)
         samples = [train[Key(0, int(i), 0)] for i in theirs]
     else:
-        val: Any = EvaluationSamples(images, EvaluationInput(m["imgsz"], m["stride"]), shapes)
+        val = EvaluationSamples(images, EvaluationInput(m["imgsz"], m["stride"]), shapes)
         samples = [val[int(i)] for i in theirs]
     for k, s in enumerate(samples):
         batch = collate([s])

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from golden.cases import Case, close, each
+from golden.cases import close, each
 
-from boltbox.detector.data.sample import LetterboxInfo, Polygons, Sample
+from boltbox.detector.data.sample import LetterboxInfo, Sample
 from boltbox.detector.data.transforms.colour import adjust_hsv
 from boltbox.detector.data.transforms.letterbox import letterbox, round_up
 from boltbox.detector.data.transforms.mixing import copy_paste, mixup, mosaic
@@ -25,19 +25,19 @@ from boltbox.detector.model.boxes import (
 )
 
 
-def sample(image: np.ndarray, labels: np.ndarray, polygons: Polygons | None = None) -> Sample:
+def sample(image, labels, polygons=None):
     """labels (n, 5): class, xyxy pixels."""
     boxes = labels[:, 1:].astype(np.float32)
     classes = labels[:, 0].astype(np.int64)
     return Sample(image, boxes, classes, polygons or [[] for _ in labels])
 
 
-def rows(sample: Sample) -> np.ndarray:
+def rows(sample):
     """(n, 5): class, xyxy pixels."""
     return np.column_stack((sample.classes, sample.boxes))
 
 
-def polygons_of(case: Case, n: int) -> Polygons:
+def polygons_of(case, n):
     if "in_segment_id" not in case.arrays:
         return [[] for _ in range(n)]
     return [[case["in_segment_points"][case["in_segment_id"] == i]] for i in range(n)]

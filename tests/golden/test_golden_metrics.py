@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from golden.cases import Case, close, each
+from golden.cases import close, each
 from made_labels import labels_of
 from torch.nn.functional import one_hot
 
@@ -87,7 +87,7 @@ def test_boxes_to_metrics(case):
     close(result.class_maps(), case["out_maps"], 1e-6)
 
 
-def _compare(figures, case: Case) -> None:
+def _compare(figures, case):
     names = {
         "p": "precision",
         "r": "recall",

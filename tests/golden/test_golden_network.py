@@ -51,7 +51,7 @@ def test_forward(case):
         )
 
 
-def entries(kind: str, key: str) -> list[dict]:
+def entries(kind, key):
     """Of all files of a kind."""
     return list(chain(*(case.meta[key] for case in ALL if case.kind == kind)))
 

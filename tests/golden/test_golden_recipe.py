@@ -2,15 +2,14 @@
 
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
 
 import lightning as L
 import numpy as np
 import torch
-from golden.cases import Case, close, detector, each, write_images
+from golden.cases import close, detector, each, write_images
 from made_options import made_detector
 from original_recipe import MODEL, yolov5_average
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader
 
 from boltbox.callbacks import EMA, EarlyStop, Warmup
@@ -27,12 +26,10 @@ class Recorder(L.Callback):
     """What the optimizer is told in every iteration. Comes after Warmup."""
 
     def __init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []
-        self.epochs: list[dict[str, float]] = []
+        self.rows = []
+        self.epochs = []
 
-    def on_train_batch_start(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
         groups = trainer.optimizers[0].param_groups
         betas = groups[0].get("betas", [None])
         row = {
@@ -44,17 +41,17 @@ class Recorder(L.Callback):
         }
         self.rows.append(row)
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *_: Any) -> None:
+    def on_train_batch_end(self, trainer, pl_module, outputs, *_):
         self.rows[-1]["loss"] = outputs["loss"].item()
 
-    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_train_epoch_end(self, trainer, pl_module):
         self.epochs.append({k: float(v) for k, v in trainer.callback_metrics.items()})
 
-    def column(self, name: str) -> np.ndarray:
+    def column(self, name):
         return np.array([row[name] for row in self.rows])
 
 
-def options(case: Case) -> dict[str, Any]:
+def options(case):
     """A Detector's and Warmup's options from the hyper-parameters of a case."""
     meta = case.meta
     hyp = meta["hyp_full"]
@@ -74,12 +71,12 @@ def options(case: Case) -> dict[str, Any]:
     }
 
 
-def literal_warmup(case: Case) -> Warmup:
+def literal_warmup(case):
     hyp = case.meta["hyp_full"]
     return Warmup(hyp["warmup_epochs"], hyp["warmup_momentum"], hyp["warmup_bias_lr"])
 
 
-def trainer(epochs: int, callbacks: list[L.Callback]) -> L.Trainer:
+def trainer(epochs, callbacks):
     return L.Trainer(
         accelerator="cpu",
         max_epochs=epochs,
@@ -99,10 +96,10 @@ class Featherweight(Detector):
     """A Detector whose training step costs nothing: schedules of thousands of iterations run in
     seconds."""
 
-    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+    def on_before_batch_transfer(self, batch, dataloader_idx):
         return batch
 
-    def training_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
+    def training_step(self, batch, batch_idx):
         parameters = self.network.head.convs[0].parameters()
         return {
             "loss": sum(p.sum() for p in parameters) * 0.0 * self.trainer.accumulate_grad_batches
@@ -118,7 +115,7 @@ def test_schedule(case):
     recorder = Recorder()
     trainer(meta["epochs"], [literal_warmup(case), recorder]).fit(
         module,
-        DataLoader(range(meta["nb"] * meta["batch_size"]), meta["batch_size"]),  # type: ignore[arg-type]
+        DataLoader(range(meta["nb"] * meta["batch_size"]), meta["batch_size"]),
     )
     close(recorder.column("lr"), case["out_lr"], 0, 1e-12)
     close(recorder.column("momentum"), case["out_momentum"], 0, 1e-12)
@@ -151,9 +148,9 @@ def test_ema(case, monkeypatch):
     module = Detector(["a"], network=NetworkOptions(width_multiple=0.0625))
     network = nn.Sequential(nn.Conv2d(3, 2, 1), nn.BatchNorm2d(2))
     network[0].weight = nn.Parameter(case.tensor("in_weight_seq")[0])
-    module.network = network  # type: ignore[assignment]
+    module.network = network
 
-    def become(step: int) -> None:
+    def become(step):
         for name, key in AVERAGED.items():
             network.state_dict()[name].copy_(case.tensor(f"in_{key}_seq")[step])
 
@@ -161,14 +158,14 @@ def test_ema(case, monkeypatch):
     monkeypatch.setattr("boltbox.callbacks.ema.ema_decay", partial(ema_decay, tau=tau))
     ema = EMA(decay)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.0)
-    stub: Any = SimpleNamespace(optimizers=[optimizer])
+    stub = SimpleNamespace(optimizers=[optimizer])
     ema.setup(stub, module, "fit")
     ema.on_train_start(stub, module)
     ema.updates = start
     for k in range(len(case["out_updates"])):
         become(k + 1)
         optimizer.step()
-        average = module.ema.state_dict()  # type: ignore[union-attr]
+        average = module.ema.state_dict()
         for name, key in AVERAGED.items():
             close(average[name], case[f"out_ema_{key}"][k], 1e-5)
         assert ema.updates == int(case["out_updates"][k])
@@ -180,7 +177,7 @@ def test_early_stopping(case):
     stopper = EarlyStop(patience=patience)
     best = -1
     strategy = SimpleNamespace(reduce_boolean_decision=lambda decision, all: decision)
-    stub: Any = SimpleNamespace(fast_dev_run=False, strategy=strategy, world_size=1)
+    stub = SimpleNamespace(fast_dev_run=False, strategy=strategy, world_size=1)
     for epoch, fitness in enumerate(case["in_fitness"]):
         stub.callback_metrics = {"val/fitness": torch.tensor(fitness)}
         stub.current_epoch = epoch
@@ -200,8 +197,8 @@ class RecordedOrder(DetectionData):
 
     recorded: np.ndarray
 
-    def train_dataloader(self) -> DataLoader:
-        trainer: Any = self.trainer
+    def train_dataloader(self):
+        trainer = self.trainer
         epoch = trainer.current_epoch
         rows = np.split(self.recorded, trainer.max_epochs)[epoch]
         batches = [row[row >= 0].tolist() for row in rows]
@@ -225,7 +222,7 @@ def test_training_trace(case, tmp_path, monkeypatch):
     given = options(case) | {"label_smoothing": meta["label_smoothing"]}
     module = detector(case, image_size=meta["imgsz"], **given)
     # in channels-last memory torch's batch norm is off by up to 4e-4 on a CPU
-    module.network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    module.network.to(memory_format=torch.contiguous_format)
     weights = Weights(case.tensors("in_w::"), case.names())
     module.network.load_state_dict(by_our_names(module.network, weights))
     recorder = Recorder()
@@ -241,7 +238,7 @@ def test_training_trace(case, tmp_path, monkeypatch):
     assert ema.updates == int(case["out_ema_updates"])
     ours = key_map(module.network)
     for prefix, network in (("out_model::", module.network), ("out_ema::", module.ema)):
-        state = network.state_dict()  # type: ignore[union-attr]
+        state = network.state_dict()
         for name, theirs in case.tensors(prefix).items():
             if "num_batches_tracked" not in name:
                 close(state[ours[name]], theirs, 5e-4)

@@ -29,7 +29,7 @@ def test_tta(case):
     network.double()
     counts = []
 
-    def counted(seen: torch.Tensor) -> torch.Tensor:
+    def counted(seen):
         rows = network.decode(network(seen))
         counts.append(rows.shape[1])
         return rows

@@ -18,11 +18,10 @@ ROOT = Path(cli.__file__).parent
 PAGE = (ROOT / "docs/architecture.md").read_text()
 
 
-def example(heading: str, number: int = 0) -> str:
+def example(heading, number=0):
     """A block of code below a heading."""
     below = PAGE.partition(f"\n### {heading}\n")[2]
-    block: str = re.findall(r"```python\n(.*?)```", below, re.DOTALL)[number]
-    return block
+    return re.findall(r"```python\n(.*?)```", below, re.DOTALL)[number]
 
 
 def test_what_it_names_is_there():
@@ -51,7 +50,7 @@ def test_a_command(
     monkeypatch.syspath_prepend(str(tmp_path))
     row = eval(f"{{{example('A command', 1)}}}", {"Command": Command})
     command = row["count"]._replace(place="own_commands.count:count")  # not where the page says
-    monkeypatch.setitem(COMMANDS, "count", command)  # type: ignore[index]
+    monkeypatch.setitem(COMMANDS, "count", command)
     cli.main(["count", str(small_data), "--split", "val"])
     lines = capfd.readouterr().out.splitlines()
     assert len(lines) == 5

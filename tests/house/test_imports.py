@@ -2,7 +2,6 @@
 
 import ast
 import re
-from collections.abc import Iterable
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -28,7 +27,7 @@ NAMES_A_CLASS = re.compile(r"(boltbox(?:\.\w+)+):\w+")
 USE_COMMANDS = {f"callbacks/{name}.py" for name in ("configuration", "doctor", "recipe")}
 
 
-def imports(path: Path) -> set[str]:
+def imports(path):
     """Full names of the modules that a file imports, or names in a string like `module:Class`."""
     nodes = list(ast.walk(ast.parse(path.read_text())))
     texts = [node.value for node in nodes if isinstance(node, ast.Constant)]
@@ -36,7 +35,7 @@ def imports(path: Path) -> set[str]:
     return names_in(nodes) | set(named)
 
 
-def names_in(nodes: Iterable[ast.AST]) -> set[str]:
+def names_in(nodes):
     found = set()
     for node in nodes:
         if isinstance(node, ast.Import):

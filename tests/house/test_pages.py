@@ -25,12 +25,12 @@ LINES = {
 LEAST = 12  # characters of a piece of a message that has several
 
 
-def page(name: str) -> str:
+def page(name):
     return (ROOT / f"docs/{name}.md").read_text()
 
 
 @cache
-def words_of_the_program() -> str:
+def words_of_the_program():
     """All strings in the code, one per line; of a formatted one the parts between its values."""
     found = []
     for folder in ("detector", "callbacks"):
@@ -40,7 +40,7 @@ def words_of_the_program() -> str:
     return "\n".join(text for text in found if isinstance(text, str))
 
 
-def unknown_part(text: str) -> str:
+def unknown_part(text):
     """What is left of a text after the pieces at its start that the program has as strings."""
     known = words_of_the_program()
     while (text := text.strip(" .,;:()")) not in known:

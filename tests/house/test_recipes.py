@@ -14,7 +14,7 @@ from boltbox.detector.system.csv_table import read_table
 from boltbox.detector.system.errors import InputError
 
 
-def row(recipe: str, data: str, seed: int, score: float, curve: str = "0.1 0.2") -> dict:
+def row(recipe, data, seed, score, curve="0.1 0.2"):
     return {"recipe": recipe, "data": data, "seed": str(seed), "score": score, "AP": curve}
 
 

@@ -5,7 +5,6 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,13 +33,13 @@ def test_linters_are_content(command):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def is_pair(node: ast.AST) -> bool:
+def is_pair(node):
     """a, b = x, y"""
     is_tuple = isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple)
     return is_tuple and any(isinstance(target, ast.Tuple) for target in node.targets)
 
 
-def is_starred(node: ast.AST) -> bool:
+def is_starred(node):
     """[*a, ...] or {**a, ...}"""
     if isinstance(node, ast.Dict):
         return None in node.keys
@@ -50,16 +49,16 @@ def is_starred(node: ast.AST) -> bool:
     return any(isinstance(element, ast.Starred) for element in node.elts)
 
 
-def is_comprehension(node: ast.AST) -> bool:
+def is_comprehension(node):
     return isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp)
 
 
-def is_nested(node: ast.AST) -> bool:
+def is_nested(node):
     """[... for a in b for c in a]"""
     return is_comprehension(node) and len(node.generators) > 1
 
 
-def is_valued(node: ast.AST) -> bool:
+def is_valued(node):
     """x = a or b"""
     is_holder = isinstance(node, HOLDERS)
     return is_holder and any(isinstance(inner, ast.BoolOp) for inner in ast.iter_child_nodes(node))
@@ -81,15 +80,15 @@ KEPT = {
 }
 
 
-def nodes_of(*folders: str) -> list[ast.AST]:
-    nodes: list[ast.AST] = []
+def nodes_of(*folders):
+    nodes = []
     for folder in folders:
         for path in (ROOT / folder).rglob("*.py"):
             nodes += ast.walk(ast.parse(path.read_text(encoding="utf-8")))
     return nodes
 
 
-def rate(is_dense: Callable[[ast.AST], bool], nodes: list[ast.AST]) -> float:
+def rate(is_dense, nodes):
     """Per 1,000 statements."""
     return 1000 * sum(map(is_dense, nodes)) / sum(isinstance(node, ast.stmt) for node in nodes)
 

@@ -7,7 +7,6 @@ import sys
 import sysconfig
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -28,10 +27,10 @@ for name in ("detector.commands.main", "callbacks", "detector.data.formats.forma
 """
 
 
-def files(root: Path) -> set[str]:
+def files(root):
     """Modules, configurations and templates below a folder."""
     kinds = (".py", ".yaml", ".html", ".json", ".typed")
-    found: set[str] = set()
+    found = set()
     for folder in ("",) + PACKAGES:
         paths = [path for path in (root / "boltbox" / folder).rglob("*") if path.suffix in kinds]
         found.update(path.relative_to(root).as_posix() for path in paths)
@@ -39,7 +38,7 @@ def files(root: Path) -> set[str]:
 
 
 @pytest.fixture
-def hostile(here: Path) -> Path:
+def hostile(here):
     """The current folder holds modules of the user's own that have our names."""
     for name in ("callbacks.py", "cli.py", "configs.py", "detector/__init__.py"):
         (here / name).parent.mkdir(exist_ok=True)
@@ -48,7 +47,7 @@ def hostile(here: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkout(tmp_path_factory):
     """A checkout without symbolic links: git writes each as a file with the path in it."""
     target = tmp_path_factory.mktemp("checkout")
     for name in PACKAGES:
@@ -65,17 +64,17 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def install(source: Path, *options: str, python: str = sys.executable) -> None:
+def install(source, *options, python=sys.executable):
     fixed = "--quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation"
     pip = [sys.executable, "-m", "pip", "--python", python, "install"]
     run(*pip, *fixed.split(), *options, source)
 
 
-def environment(*paths: Path | str) -> dict[str, str]:
+def environment(*paths):
     return dict(os.environ, PYTHONPATH=os.pathsep.join(map(str, paths)))
 
 
-def run(*line: str | Path, code: int = 0, **options: Any) -> subprocess.CompletedProcess[str]:
+def run(*line, code=0, **options):
     """A process that ends with this exit code."""
     done = subprocess.run(line, capture_output=True, text=True, check=False, **options)
     assert done.returncode == code, done.stderr
@@ -83,7 +82,7 @@ def run(*line: str | Path, code: int = 0, **options: Any) -> subprocess.Complete
 
 
 @pytest.fixture(scope="module")
-def installed(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed(checkout, tmp_path_factory):
     """By `pip install .`, which builds a wheel."""
     target = tmp_path_factory.mktemp("installed")
     install(checkout, "--no-compile", "--target", str(target))

@@ -2,7 +2,6 @@
 every door, not an empty result."""
 
 from pathlib import Path
-from typing import Any
 
 import lightning as L
 import pytest
@@ -31,7 +30,7 @@ OPTIONS = {
 }
 
 
-def bad_checkpoint(checkpoint: Path, factor: float = 1.0, **changed: Any) -> None:
+def bad_checkpoint(checkpoint, factor=1.0, **changed):
     """good.ckpt and bad.ckpt in the working folder."""
     content = torch.load(checkpoint, weights_only=True)
     torch.save(content, "good.ckpt")
@@ -41,7 +40,7 @@ def bad_checkpoint(checkpoint: Path, factor: float = 1.0, **changed: Any) -> Non
     torch.save(content | changed, "bad.ckpt")
 
 
-def refused(door: str, data: Path, capsys: pytest.CaptureFixture[str]) -> str:
+def refused(door, data, capsys):
     names = yaml.safe_load(data.read_text())["names"]
     images = str(data.parent / "images/val")
     Path("data.yaml").write_text(yaml.safe_dump({"train": images, "val": images, "names": names}))

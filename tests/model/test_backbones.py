@@ -13,7 +13,6 @@ from made_backbones import BACKBONE, EFFICIENT, MAMBAOUT, RESNET, settled
 from made_options import made_detector
 from safetensors.torch import save_file
 from small_fit import small_fit
-from torch import Tensor
 
 import cli
 from boltbox.detector.inference.predictor import Predictor
@@ -28,7 +27,7 @@ CHANNELS = {1: 16, 2: 32, 3: 64, 4: 128, 5: 256}
 WEIGHTS = "--model.start.backbone_weights"
 
 
-def maps_by_hand(name: str, weights: dict[str, Tensor], images: Tensor) -> list[Tensor]:
+def maps_by_hand(name, weights, images):
     """Those of strides 8, 16 and 32 of timm's own model, for images in 0..1."""
     model = timm.create_model(name).eval()
     model.load_state_dict(weights)
@@ -47,7 +46,7 @@ def test_maps_are_those_of_timm_with_the_weights_of_a_file(name, tmp_path):
     _, origin = load_backbone(backbone, str(tmp_path / "model.safetensors"))
     assert origin == ("model.safetensors", "unknown")
     images = torch.rand(2, 3, 64, 96)
-    seen: list[Tensor] = []
+    seen = []
     backbone.body.register_forward_hook(lambda module, given, maps: seen.extend(maps))
     outputs = backbone(images)
     for ours, reference in zip(seen, maps_by_hand(name, model.state_dict(), images), strict=True):

@@ -1,12 +1,9 @@
 """Which statistics of batch norm validation uses, against a plain loop over the batches."""
 
-from typing import Any
-
 import lightning as L
 import pytest
 import torch
 from made_options import made_detector
-from torch import Tensor, nn
 
 from boltbox.callbacks import EMA, AutoAnchor, Pictures, Report, recipe
 from boltbox.callbacks.ema import EXPONENT
@@ -20,10 +17,10 @@ class Seen(L.Callback):
     """(mean, unbiased variance) of what the first batch norm was given in each training batch."""
 
     def __init__(self) -> None:
-        self.batches: list[tuple[Tensor, Tensor]] = []
+        self.batches = []
 
-    def on_train_start(self, trainer: L.Trainer, pl_module: Any) -> None:
-        def look(norm: nn.Module, inputs: tuple[Tensor]) -> None:
+    def on_train_start(self, trainer, pl_module):
+        def look(norm, inputs):
             if norm.training:
                 values = inputs[0].detach().double().permute(1, 0, 2, 3).flatten(1)
                 self.batches.append((values.mean(1), values.var(1)))

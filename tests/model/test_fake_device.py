@@ -1,7 +1,6 @@
 """Tensors on the CPU that are mixed with those of a GPU are found without a GPU."""
 
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,18 +13,17 @@ from made_samples import random_sample
 from boltbox.callbacks import EMA, AutoAnchor
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, unlabelled
-from boltbox.detector.data.sample import Batch, Labels, LetterboxInfo, collate
+from boltbox.detector.data.sample import Labels, LetterboxInfo, collate
 from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.model.loss import mean_losses
 from boltbox.detector.report.drawing import images_of
 from boltbox.detector.training.gradient_window import gradients, not_finite, restore_gradients
-from boltbox.detector.training.module import Detector
 from boltbox.detector.training.pretrained_score import score_pretrained
 from examples.dynamic_assigner import DynamicAssigner
 from examples.yolox_head import YOLOXHead
 
 pytestmark = pytest.mark.usefixtures("gpu")
-LOSSES: list[dict[str, Any]] = [
+LOSSES = [
     {},
     {"fl_gamma": 1.5, "bn_momentum": 1.0},
     {"label_smoothing": 0.1, "multi_scale": True},
@@ -36,9 +34,9 @@ LOSSES: list[dict[str, Any]] = [
 ]
 
 
-def detector_of(*names: str, **options: Any) -> Detector:
+def detector_of(*names, **options):
     detector = made_detector([*names], 64, width_multiple=0.01, depth_multiple=0.1, **options)
-    detector._trainer = SimpleNamespace(  # type: ignore[assignment]
+    detector._trainer = SimpleNamespace(
         world_size=1,
         accumulate_grad_batches=1,
         current_epoch=0,
@@ -53,7 +51,7 @@ def detector_of(*names: str, **options: Any) -> Detector:
     return detector
 
 
-def batch_on_cpu() -> Batch:
+def batch_on_cpu():
     samples = []
     for seed in range(2):
         sample = random_sample(seed, 64, 64)
@@ -65,9 +63,9 @@ def batch_on_cpu() -> Batch:
     return collate(samples)
 
 
-def batch_on_gpu() -> Batch:
+def batch_on_gpu():
     batch = move_data_to_device(batch_on_cpu(), GPU)
-    return DetectionData.on_after_batch_transfer(None, batch, 0)  # type: ignore[arg-type]
+    return DetectionData.on_after_batch_transfer(None, batch, 0)
 
 
 @pytest.mark.parametrize("options", LOSSES)
@@ -88,7 +86,7 @@ def test_batches(options):
 def test_steps(name):
     """Of a training and its average; then resumed from what a file would hold, on the CPU."""
     detector = detector_of("cat", optimizer=name, backbone_lr=0.001).to(GPU)
-    content: dict[str, Any] = {}
+    content = {}
     for _ in range(2):
         optimizer = detector.options.optim.build(detector.network, 16)
         detector.start_average()
@@ -97,7 +95,7 @@ def test_steps(name):
             optimizer.load_state_dict(content["optimizer"])
             restore_gradients(detector.network, content["gradients"])
         average = EMA()
-        trainer: Any = SimpleNamespace(optimizers=[optimizer])
+        trainer = SimpleNamespace(optimizers=[optimizer])
         average.on_train_start(trainer, detector)
         for parameter in detector.network.parameters():
             parameter.grad = torch.ones_like(parameter)
@@ -125,7 +123,7 @@ def test_validation_of_the_average():
 def test_anchors():
     """AutoAnchor's; and the score of pretrained weights."""
     detector = detector_of("cat", "dog", "cow").to(GPU)
-    trainer: Any = SimpleNamespace(
+    trainer = SimpleNamespace(
         ckpt_path=None,
         datamodule=object.__new__(DetectionData),
         is_global_zero=False,
@@ -134,7 +132,7 @@ def test_anchors():
     AutoAnchor().on_fit_start(trainer, detector)
     labels = SimpleNamespace(crowd=np.zeros(9, bool), object_sizes=lambda _: np.ones((9, 2)))
     dataset = SimpleNamespace(labels=labels)
-    data: Any = SimpleNamespace(datasets={"train": dataset}, image_size=64, seed=0)
+    data = SimpleNamespace(datasets={"train": dataset}, image_size=64, seed=0)
     assert not AutoAnchor().examine(detector, data)[0].changed
     batch = batch_on_cpu()
     score_pretrained(detector.network, [batch._replace(images=batch.images[:1])], [0])

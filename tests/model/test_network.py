@@ -2,7 +2,6 @@
 
 import math
 from collections import Counter
-from typing import Any
 
 import pytest
 import torch
@@ -13,7 +12,7 @@ from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.errors import InputError
 
 
-def narrow(size: str = "n", num_classes: int = 2, **options: Any) -> YOLOv5:
+def narrow(size="n", num_classes=2, **options):
     """A small network of this topology whose batch norms have seen something."""
     torch.manual_seed(0)
     network = YOLOv5(

@@ -28,7 +28,7 @@ SHORT = split("--trainer.limit_train_batches 2 --trainer.limit_val_batches 1")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """Where the page's files are, outside the tree."""
     made = tmp_path_factory.mktemp("own")
     parts, loss = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
@@ -38,14 +38,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own(folder, monkeypatch):
     """They can be imported."""
     monkeypatch.syspath_prepend(str(folder))
     return folder
 
 
 @pytest.fixture(scope="module")
-def trained(folder: Path, small_data: Path) -> Path:
+def trained(folder, small_data):
     """A run that was resumed, where the command trusts the parts that the run names."""
     run = folder / "run"
     with pytest.MonkeyPatch.context() as patch:
@@ -129,7 +129,7 @@ def test_nothing_else_is_called(path):
 def test_a_script_gives_classes(own):
     from my_parts import FreeHead
 
-    def made(head: object) -> Detector:
+    def made(head):
         return Detector(["a", "b"], network=NetworkOptions(width_multiple=0.125, head=head))
 
     expected = {"class_path": "my_parts.FreeHead", "init_args": {"hidden": 4}}

@@ -2,28 +2,26 @@
 candidates."""
 
 import math
-from collections.abc import Sequence
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from boltbox.detector.model import postprocess
-from boltbox.detector.model.postprocess import NMSResult, nms
+from boltbox.detector.model.postprocess import nms
 
 
 def slow_nms(
-    rows: Sequence[Sequence[float]],
-    conf: float,
-    iou: float,
-    max_det: int,
-    multi_label: bool,
-    agnostic: bool = False,
-    classes: list[int] | None = None,
-    limit: int = 30_000,
-) -> list[tuple]:
+    rows,
+    conf,
+    iou,
+    max_det,
+    multi_label,
+    agnostic=False,
+    classes=None,
+    limit=30_000,
+):
     """One image, one full pass: (x1, y1, x2, y2, score, class), best first. Exact for the numbers
     of these tests."""
     candidates = []
@@ -35,19 +33,19 @@ def slow_nms(
             if objectness > conf and s > conf and is_chosen and is_asked_for:
                 candidates.append((cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2, s, c))
     candidates.sort(key=lambda found: -found[4])
-    kept: list[tuple] = []
+    kept = []
     for one in candidates[:limit]:
         if all(overlap(one, other) <= iou for other in kept if agnostic or other[5] == one[5]):
             kept.append(one)
     return kept[:max_det]
 
 
-def overlap(a: tuple, b: tuple) -> float:
+def overlap(a, b):
     shared = max(min(a[2], b[2]) - max(a[0], b[0]), 0) * max(min(a[3], b[3]) - max(a[1], b[1]), 0)
     return shared / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - shared)
 
 
-def as_tuples(found: NMSResult) -> list[tuple]:
+def as_tuples(found):
     columns = (found.boxes.tolist(), found.scores.tolist(), found.classes.tolist())
     return [tuple(b) + (s, c) for b, s, c in zip(*columns, strict=True)]
 
@@ -59,7 +57,7 @@ boxes = st.tuples(*[st.integers(0, 6).map(float)] * 2, *[st.sampled_from([2.0, 4
 
 
 @st.composite
-def images(draw: st.DrawFn) -> list[list[list[float]]]:
+def images(draw):
     """A batch of two images: rows as `decode` gives them, as many in each."""
     num_classes = draw(st.integers(1, 3))
     n = draw(st.integers(1, 20))
@@ -89,7 +87,7 @@ def test_nms_is_the_full_pass(rows, options):
     assert torch.equal(decoded, torch.tensor(rows)), "the input stays as it is"
 
 
-def flood(seed: int, rows: int, classes: int) -> Tensor:
+def flood(seed, rows, classes):
     """(1, rows, 5 + classes) of overlapping boxes, nearly all of them candidates, with ties in
     score."""
     rng = torch.Generator().manual_seed(seed)

@@ -4,7 +4,6 @@ seen on a CPU."""
 import traceback
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
 from made_heads import head_of
 from made_maps import STRIDES, random_targets, raw_maps, the_anchors
 from small_fit import small_fit
-from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.profiler import ProfilerActivity, profile
 
@@ -41,7 +39,7 @@ WAITING_METHODS = (
 )
 
 
-def case(count: int, seed: int) -> tuple[list[Tensor], Tensor]:
+def case(count, seed):
     """Raw maps that want gradients, and so many objects."""
     rng = torch.Generator().manual_seed(seed)
     return [maps.requires_grad_() for maps in raw_maps(rng)], random_targets(rng, count)
@@ -84,9 +82,9 @@ class Waits(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.calls: Counter[tuple[str, str]] = Counter()
+        self.calls = Counter()
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func, types, args=(), kwargs=None):
         name = getattr(func, "__name__", "")
         if name in WAITING_METHODS:
             ours = [
@@ -101,10 +99,10 @@ class Waits(TorchFunctionMode):
 def test_a_batch_waits_at_most_once(small_data, here, monkeypatch):
     """Namely where a NaN must not get into the weights. Of each batch: fetching it, forward, loss,
     backward, step, callbacks. (AMP's scaler waits in its own way.)"""
-    batches: list[Counter] = []
+    batches = []
     advance = _TrainingEpochLoop.advance
 
-    def watched(self: Any, data_fetcher: Any) -> None:
+    def watched(self, data_fetcher):
         with Waits() as waits:
             advance(self, data_fetcher)
         batches.append(waits.calls)

@@ -1,8 +1,6 @@
 """Runs side by side: options first, the best run first, one picture."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import cv2
 import pytest
@@ -13,9 +11,7 @@ import cli
 from boltbox.detector.checkpoint.runs import claim
 
 
-def make_run(
-    folder: Path, lr0: float, fitness: float, epochs: int, images: int = 8, **config: Any
-) -> Path:
+def make_run(folder, lr0, fitness, epochs, images=8, **config):
     """A run's files as fit writes them."""
     claim(folder, "fit")
     options = {
@@ -105,7 +101,7 @@ def test_a_run_has_one_colour(here, monkeypatch):
         "epoch,val/mAP50,val/mAP50-95\n0,0.2,0.1\n1,0.3,0.2\n"
     )
     make_run(here / "c", 0.01, 0.1, 0)
-    saved: list[Figure] = []
+    saved = []
     monkeypatch.setattr(Figure, "savefig", lambda self, *_, **more: saved.append(self))
     cli.main(["compare", "a_$x$", "b", "c"])
     named = []

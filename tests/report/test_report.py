@@ -3,7 +3,6 @@ matplotlib, HTML or Markdown would make of them."""
 
 import json
 import shutil
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from shlex import split
@@ -53,9 +52,9 @@ class Page(HTMLParser):
 
     def __init__(self, page: Path) -> None:
         super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.tags = []
         self.text = ""
-        self.headings: list[str] = []
+        self.headings = []
         self.feed(page.read_text(encoding="utf-8"))
         names = {tag for tag, _ in self.tags}
         assert not names & {"script", "link", "iframe", "object", "embed", "form", "u", "i", "b"}
@@ -64,17 +63,17 @@ class Page(HTMLParser):
             assert (attributes.get("src") or "data:image/").startswith("data:image/")
             assert (attributes.get("href") or "#").startswith("#")
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         self.text += data
         if self.tags and self.tags[-1][0] == "h2" and data.strip():
             self.headings.append(data.strip())
 
 
 @pytest.fixture(scope="module")
-def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(small_data, tmp_path_factory):
     """A run of two epochs with its report, not to be written to."""
     run = tmp_path_factory.mktemp("reported") / "run"
     options = "--trainer.max_epochs 2 --report.enabled true --pictures.enabled true"
@@ -83,18 +82,18 @@ def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def small_charts(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_charts(monkeypatch):
     """Quick to draw."""
     monkeypatch.setattr(charts, "DOTS", 30)
 
 
 @pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def drawn(monkeypatch):
     """All texts of the figures that are saved, as they are drawn."""
-    seen: list[str] = []
+    seen = []
     real = Figure.savefig
 
-    def savefig(self: Figure, *args: object, **more: object) -> None:
+    def savefig(self, *args, **more):
         real(self, *args, **more)
         texts = [t for t in self.findobj(Text) if isinstance(t, Text) and t.get_text()]
         assert not any(t.get_parse_math() or t.get_usetex() for t in texts)
@@ -105,12 +104,12 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     assert not [text for text in seen if "mathdefault" in text]
 
 
-def a_run(folder: Path) -> Path:
+def a_run(folder):
     """What `validate` would leave, with detections of each class, and images that are there."""
     data = folder / "data"
     (data / "images").mkdir(parents=True)
     (data / "labels").mkdir()
-    seen: list[tuple[list[tuple], list[tuple]]] = []
+    seen = []
     for k in range(len(NAMES)):
         cv2.imwrite(str(data / f"images/{k}.png"), np.full((40, 40, 3), 40 * k, np.uint8))
         (data / f"labels/{k}.txt").write_text(f"{k} 0.5 0.5 0.5 0.5\n")
@@ -130,7 +129,7 @@ def a_run(folder: Path) -> Path:
     return run
 
 
-def metrics() -> dict:
+def metrics():
     values = dict.fromkeys(("P", "R", "mAP50", "mAP50-95", "fitness", "coco/AP"), 0.5)
     rows = [{"name": name, "objects": 1, **values} for name in NAMES]
     head = {"command": "validate", "split": "val", "images": 4, "objects": 4, "best_confidence": 0}
@@ -211,8 +210,8 @@ def test_tensor_board_shows_names_as_they_are():
     page = markdown_to_safe_html(indent(table, "    "))
     assert page.count("<") == 4  # <pre><code> and their ends
     parser = HTMLParser()
-    texts: list[str] = []
-    parser.handle_data = texts.append  # type: ignore[method-assign]
+    texts = []
+    parser.handle_data = texts.append
     parser.feed(page)
     assert table in "".join(texts)
 
@@ -264,7 +263,7 @@ def test_validate_has_a_report_and_never_fails_for_it(trained, here, monkeypatch
     assert "report:    one/report.html\n" in capsys.readouterr().out
     assert "metrics of 8 images" in Page(here / "one/report.html").text
 
-    def fail(*_: object) -> None:
+    def fail(*_):
         raise RuntimeError("a flaw\nof ours")
 
     monkeypatch.setattr(boltbox.callbacks.report, "write_report", fail)

@@ -1,9 +1,7 @@
 """`--data.batch_size auto`: what it chooses is trained with, and a resume repeats it."""
 
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,7 +13,7 @@ import cli
 from boltbox.detector.model.network import YOLOv5
 
 
-def fit(data: Path, batch_size: str, *more: str) -> dict[str, torch.Tensor]:
+def fit(data, batch_size, *more):
     """The weights; the run folder is the batch size."""
     limits = "--trainer.max_epochs 1 --trainer.limit_train_batches 2 --trainer.limit_val_batches 0"
     limits += f" --data.batch_size {batch_size}"
@@ -23,18 +21,18 @@ def fit(data: Path, batch_size: str, *more: str) -> dict[str, torch.Tensor]:
     return load(Path(batch_size, "checkpoints/last.ckpt"))["state_dict"]
 
 
-def batch_size_of(run: str) -> int:
+def batch_size_of(run):
     return yaml.safe_load(Path(run, "config.yaml").read_text())["data"]["batch_size"]
 
 
-def play_gpu(monkeypatch: pytest.MonkeyPatch, images: int) -> None:
+def play_gpu(monkeypatch, images):
     """The processor plays a GPU whose memory holds so many images in training."""
 
     @contextmanager
-    def limited(device: torch.device) -> Iterator[bool]:
+    def limited(device):
         yield True
 
-    def limited_forward(self: YOLOv5, batch: torch.Tensor, *more: Any) -> Any:
+    def limited_forward(self, batch, *more):
         if self.training and len(batch) > images:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return forward(self, batch, *more)

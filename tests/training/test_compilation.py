@@ -2,7 +2,6 @@
 
 import copy
 import signal
-from collections.abc import Iterator
 from itertools import chain
 from shlex import split
 
@@ -24,7 +23,7 @@ SHORT = split(
 
 
 @pytest.fixture
-def graphs_only(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def graphs_only(monkeypatch):
     """torch.compile makes graphs and runs them as they are, also in processes that are started:
     machine code takes minutes."""
     monkeypatch.setattr(compilation, "BACKEND", "eager")

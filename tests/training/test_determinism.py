@@ -16,7 +16,7 @@ SMALL = f"""--config {CONFIGS}/yolo.yaml --config {CONFIGS}/debug.yaml --autoanc
 ONE_EPOCH = "--trainer.max_epochs 1"
 
 
-def train(data: Path, run: Path, options: str) -> dict[str, torch.Tensor]:
+def train(data, run, options):
     """Weights, average, momentum."""
     cli.main(["fit", *SMALL, "--run", str(run), "--data.dataset", str(data), *options.split()])
     content = load(run / "checkpoints/last.ckpt")

@@ -3,7 +3,6 @@
 import json
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 import cv2
 import lightning as L
@@ -14,10 +13,8 @@ import yaml
 from made_datasets import lay_out, picture, save, yolo_line
 from ranks import together
 from small_fit import SMALL
-from torch import Tensor
 
 import cli
-from boltbox.detector.data.sample import Batch
 from boltbox.detector.training.module import Detector
 
 ROOT = Path(cli.__file__).parent
@@ -34,16 +31,14 @@ class Diary(L.Callback):
 
     def __init__(self, train_norms: bool) -> None:
         self.train_norms = train_norms
-        self.batches: list[dict[str, Any]] = []
-        self.gradients: dict[str, torch.Tensor] = {}
-        self.start: dict[str, torch.Tensor] = {}
+        self.batches = []
+        self.gradients = {}
+        self.start = {}
 
-    def on_train_start(self, trainer: L.Trainer, pl_module: Any) -> None:
+    def on_train_start(self, trainer, pl_module):
         self.start = {n: p.detach().clone() for n, p in pl_module.network.named_parameters()}
 
-    def on_train_batch_start(
-        self, trainer: L.Trainer, pl_module: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
         pl_module.network.train(self.train_norms)
         rates = [
             (group["lr"], group["weight_decay"]) for group in trainer.optimizers[0].param_groups
@@ -52,17 +47,15 @@ class Diary(L.Callback):
             {"rates": rates, "images": len(batch.images), "window": trainer.accumulate_grad_batches}
         )
 
-    def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: Any, optimizer: Any) -> None:
+    def on_before_optimizer_step(self, trainer, pl_module, optimizer):
         if not self.gradients:
             self.gradients = {n: p.grad.clone() for n, p in pl_module.network.named_parameters()}
 
-    def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
         parts = [float(part) for part in outputs["terms"].values()]
         self.batches[-1] |= {"parts": np.array(parts), "step": trainer.global_step}
 
-    def on_fit_end(self, trainer: L.Trainer, pl_module: Any) -> None:
+    def on_fit_end(self, trainer, pl_module):
         weights = {"network": pl_module.network.state_dict(), "ema": pl_module.ema.state_dict()}
         content = {"batches": self.batches, "gradients": self.gradients, "start": self.start}
         file = Path(trainer.default_root_dir) / f"rank{trainer.global_rank}.pt"
@@ -70,7 +63,7 @@ class Diary(L.Callback):
 
 
 @pytest.fixture(scope="module")
-def alike(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def alike(tmp_path_factory):
     """28 noisy images with the same three objects, and one to validate on: whichever images a
     process gets, it has the same share of the objects. Box and class losses are means over the
     objects of each process, as in YOLOv5."""
@@ -85,11 +78,11 @@ def alike(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "data.yaml"
 
 
-def step_by_shares(self: Detector, batch: Batch, batch_idx: int) -> dict[str, Any]:
+def step_by_shares(self, batch, batch_idx):
     """A training step of one process: the images of each of RANKS are a batch, that of the first
     one the last, whose batch norm statistics stay."""
     total = torch.zeros(())
-    terms: dict[str, list[Tensor]] = defaultdict(list)
+    terms = defaultdict(list)
     for rank in reversed(range(RANKS)):
         images = batch.images[rank::RANKS]
         targets = batch.targets[batch.targets[:, 0] % RANKS == rank]
@@ -160,7 +153,7 @@ class Figures(L.Callback):
     """All that was logged at a validation or test, with the batch norm statistics of the average,
     in figures<N>.json of the run folder."""
 
-    def on_validation_end(self, trainer: L.Trainer, pl_module: Any) -> None:
+    def on_validation_end(self, trainer, pl_module):
         norms = {
             n: float(b.double().sum()) for n, b in pl_module.evaluated_network().named_buffers()
         }
@@ -174,7 +167,7 @@ class Figures(L.Callback):
 
 
 @pytest.fixture(scope="module")
-def seven(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def seven(small_data, tmp_path_factory):
     """7 training and 7 validation images of the demo, of different shapes, 4 of the first without
     labels; test: one image."""
     root = tmp_path_factory.mktemp("seven")
@@ -203,16 +196,16 @@ def test_uneven_shares(seven, here):
     checkpoint = "--ckpt_path run/checkpoints/last.ckpt --trainer.devices"
     commands = {"validate": "--data.val_batch_size 3", "test": ""}
 
-    def evaluate(devices: int) -> None:
+    def evaluate(devices):
         for command, more in commands.items():
             words = f"{checkpoint} {devices} --run {command}{devices} {more}".split()
             cli.main([command] + line + words)
 
-    def of_two() -> None:
+    def of_two():
         cli.main(["fit"] + line + fit.split())
         evaluate(2)
 
-    def read(file: str) -> dict[str, Any]:
+    def read(file):
         return json.loads((here / file).read_text())
 
     together(of_two)

@@ -58,7 +58,7 @@ def test_muon_trains_the_matrices():
     network.backbone = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3, groups=8))
     network.head = nn.Linear(8, 4)
 
-    def trained_by(network: nn.Module, **options: float) -> dict[str, tuple[bool, int]]:
+    def trained_by(network, **options):
         optim = OptimOptions(**options).resolve(StartingPoint.SCRATCH)
         groups = optim.build(network, 64).param_groups
         return {group["name"]: (group["orthogonal"], len(group["params"])) for group in groups}
@@ -80,7 +80,7 @@ def test_auto_goes_by_what_a_training_starts_from(
     """Muon for a fresh network and for weights that do not see the objects, AdamW for those that
     do, at a lower rate if they know the classes too; a resumed run keeps its optimizer."""
 
-    def optimizer(run: str, epochs: int, *more: str) -> str:
+    def optimizer(run, epochs, *more):
         limits = f"--trainer.max_epochs {epochs} --trainer.limit_train_batches 1"
         limits += " --trainer.limit_val_batches 0"
         cli.main(small_fit(small_data, here / run, *limits.split(), *more))
@@ -88,7 +88,7 @@ def test_auto_goes_by_what_a_training_starts_from(
         (line,) = [line for line in lines if line.startswith("optimizer:")]
         return line
 
-    def set_limit(name: str, value: float) -> None:
+    def set_limit(name, value):
         monkeypatch.setattr(boltbox.detector.training.pretrained_score, name, value)
 
     assert ": Muon (auto: from scratch), lr0 0.008 " in optimizer("fresh", 1)
@@ -113,10 +113,10 @@ class Fixed(nn.Module):
         super().__init__()
         self.rows = nn.Parameter(rows)
 
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
+    def forward(self, images):
         return self.rows[None]
 
-    def decode(self, raw: torch.Tensor) -> torch.Tensor:
+    def decode(self, raw):
         return raw
 
 

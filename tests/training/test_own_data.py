@@ -3,7 +3,6 @@
 import json
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import lightning as L
 import numpy as np
@@ -19,16 +18,13 @@ from torch.utils.data import DataLoader, IterableDataset
 import cli
 from boltbox.detector.data.detection_batch import detection_batch
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.training.module import Detector
-
-Item = tuple[torch.Tensor, dict[str, torch.Tensor]]
 
 
-def make_detector() -> Detector:
+def make_detector():
     return made_detector(["a", "b"], width_multiple=0.125, depth_multiple=0.1, levels=[5])
 
 
-def make_items(n: int = 12) -> list[Item]:
+def make_items(n=12):
     """Of several sizes."""
     rng = torch.Generator().manual_seed(0)
     items = []
@@ -39,11 +35,11 @@ def make_items(n: int = 12) -> list[Item]:
     return items
 
 
-def loader(shuffle: bool = False, n: int = 12) -> DataLoader:
-    def collate(batch: list[Item]) -> tuple[Any, ...]:
+def loader(shuffle=False, n=12):
+    def collate(batch):
         return tuple(zip(*batch, strict=True))
 
-    return DataLoader(make_items(n), 4, shuffle, collate_fn=collate)  # type: ignore[arg-type]
+    return DataLoader(make_items(n), 4, shuffle, collate_fn=collate)
 
 
 class Counted(L.LightningDataModule):
@@ -56,10 +52,10 @@ class Counted(L.LightningDataModule):
         self.count = count
         self.image_size = image_size
 
-    def train_dataloader(self) -> DataLoader:
+    def train_dataloader(self):
         return loader(shuffle=True, n=self.count)
 
-    def val_dataloader(self) -> DataLoader:
+    def val_dataloader(self):
         return loader()
 
 
@@ -103,12 +99,12 @@ def test_own_loaders(here):
     trainer.validate(detector, loader(), ckpt_path="best", verbose=False)
     assert json.loads(Path("runs/validate-1/metrics.json").read_text())["images"] == 12
     detector.evaluation.configure(conf=0.0, max_det=5)
-    predictions: Any = trainer.predict(detector, loader())
+    predictions = trainer.predict(detector, loader())
     assert sum(map(len, predictions)) == 12
     for detections in chain.from_iterable(predictions):
         assert 0 < len(detections) <= 5
         assert detections.xyxy.max() <= 62
-    alone: Any = trainer.predict(detector, DataLoader(torch.rand(2, 3, 60, 54), 2))
+    alone = trainer.predict(detector, DataLoader(torch.rand(2, 3, 60, 54), 2))
     assert len(alone[0]) == 2
 
 
@@ -142,7 +138,7 @@ def test_padding_and_boxes():
 
 
 class Endless(IterableDataset):
-    def __iter__(self) -> Any:
+    def __iter__(self):
         return iter(make_items())
 
 

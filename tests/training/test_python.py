@@ -3,7 +3,6 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import lightning as L
 import pytest
@@ -44,27 +43,27 @@ QUIET = {
 }
 
 
-def options(**given: Any) -> dict[str, Any]:
+def options(**given):
     """Of a tiny Trainer by the recipe that draws nothing."""
     off = [Pictures(enabled=False), Report(enabled=False), DoctorCheck(enabled=False)]
     callbacks = off + given.pop("callbacks", [])
     return recipe(**{"max_epochs": 1, **QUIET, **given}, callbacks=callbacks)
 
 
-def small_detector(data: DetectionData, **given: Any) -> Detector:
+def small_detector(data, **given):
     tiny = {"width_multiple": 0.125, "depth_multiple": 0.1, "levels": [5]}
     return made_detector(data.names, **tiny | given)
 
 
-def plain_fit(*callbacks: L.Callback, **given: Any) -> None:
+def plain_fit(*callbacks, **given):
     """A fit on loaders of one's own, by a Trainer without the recipe."""
     detector = made_detector(["a", "b"], width_multiple=0.125, levels=[5], image_size=64)
     plain = {"max_epochs": 1, "logger": False, "enable_model_summary": False, **QUIET}
-    loader: Any = DataLoader(batches()[:1], batch_size=None)
+    loader = DataLoader(batches()[:1], batch_size=None)
     L.Trainer(callbacks=list(callbacks), **plain | given).fit(detector, loader)
 
 
-def equal(run: str, other: str) -> bool:
+def equal(run, other):
     ours = load(Path(run, "checkpoints/last.ckpt"))["state_dict"]
     theirs = load(Path(other, "checkpoints/last.ckpt"))["state_dict"]
     assert ours.keys() == theirs.keys()
@@ -125,7 +124,7 @@ def test_callbacks_work_alone(small_data, here, capsys):
 
 
 class OwnGroups(Detector):
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.01)
 
 
@@ -168,7 +167,7 @@ def test_a_script_resumes(small_data, here, capsys):
             torch.set_rng_state(state)
             assert [path.name for path in Path("part").iterdir()] == ["machine.json"]
         trainer.fit(detector, data)
-    best: Any = trainer.checkpoint_callback
+    best = trainer.checkpoint_callback
     assert best.best_model_path == "part/checkpoints/best.ckpt"
     (found,) = trainer.validate(detector, data, ckpt_path="best", verbose=False)
     (row,) = rows(here / "part")

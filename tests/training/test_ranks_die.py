@@ -6,9 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import lightning as L
 import pytest
@@ -29,9 +27,7 @@ class Trouble(L.Callback):
     """BOLTBOX_TROUBLE is like `raise:1:2`: process 1 raises at its third training batch. Or kills
     itself, or hangs. Only at the first start, not after a restart."""
 
-    def on_train_batch_start(
-        self, trainer: L.Trainer, pl_module: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
         kind, rank, at = os.environ["BOLTBOX_TROUBLE"].split(":")
         batches = trainer.fit_loop.epoch_loop.batch_progress.total.processed
         is_here = (trainer.global_rank, batches) == (int(rank), int(at))
@@ -45,20 +41,20 @@ class Trouble(L.Callback):
         time.sleep(600)
 
 
-def command(data: Path, run: Path, *more: str) -> list[str]:
+def command(data, run, *more):
     own = "--data.batch_size 4 --trainer.max_epochs 2 --trainer.limit_train_batches 4 --trainer.devices 2"
     own += " --trainer.callbacks test_ranks_die.Trouble --trainer.limit_val_batches 0"
     own += " --model.optim.nominal_batch_size 64 --checkpoints.every_minutes 1e-9"
     return small_fit(data, run, *own.split(), *more)
 
 
-def start(line: list[str], log: Path, **environment: str) -> tuple[int, str]:
+def start(line, log, **environment):
     """Exit code and output of a command. All its processes write to `log`."""
     (end,) = run_all((line, log.parent), folder=str(Path(__file__).parent), **environment)
     return end
 
 
-def left(log: Path) -> list[int]:
+def left(log):
     """Processes that have the file open."""
     numbers = []
     for process in Path("/proc").glob("[0-9]*"):
@@ -71,7 +67,7 @@ def left(log: Path) -> list[int]:
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[Path]:
+def log(tmp_path):
     """Whatever happens in a test, no process that writes to it outlives it."""
     file = tmp_path / "log.txt"
     yield file
@@ -79,7 +75,7 @@ def log(tmp_path: Path) -> Iterator[Path]:
         os.kill(process, signal.SIGKILL)
 
 
-def assert_over(run: Path, log: Path, seconds: float = SOON) -> None:
+def assert_over(run, log, seconds=SOON):
     """No process is left so many seconds after the trouble."""
     end = float((run / "trouble").read_text()) + seconds
     while left(log) and time.time() < end:
@@ -87,11 +83,11 @@ def assert_over(run: Path, log: Path, seconds: float = SOON) -> None:
     assert not left(log)
 
 
-def launched(line: list[str]) -> list[str]:
+def launched(line):
     return [sys.executable, str(ROOT / "cli.py")] + line
 
 
-def torchrun(restarts: int, line: list[str]) -> list[str]:
+def torchrun(restarts, line):
     own = f"-m torch.distributed.run --standalone --nproc-per-node 2 --max-restarts {restarts} --"
     return [sys.executable] + own.split() + [str(ROOT / "cli.py")] + line
 
@@ -172,7 +168,7 @@ def test_words_for_a_process_that_is_gone(words, is_gone):
     assert lost_contact(RuntimeError(f"[pair.cc:525] {words}.")) is is_gone
 
 
-def fuzzed(data: Path, run: Path, workers: int) -> list[str]:
+def fuzzed(data, run, workers):
     """Two epochs of three batches each, no checkpoint within them."""
     short = "--trainer.max_epochs 2 --data.batch_size 8 --model.optim.nominal_batch_size 48"
     short += " --autoanchor.enabled false --doctor.enabled false --trainer.limit_val_batches 0"
@@ -180,7 +176,7 @@ def fuzzed(data: Path, run: Path, workers: int) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def whole(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(small_data, tmp_path_factory):
     """A run of two processes to which nothing has happened."""
     run = tmp_path_factory.mktemp("whole") / "run"
     with forks():
@@ -221,7 +217,7 @@ def test_a_group_and_torchrun_are_told_to_stop(small_data, here, whole, log):
     assert not difference(run, whole)
 
 
-def assert_saved(run: Path, log: Path, batches: int) -> None:
+def assert_saved(run, log, batches):
     """Of a run that was told to stop after so many batches nothing is left but its checkpoint."""
     assert not left(log)
     assert not list((run / "checkpoints").glob("incident*"))

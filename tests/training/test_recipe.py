@@ -20,7 +20,7 @@ from boltbox.detector.data.sampler import Key
 from boltbox.detector.data.transforms.augment import Augment, TrainSamples
 
 
-def scaler() -> torch.amp.GradScaler:
+def scaler():
     return torch.amp.GradScaler("cpu", init_scale=1024.0)
 
 
@@ -42,7 +42,7 @@ def test_training_equals_a_plain_loop_to_the_last_bit(half, literal):
         plugins=[MixedPrecision("16-mixed", "cpu", scaler())] if half else None,
         callbacks=[Warmup(), yolov5_average(), steps],
     )
-    trainer.fit(module, DataLoader(batches(), batch_size=None))  # type: ignore[arg-type]
+    trainer.fit(module, DataLoader(batches(), batch_size=None))
     assert steps.taken == expected_steps
     assert module.ema is not None
     for ours, expected in ((module.network, network), (module.ema, average)):

@@ -51,7 +51,7 @@ def test_nohup_is_respected_and_handlers_are_restored(monkeypatch):
     # pytest's terminal is still there
     monkeypatch.setattr("boltbox.detector.system.signals.leave_terminal", lambda: None)
     before = signal.getsignal(signal.SIGHUP)
-    received: list[int] = []
+    received = []
     try:
         for handler, expected in ((signal.SIG_IGN, []), (signal.SIG_DFL, [signal.SIGHUP])):
             signal.signal(signal.SIGHUP, handler)
@@ -68,7 +68,7 @@ def test_a_worker_outlives_signals():
     context = multiprocessing.get_context("fork")
     ready = context.Event()
 
-    def work() -> None:
+    def work():
         prepare_worker(0)
         ready.set()
         time.sleep(600)

@@ -5,7 +5,6 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -17,14 +16,14 @@ import cli
 from benchmarks.resume_fuzz import difference
 
 
-def fit(data: Path, run: Path | str, more: str) -> list[str]:
+def fit(data, run, more):
     """Two epochs of three batches; windows of three batches; frozen layers."""
     own = "--model.optim.nominal_batch_size 24 --model.start.freeze 2 --warmup.warmup_epochs 1"
     own += f" --trainer.max_epochs 2 --trainer.check_val_every_n_epoch 2 {more}"
     return [str(ROOT / "cli.py")] + small_fit(data, Path(run), *own.split())
 
 
-def validate(checkpoint: Path, more: str = "") -> float:
+def validate(checkpoint, more=""):
     line = f"validate --ckpt_path {checkpoint} --run validated --report.enabled false {more}"
     cli.main(line.split())
     return json.loads(Path("validated/metrics.json").read_text())["coco/AP"]
@@ -37,7 +36,7 @@ def test_sharded_training_equals_ddp(small_data, here):
     cut = here / "cut"
     elsewhere = here / "elsewhere"
 
-    def job(run: Path, more: str) -> tuple[list[str], Path]:
+    def job(run, more):
         line = [sys.executable] + fit(
             small_data, run, f"--trainer.devices 2 --trainer.strategy {more}"
         )
@@ -71,7 +70,7 @@ def test_two_machines_without_a_common_folder(small_data, here):
     options that differ end both."""
     short = "--trainer.max_epochs 1 --trainer.limit_train_batches 2 --trainer.limit_val_batches 0"
 
-    def machines(first: str, second: str, more: str = "", of_second: str = "") -> tuple[Any, str]:
+    def machines(first, second, more="", of_second=""):
         """Their exit codes, and what they print."""
         port = free_port()
         jobs = []

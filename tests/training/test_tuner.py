@@ -2,7 +2,6 @@
 else of the search stays."""
 
 from pathlib import Path
-from typing import Any
 
 import lightning as L
 import numpy as np
@@ -18,10 +17,8 @@ from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.training import lr_find
 from boltbox.detector.training.module import Detector
 
-Parts = tuple[L.Trainer, Detector, DetectionData]
 
-
-def make(data: Path, run: str, epochs: int = 1, lr0: float | None = None) -> Parts:
+def make(data, run, epochs=1, lr0=None):
     """Of an epoch of three batches."""
     L.seed_everything(0)
     module = DetectionData(str(data), **SMALL)
@@ -30,18 +27,18 @@ def make(data: Path, run: str, epochs: int = 1, lr0: float | None = None) -> Par
     return trainer, small_detector(module, lr0=lr0), module
 
 
-def config(run: str) -> dict[str, Any]:
+def config(run):
     return yaml.safe_load(Path(run, "config.yaml").read_text())
 
 
 def test_a_range_test(small_data, here, monkeypatch):
     """A step with each of the rates; a tenth of that with the lowest mean loss is trained with, as
     by Detector(lr0=...). A search too short finds none."""
-    losses: list[float] = []
-    rates: list[float] = []
+    losses = []
+    rates = []
     training_step = Detector.training_step
 
-    def record(self: Detector, batch: Any, batch_idx: int) -> Any:
+    def record(self, batch, batch_idx):
         output = training_step(self, batch, batch_idx)
         losses.append(float(output["loss"]))
         rates.extend({group["lr"] for group in self.trainer.optimizers[0].param_groups})

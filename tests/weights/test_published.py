@@ -17,11 +17,11 @@ from boltbox.detector.weights.published import Publication, local_file
 NAME = "yolov5n.pt"
 
 
-asked: list[str] = []
+asked = []
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *args: object) -> None:
+    def log_message(self, *args):
         asked.append(self.path)
 
 

@@ -1,13 +1,10 @@
 """Published weights and checkpoints of ours: what is taken of them, and what does not fit."""
 
-from typing import Any
-
 import pytest
 import torch
 from made_networks import same, small, yolov5_converter  # noqa: F401
 from made_options import made_detector
 from shared import published_file  # noqa: F401
-from torch import Tensor
 from weight_files import read_yolov5
 
 from boltbox.detector.model.network import YOLOv5
@@ -18,7 +15,7 @@ from boltbox.detector.weights.yolov5 import by_our_names, key_map
 ABC = ["a", "b", "c"]
 
 
-def copied(network: torch.nn.Module) -> dict[str, Tensor]:
+def copied(network):
     return {name: t.clone() for name, t in network.state_dict().items()}
 
 
@@ -86,7 +83,7 @@ def test_files_of_yolov5_that_do_not_fit(tmp_path, as_yolov5):
             load_weights(small(size="p2"), file)
 
 
-def checkpoint(names: list[str], **networks: YOLOv5) -> dict[str, Any]:
+def checkpoint(names, **networks):
     """The part of a Lightning checkpoint that weights are read from; networks by prefix."""
     state = {"loss.balance": torch.ones(3)}
     for prefix, network in networks.items():
@@ -120,7 +117,7 @@ def test_a_checkpoint_of_ours(tmp_path):
             load_weights(small(), file)
 
 
-def rows(network: YOLOv5) -> Tensor:
+def rows(network):
     """(A, 5 + C, channels) of the finest level."""
     return network.head.convs[0].weight.detach().unflatten(0, (3, -1)).flatten(2)
 

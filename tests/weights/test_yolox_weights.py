@@ -3,9 +3,6 @@ their network written from the paper (arXiv 2107.08430), which does not know how
 things."""
 
 import re
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +11,6 @@ from made_networks import same, small
 from made_runs import load
 from shared import shared
 from small_fit import train
-from torch import Tensor
 from torch.nn.functional import batch_norm, conv2d, interpolate, max_pool2d, silu
 
 from boltbox.detector.model.network import YOLOv5, empty_network
@@ -24,11 +20,10 @@ from boltbox.detector.weights.trained import as_typed
 from boltbox.detector.weights.yolox import PARTS, STEM, options_for
 from examples.yolox_head import YOLOXHead
 
-Tensors = dict[Any, Any]  # by name
 NARROW = {"depth_multiple": 0.33, "width_multiple": 0.125, "backbone": "yolox"}
 
 
-def yolox(**options: Any) -> dict[str, Tensor]:
+def yolox(**options):
     """A file's tensors by YOLOX's names. Those of the stem keep the maps near 1 for an image of
     0..255; of the head there is one."""
     names = {ours: theirs for theirs, ours in PARTS.items()}
@@ -44,13 +39,13 @@ def yolox(**options: Any) -> dict[str, Tensor]:
     return tensors
 
 
-def write(path: Path, model: Any, zip_format: bool = True, **more: Any) -> Path:
+def write(path, model, zip_format=True, **more):
     content = {"start_epoch": 300, "model": model} | more
     torch.save(content, path, _use_new_zipfile_serialization=zip_format)
     return path
 
 
-def convolved(tensors: dict[str, Tensor], name: str, x: Tensor, stride: int = 1) -> Tensor:
+def convolved(tensors, name, x, stride=1):
     """A convolution with batch norm and SiLU; YOLOX-Nano's: of each channel alone, then of all."""
     if f"{name}.dconv.conv.weight" in tensors:
         return convolved(tensors, f"{name}.pconv", convolved(tensors, f"{name}.dconv", x, stride))
@@ -64,7 +59,7 @@ def convolved(tensors: dict[str, Tensor], name: str, x: Tensor, stride: int = 1)
     return silu(x)
 
 
-def predictions_of_yolox(tensors: dict[str, Tensor], maps: list[Tensor]) -> Tensor:
+def predictions_of_yolox(tensors, maps):
     """(B, cells of all levels, 5 + C): boxes in pixels, objectness and class scores."""
     levels = []
     for level, x in enumerate(maps):
@@ -83,14 +78,14 @@ def predictions_of_yolox(tensors: dict[str, Tensor], maps: list[Tensor]) -> Tens
     return torch.cat(levels, 2).transpose(1, 2)
 
 
-def maps_of_yolox(tensors: dict[str, Tensor], image: Tensor) -> list[Tensor]:
+def maps_of_yolox(tensors, image):
     """What YOLOX's neck gives for a BGR image (B, 3, H, W) of 0..255: maps of strides 8, 16 and
     32."""
 
-    def conv(name: str, x: Tensor, stride: int = 1) -> Tensor:
+    def conv(name, x, stride=1):
         return convolved(tensors, name, x, stride)
 
-    def csp(name: str, x: Tensor, shortcut: bool = False) -> Tensor:
+    def csp(name, x, shortcut=False):
         inner = conv(f"{name}.conv1", x)
         i = 0
         while f"{name}.m.{i}.conv1.conv.weight" in tensors:
@@ -99,7 +94,7 @@ def maps_of_yolox(tensors: dict[str, Tensor], image: Tensor) -> list[Tensor]:
             i = i + 1
         return conv(f"{name}.conv3", torch.cat([inner, conv(f"{name}.conv2", x)], 1))
 
-    def up(x: Tensor) -> Tensor:
+    def up(x):
         return interpolate(x, scale_factor=2, mode="nearest")
 
     body = "backbone.backbone"
@@ -112,7 +107,7 @@ def maps_of_yolox(tensors: dict[str, Tensor], image: Tensor) -> list[Tensor]:
     x = torch.cat([x] + [max_pool2d(x, side, 1, side // 2) for side in (5, 9, 13)], 1)
     x0 = csp(f"{body}.dark5.2", conv(f"{body}.dark5.1.conv2", x))
 
-    def join(name: str, a: Tensor, b: Tensor) -> Tensor:
+    def join(name, a, b):
         return csp(f"backbone.C3_{name}", torch.cat([a, b], 1))
 
     fpn_out0 = conv("backbone.lateral_conv0", x0)
@@ -194,11 +189,11 @@ def test_the_error_names_the_options_that_fit():
     assert as_typed(tiny) == expected
 
 
-def without(part: str) -> Callable[[Tensors], Tensors]:
+def without(part):
     return lambda tensors: {n: t for n, t in tensors.items() if not n.startswith(part)}
 
 
-def plus(name: Any, value: Any) -> Callable[[Tensors], Tensors]:
+def plus(name, value):
     return lambda tensors: tensors | {name: value}
 
 

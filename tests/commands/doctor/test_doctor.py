@@ -16,7 +16,7 @@ from boltbox.callbacks.doctor import DoctorCheck
 from boltbox.detector.data.dataset_file import DatasetFile
 
 
-def doctor(line: str) -> int:
+def doctor(line):
     """The exit code."""
     try:
         type_line(f"doctor {line}")
@@ -25,7 +25,7 @@ def doctor(line: str) -> int:
     return 0
 
 
-def findings_of(line: str, folder: Path) -> list[dict[str, str]]:
+def findings_of(line, folder):
     """All findings, from the run's file."""
     assert doctor(f"--data.dataset {line} --data.image_size 640 --run {folder}") == 1
     return read(folder / "doctor.json")["findings"]
@@ -87,7 +87,7 @@ def test_bccd(tmp_path):
 
 
 @pytest.fixture
-def data(small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def data(small_data, tmp_path, monkeypatch):
     """A small data set of its own, where nobody has looked yet."""
     monkeypatch.setenv("BOLTBOX_CACHE", str(tmp_path / "cache"))
     return Path(shutil.copytree(small_data.parent, tmp_path / "data")) / small_data.name
@@ -154,4 +154,4 @@ def test_before_a_training(data, tmp_path, capsys):
     assert "gone.txt" in told
     assert not re.search("line 3|note", told)
     assert told.endswith(f"cli.py doctor --data.dataset {data}")
-    DoctorCheck(enabled=False).on_fit_start(None, None)  # type: ignore[arg-type]
+    DoctorCheck(enabled=False).on_fit_start(None, None)

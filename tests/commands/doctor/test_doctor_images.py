@@ -1,9 +1,7 @@
 """What the doctor says of image files."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
@@ -12,7 +10,6 @@ from made_datasets import picture, save
 from PIL import Image
 
 from boltbox.detector.commands.doctor import images, near_duplicates
-from boltbox.detector.commands.doctor.finding import Finding
 from boltbox.detector.commands.doctor.images import (
     BATCH,
     examine_images,
@@ -23,12 +20,12 @@ from boltbox.detector.commands.doctor.near_duplicates import (
 )
 
 
-def smooth(height: int, width: int, seed: int = 0) -> np.ndarray:
+def smooth(height, width, seed=0):
     """(height, width, 3) uint8: soft blobs, which survive JPEG and a change of size."""
     return cv2.resize(picture(7, 7, seed), (width, height), interpolation=cv2.INTER_CUBIC)
 
 
-def examine(*paths: Path, **splits: list[Path]) -> list[Finding]:
+def examine(*paths, **splits):
     given = {"train": list(paths)} if paths else splits
     return list(examine_images({split: [str(p) for p in files] for split, files in given.items()}))
 
@@ -37,7 +34,7 @@ def examine(*paths: Path, **splits: list[Path]) -> list[Finding]:
 
 
 def test_nothing_to_say(tmp_path):
-    kinds_of_files: list[tuple[str, dict[str, Any]]] = [
+    kinds_of_files = [
         ("jpg", {"progressive": True}),
         ("jpg", {"quality": 100, "subsampling": 0, "optimize": True}),
         ("png", {}),
@@ -57,18 +54,18 @@ def test_nothing_to_say(tmp_path):
 # Faults
 
 
-def cut(share: float) -> Callable[[bytes], bytes]:
+def cut(share):
     return lambda data: data[: int(len(data) * share)]
 
 
-def flip(where: float) -> Callable[[bytes], bytes]:
+def flip(where):
     """One byte of the compressed data changed."""
     return lambda data: (
         data[: (k := int(len(data) * where))] + bytes([data[k] ^ 0x55]) + data[k + 1 :]
     )
 
 
-BROKEN: list[tuple[str, Callable[[bytes], bytes]]] = [
+BROKEN = [
     ("jpg", cut(0.5)),
     ("jpg", cut(0.97)),
     ("jpg", flip(0.7)),

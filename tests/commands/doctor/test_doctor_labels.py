@@ -22,10 +22,8 @@ from PIL import Image
 
 from boltbox.detector.commands.doctor.examine import same_objects
 
-Row = tuple[str, str, str, str]  # severity, kind, name of the file, place in it
 
-
-def table(text: str) -> set[Row]:
+def table(text):
     """Its rows; the last columns may be empty."""
     rows = set()
     for line in text.strip().splitlines():
@@ -34,7 +32,7 @@ def table(text: str) -> set[Row]:
     return rows
 
 
-def doctor(folder: Path, options: str = "") -> set[Row]:
+def doctor(folder, options=""):
     """What the doctor finds in data with faults."""
     run = folder.with_name(f"{folder.name}-run")
     line = f"doctor --data.dataset {folder} --data.image_size 64 --run {run}"
@@ -46,7 +44,7 @@ def doctor(folder: Path, options: str = "") -> set[Row]:
     return {(f["severity"], f["kind"], Path(f["file"]).name, f["where"]) for f in findings}
 
 
-def healed(folder: Path) -> tuple[set[Row], dict[str, list[list[float]]]]:
+def healed(folder):
     """The same, and by image the class and box of each object in the copy that `--fix` writes. It
     has no fault, and the original is what it was."""
     before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}

@@ -11,20 +11,19 @@ from PIL import ImageColor
 
 from boltbox.detector.commands.doctor.finding import Diagnosis, Finding
 from boltbox.detector.commands.doctor.page import LISTED, PICTURES, write_diagnosis
-from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.report.drawing import DETECTION, LABEL
 
 EVIL = '"><script>alert(1)<'
 
 
-def page(folder: Path, findings: list[Finding], dataset: DetectionDataset | None = None) -> str:
+def page(folder, findings, dataset=None):
     boxes = {"train": {EVIL: 3}}
     datasets = {"train": dataset} if dataset else {}
     write_diagnosis(folder / "doctor.html", Diagnosis(str(folder), findings, boxes), datasets)
     return (folder / "doctor.html").read_text(encoding="utf-8")
 
 
-def shown(html: str) -> list[np.ndarray]:
+def shown(html):
     """(H, W, 3) uint8 RGB of each picture."""
     content = re.findall(r"data:image/jpeg;base64,([^\"]*)", html)
     bits = [np.frombuffer(base64.b64decode(data), np.uint8) for data in content]
@@ -45,7 +44,7 @@ def test_kinds_and_texts(tmp_path):
     assert "<td>3</td>" in html
 
 
-def near(image: np.ndarray, colour: str) -> np.ndarray:
+def near(image, colour):
     """(H, W): the pixels of about this colour."""
     return (np.abs(image.astype(int) - ImageColor.getrgb(colour)) < 60).all(2)
 

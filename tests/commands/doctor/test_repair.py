@@ -2,7 +2,6 @@
 it does to labels is in test_doctor_labels.py."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,18 +13,18 @@ from boltbox.detector.commands.doctor.repair import repair
 from boltbox.detector.data.dataset_file import DatasetFile
 
 
-def repaired(source: Path, copy: Path) -> list[str]:
+def repaired(source, copy):
     file = DatasetFile.read(str(source))
     datasets, _ = open_splits(file)
     return repair(file, datasets, diagnose(file, datasets, 64), copy)
 
 
-def names(source: Path) -> dict[str, list[str]]:
+def names(source):
     file = DatasetFile.read(str(source))
     return {split: [Path(path).name for path in file.open(split).files] for split in file.splits}
 
 
-def lay(root: Path, splits: dict[str, Sequence[int]]) -> None:
+def lay(root, splits):
     """Images of these numbers, which are their contents, in splits of YOLO text."""
     content = {"names": ["cat", "dog"]} | {split: f"images/{split}" for split in splits}
     lay_out(root, {"data.yaml": yaml.safe_dump(content)})

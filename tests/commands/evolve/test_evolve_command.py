@@ -7,17 +7,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from shlex import split
-from typing import Any
 
 import pytest
 import yaml
 from forked import forks
 from made_datasets import lay_out
 from optuna import load_study
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
 import cli
 from boltbox.detector.checkpoint.runs import claim
@@ -49,11 +47,11 @@ class Hold(L.Callback):
 """
 
 
-def trials(folder: str) -> list[FrozenTrial]:
+def trials(folder):
     return load_study(study_name="evolve", storage=f"sqlite:///{folder}/study.db").trials
 
 
-def until(found: Callable[[], Any]) -> Any:
+def until(found):
     end = time.monotonic() + 240
     while not (result := found()):
         assert time.monotonic() < end, "it did not happen"
@@ -62,7 +60,7 @@ def until(found: Callable[[], Any]) -> Any:
 
 
 @pytest.fixture
-def _no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_pictures(monkeypatch):
     """They would be drawn after each individual; test_evolve_study.py has them."""
     monkeypatch.setattr(search, "_picture", lambda study: b"")
 
@@ -122,7 +120,7 @@ def test_two_generations_of_two(small_data, here, capsys):
     assert final["data"]["dataset"] == str(small_data)
 
 
-def logged(folder: Path) -> list[tuple[int, float]]:
+def logged(folder):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     (events,) = folder.rglob("events.out.tfevents.*")
@@ -155,7 +153,7 @@ def test_kill_9_of_a_training_and_of_the_command(
     request.addfinalizer(command.kill)
     run = Path("found/trials/0000")
 
-    def held() -> list[int]:
+    def held():
         return [int(p.name.partition("-")[2]) for p in here.glob("held-*")]
 
     (first,) = until(held)
@@ -211,7 +209,7 @@ def test_refused(options, named, small_data, here, capsys):
 def test_what_a_study_is_about(here, capsys):
     """What the trainings have in common is a configuration of `fit`; workers may differ."""
 
-    def printed(*line: str) -> dict[str, Any]:
+    def printed(*line):
         with pytest.raises(SystemExit):
             cli.main([*line, "--print_config"])
         return yaml.safe_load(capsys.readouterr().out)

@@ -1,8 +1,6 @@
 """The genes of an evolution: the file of their space, where they start, how they mutate and
 cross."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 
@@ -25,9 +23,7 @@ GENES = (
 )
 
 
-def children(
-    values: np.ndarray, fitness: np.ndarray, genes: Sequence[Gene], g: int = 0
-) -> np.ndarray:
+def children(values, fitness, genes, g=0):
     rngs = map(np.random.default_rng, range(20))
     return np.array([child(rng, values, fitness, genes, g, 10) for rng in rngs])
 

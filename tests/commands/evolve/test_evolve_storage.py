@@ -8,17 +8,14 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from shlex import split
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from jsonargparse.typing import SecretStr
 from optuna import load_study
 from optuna.storages import RDBStorage
-from optuna.trial import FrozenTrial
 from postgres import PASSWORD, Server
 
 import cli
@@ -58,7 +55,7 @@ log("ends")
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
+def server():
     server = Server()
     server.start()
     RDBStorage("sqlite://")  # imports what each machine would have to
@@ -67,7 +64,7 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def address(server: Server, request: pytest.FixtureRequest) -> str:
+def address(server, request):
     """Of a database, which is empty at the start of each test but `test_refused`."""
     name = request.node.name if "kill" in request.node.name else request.node.originalname
     name = re.sub(r"\W", "_", name).lower() + ("_newer" if "newer" in request.node.name else "")
@@ -78,11 +75,11 @@ def address(server: Server, request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def machines(tmp_path: Path, address: str, request: pytest.FixtureRequest) -> Any:
+def machines(tmp_path, address, request):
     return Machines(tmp_path, address, request)
 
 
-def plan(address: str) -> Plan:
+def plan(address):
     start = ({"scale": 0.3, "mosaic": 0.5},)
     evolution = Evolution(population=4, generations=2, storage=SecretStr(address), study="shapes")
     return Plan(GENES, evolution, start)
@@ -97,14 +94,14 @@ class Machines:
         self.request = request
         (folder / "fit.py").write_text(FIT)
 
-    def go(self, name: str, grace: float = NEVER, patience: float = NEVER, workers: int = 1) -> Any:
+    def go(self, name, grace=NEVER, patience=NEVER, workers=1):
         context = multiprocessing.get_context("fork")
         process = context.Process(target=self._work, args=(name, grace, patience, workers))
         process.start()
         self.request.addfinalizer(process.kill)
         return process
 
-    def _work(self, name: str, grace: float, patience: float, workers: int) -> None:
+    def _work(self, name, grace, patience, workers):
         os.chdir(self.folder)
         sys.stdout = sys.stderr = open(f"{name}.txt", "a")  # noqa: SIM115
         study_module.BEAT = 0.1
@@ -123,19 +120,19 @@ class Machines:
             print(f"error: {e}", flush=True)
             os._exit(2)
 
-    def hold(self, *numbers: int) -> None:
+    def hold(self, *numbers):
         for number in numbers:
             (self.folder / f"hold-{number:04d}").touch()
 
-    def release(self, number: int) -> None:
+    def release(self, number):
         (self.folder / f"hold-{number:04d}").unlink()
 
-    def log(self) -> list[tuple[int, str, str]]:
+    def log(self):
         path = self.folder / "log"
         words = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
         return [(int(number), what, run) for number, what, run in words]
 
-    def begun(self, number: int, times: int = 1) -> str:
+    def begun(self, number, times=1):
         """The machine on which an individual is begun; waits until it is."""
         runs = until(
             lambda: [run for n, what, run in self.log() if (n, what) == (number, "begins")][
@@ -144,7 +141,7 @@ class Machines:
         )
         return Path(runs[0]).parts[-3]
 
-    def check(self) -> Counter[int]:
+    def check(self):
         """Each individual was trained to its end once; how often it was begun."""
         trials = individuals(self.plan)
         numbers = list(range(self.plan.evolve.size))
@@ -155,12 +152,12 @@ class Machines:
         return Counter(number for number, what, _ in self.log() if what == "begins")
 
 
-def individuals(plan: Plan) -> list[FrozenTrial]:
+def individuals(plan):
     assert plan.evolve.storage
     return load_study(study_name="shapes", storage=plan.evolve.storage.get_secret_value()).trials
 
 
-def until(found: Callable[[], Any]) -> Any:
+def until(found):
     end = time.monotonic() + 240
     while not (result := found()):
         assert time.monotonic() < end, "it did not happen"
@@ -168,7 +165,7 @@ def until(found: Callable[[], Any]) -> Any:
     return result
 
 
-def ended(process: Any) -> int:
+def ended(process):
     """Its exit code, when it has ended."""
     process.join(240)
     return process.exitcode

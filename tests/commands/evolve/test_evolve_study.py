@@ -5,17 +5,15 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import optuna
 import pytest
 import yaml
 from optuna.storages import RDBStorage
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
 import cli
 from boltbox.detector.checkpoint.runs import claim
@@ -33,7 +31,7 @@ PLAN = Plan(GENES, EVOLUTION, start=(START, START), seed=3)
 ROOT = Path(cli.__file__).parent
 
 
-def fitness(values: dict[str, float]) -> float:
+def fitness(values):
     """1 at (0.6, 0.01, 4)."""
     off = np.array(
         [values["scale"] - 0.6, np.log10(values["lr0"] / 0.01) / 4, (values["anchors"] - 4) / 8]
@@ -41,7 +39,7 @@ def fitness(values: dict[str, float]) -> float:
     return float(np.exp(-(off**2).sum()))
 
 
-def search(folder: Path, plan: Plan = PLAN) -> Study:
+def search(folder, plan=PLAN):
     study = Study(folder, plan, {})
     while study.has_next():
         trial = study.ask()
@@ -51,16 +49,16 @@ def search(folder: Path, plan: Plan = PLAN) -> Study:
     return study
 
 
-def individuals(study: Study) -> list[tuple[int, int, dict[str, float], float | None]]:
+def individuals(study):
     return [(t.number, t.user_attrs["generation"], t.params, t.value) for t in study.ended()]
 
 
-def kill_at_write(patch: pytest.MonkeyPatch, k: int) -> None:
+def kill_at_write(patch, k):
     """An interrupt before (k odd) or after (k even) the k-th write to the storage."""
     count = itertools.count()
 
-    def killed(write: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **options: Any) -> Any:
+    def killed(write):
+        def call(*args, **options):
             at = next(count)
             if at == k and k % 2:
                 raise KeyboardInterrupt
@@ -124,7 +122,7 @@ def test_outputs(tmp_path, capsys):
     assert [row["state"] for row in table] == ["done", "failed"] * 3 + ["done"]
     assert table[1]["reason"] == "the abacus is broken"
     assert (table[0]["metrics/precision"], table[0]["metrics/recall"]) == ("0.75", "")
-    best: FrozenTrial = max(trials, key=lambda t: t.value or 0)
+    best = max(trials, key=lambda t: t.value or 0)
     overlay = tmp_path / "hyp_evolved.yaml"
     with pytest.raises(SystemExit):
         cli.main(f"fit --config {ROOT}/configs/yolo.yaml --config {overlay} --print_config".split())
@@ -163,20 +161,18 @@ open(run + "/metrics.json", "w").write(json.dumps({"epoch": 1, "fitness": float(
 
 
 @pytest.fixture
-def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[FrozenTrial]]:
+def trained(tmp_path, monkeypatch):
     """Trains one generation of individuals with these values, by a script in place of `fit`."""
     monkeypatch.setattr(module, "POLL_INTERVAL", 0.02)
     (tmp_path / "fit.py").write_text(FIT)
 
-    def train(
-        *scales: float, on_end: Callable[[FrozenTrial], None] = lambda trial: None
-    ) -> list[FrozenTrial]:
+    def train(*scales, on_end=lambda trial: None):
         start = tuple({**START, "scale": scale} for scale in scales)
         plan = Plan(GENES, Evolution(population=len(scales), generations=1), start)
         study = Study(tmp_path, plan, {})
         workers = [{"WORKER": "0"}, {"WORKER": "1"}]
 
-        def end(trial: FrozenTrial) -> None:
+        def end(trial):
             report(study, [], trial)
             on_end(trial)
 
@@ -216,7 +212,7 @@ def test_a_command_that_is_stopped(tmp_path, trained):
     """The training saves a checkpoint, and the same command continues it."""
     run = tmp_path / "trials/0000"
 
-    def stop(trial: FrozenTrial) -> None:
+    def stop(trial):
         while not (run / "waits").is_file():
             time.sleep(0.02)
         raise KeyboardInterrupt
