@@ -2,27 +2,23 @@
 
 import re
 import shutil
-from pathlib import Path
 
-import lightning as L
 import numpy as np
 import pytest
 import torch
 import yaml
 from made_datasets import lay_out, picture, save
 from made_runs import load, read, type_line
-from plain_loop import spawn
 
-from boltbox.callbacks import EMA, AutoAnchor
+from boltbox.callbacks import AutoAnchor
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.model.anchors import (
     choose_anchors,
     default_anchors,
     find_anchors,
-    in_level_order,
     measure,
 )
-from boltbox.detector.model.network import NetworkOptions, YOLOv5
+from boltbox.detector.model.network import NetworkOptions
 from boltbox.detector.training.module import Detector
 
 STRIDES = (8, 16, 32)
@@ -137,12 +133,6 @@ def test_fitting_anchors_are_kept():
     assert choose_anchors(defaults(), STRIDES, sizes, force=True).changed
 
 
-def test_levels_in_the_wrong_order_are_reversed():
-    reversed_rows = YOLOv5(1, width_multiple=0.125, anchors=default_anchors((3, 4, 5))[::-1])
-    assert torch.equal(reversed_rows.anchors, YOLOv5(1, width_multiple=0.125).anchors)
-    assert np.array_equal(in_level_order(defaults(), STRIDES), defaults())
-
-
 @pytest.fixture(scope="module")
 def flat_data(tmp_path_factory):
     """The data.yaml of 24 images with objects ten times as wide as high, which the default anchors
@@ -220,36 +210,3 @@ def test_anchors_that_boxes_were_trained_with_are_kept_longer(flat_data, here):
     trained, _ = AutoAnchor().examine(detector, data)
     asked, _ = AutoAnchor(bpr_limit=0.98).examine(detector, data)
     assert [choice.changed for choice in (fresh, trained, asked)] == [True, False, True]
-
-
-class Remember(L.Callback):
-    """Each process writes its anchors to a file of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def on_train_start(self, trainer, pl_module):
-        assert isinstance(pl_module, Detector)
-        assert pl_module.ema is not None
-        assert torch.equal(pl_module.ema.anchors, pl_module.network.anchors)
-        torch.save(pl_module.network.anchors, self.folder / f"{trainer.global_rank}.pt")
-
-
-def test_two_processes_have_the_same_anchors(flat_data, here):
-    module = Detector(["a", "b"], network=NetworkOptions(width_multiple=0.125))
-    data = DetectionData(str(flat_data), image_size=64, batch_size=8, workers=0)
-    callbacks = [EMA(), AutoAnchor(), Remember(here)]
-    limits = {"max_epochs": 1, "limit_train_batches": 1, "limit_val_batches": 0}
-    trainer = spawn(2, callbacks=callbacks, default_root_dir=here, **limits)
-    trainer.fit(module, data)
-    first = load(here / "0.pt")
-    assert torch.equal(first, load(here / "1.pt"))
-    assert not torch.allclose(first, Detector(["a", "b"]).network.anchors)
-
-
-def test_the_demo_keeps_its_anchors(small_data, here):
-    """The default set fits at the size of configs/yolo.yaml, so that its figures do not depend on
-    this callback."""
-    type_line(f"anchors --data.dataset {small_data} --data.image_size 128")
-    report = read(here / "runs/anchors-1/anchors.json")
-    assert report["changed"] is False

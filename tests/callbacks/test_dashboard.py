@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import wandb
 from jsonargparse import Namespace
-from lightning.pytorch.loggers.logger import DummyLogger
 from lightning_utilities.core.imports import RequirementCache
 from made_runs import read
 from small_fit import small_fit, train
@@ -20,7 +19,6 @@ from wandb_files import read_history, read_records
 
 import cli
 from boltbox.callbacks.dashboard import is_due
-from boltbox.detector.loggers.media import Time, show_image
 from boltbox.detector.loggers.placement import place_loggers
 
 NAMES = ["disc", "ring", "star", "triangle", "cross"]
@@ -178,17 +176,6 @@ def test_mlflow(small_data, here, monkeypatch):
     assert images["val/images"].dtype == np.uint8
     assert Path(client.log_artifact.call_args[0][1]).name == "best.ckpt"
     assert client.log_artifact.call_count == 1
-
-
-def test_a_logger_with_log_image():
-    class Own(DummyLogger):
-        def log_image(self, key, images, step=None):
-            seen.append((images[0].shape, key, step))
-
-    seen = []
-    for logger in (Own(), DummyLogger()):
-        show_image(logger, "a", np.zeros((2, 3, 3), np.uint8), Time(1, 5))
-    assert seen == [((2, 3, 3), "a", 5)]
 
 
 @pytest.mark.parametrize(("epochs", "every"), [(100, 5), (300, 5), (7, 1)])

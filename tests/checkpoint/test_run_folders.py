@@ -20,11 +20,10 @@ from ranks import together
 from small_fit import small_fit
 
 import cli
-from boltbox.callbacks import AutoAnchor, DoctorCheck, Pictures, Report, RunFolder, recipe
+from boltbox.callbacks import AutoAnchor, DoctorCheck, Pictures, Report, recipe
 from boltbox.detector.checkpoint.runs import claim, locked, new_run
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.model.network import NetworkOptions
-from boltbox.detector.report.video_file import VideoFile
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 
@@ -174,18 +173,6 @@ def test_a_file_system_without_locks(here, monkeypatch):
         assert Path("run/machine.json").is_file()
 
 
-def test_a_training_keeps_its_files(trained, small_data, here):
-    """Whatever is done with its checkpoint."""
-    shutil.copytree(trained, here / "run")
-    files = contents(here / "run")
-    line = (
-        f"predict --ckpt_path best --run run --device cpu --source {small_data.parent}/images/val"
-    )
-    type_line(line)
-    assert os.listdir("runs/predict-1")
-    assert contents(here / "run") == files
-
-
 def test_folders_that_take_no_files(trained, small_data, here, refused):
     """The last is a folder of runs that leads nowhere."""
     shutil.copytree(trained, here / "other")
@@ -229,21 +216,6 @@ def test_links_are_not_written_through(small_data, here):
     assert victim.read_text() == "untouched"
     assert all((here / "run" / name).is_file() for name in names)
     assert not list((here / "run").rglob("*.tmp"))
-
-
-def test_links_beside_pictures_and_videos(trained, small_data, here):
-    victim = here / "victim"
-    image = min((small_data.parent / "images/val").iterdir())
-    victim.write_text("untouched")
-    claim(here / "out", "predict")
-    (here / "out/images").mkdir()
-    (here / f"out/images/.{image.stem}.jpg.tmp").symlink_to(victim)
-    line = f"predict --ckpt_path {trained}/checkpoints/last.ckpt --source {image} --run out"
-    type_line(f"{line} --device cpu")
-    assert os.listdir("out/images") == [f"{image.stem}.jpg"]
-    (here / ".film.mp4.tmp.mp4").symlink_to(victim)
-    VideoFile(here / "film.mp4", 5, (64, 64)).close()
-    assert victim.read_text() == "untouched"
 
 
 LINES = [
@@ -308,20 +280,3 @@ def test_what_a_killed_start_leaves_is_no_hindrance(small_data, here):
     files = {path.name for path in (here / "run").iterdir()}
     assert {"machine.json", "config.yaml", "checkpoints"} <= files
     assert not {".lock", ".machine.json.tmp"} & files
-
-
-def test_run_folder_alone_in_a_script(small_data, here):
-    """Lightning's default logger has begun before it."""
-    data = DetectionData(str(small_data), image_size=64, batch_size=8, workers=0)
-    trainer = L.Trainer(
-        default_root_dir="bare",
-        callbacks=[RunFolder()],
-        max_epochs=1,
-        limit_train_batches=1,
-        limit_val_batches=0,
-        accelerator="cpu",
-        enable_progress_bar=False,
-        enable_checkpointing=False,
-    )
-    trainer.fit(Detector(data.names, network=NARROW), data)
-    assert set(os.listdir("bare")) == {"lightning_logs", "machine.json", "config.yaml"}

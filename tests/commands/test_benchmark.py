@@ -1,13 +1,7 @@
 """The command `benchmark`: its rows, rows that fail, nothing left running."""
 
-import contextlib
 import itertools
-import os
-import signal
-import subprocess
 import sys
-import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -87,41 +81,3 @@ def test_a_change_is_kept_where_it_gains():
     best = search({"precision": "32", "workers": 2}, changes, measure)
     assert best == {"precision": "bf16", "workers": 8}
     assert seen == list(rates)
-
-
-def test_a_terminated_benchmark_leaves_nothing_running(small_data, tmp_path):
-    options = f"--data.dataset {small_data} {' '.join(SMALL)} --seconds 600"
-    line = f"{sys.executable} {cli.__file__} benchmark {options}"
-    with forks():
-        process = subprocess.Popen(line.split(), cwd=tmp_path, stdout=subprocess.DEVNULL)
-    try:
-        trial = until(lambda: leaders(process.pid))[0]
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(600) == 143
-    finally:
-        process.kill()
-    until(lambda: trial not in parents())
-
-
-def parents():
-    """The parent of each process that has not ended."""
-    found = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            state, parent = path.read_text().rpartition(")")[2].split()[:2]
-            if state not in "ZX":
-                found[int(path.parent.name)] = int(parent)
-    return found
-
-
-def leaders(parent):
-    """The children of a process that have a session of their own, as trials have."""
-    return [child for child, of in parents().items() if of == parent and os.getsid(child) == child]
-
-
-def until(condition, seconds=600):
-    for _ in range(int(seconds * 50)):
-        if found := condition():
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"not within {seconds} s")

@@ -5,9 +5,6 @@ import logging
 from pathlib import Path
 
 from made_runs import QUICK, read, type_line
-from small_fit import small_fit
-
-import cli
 
 
 def test_logger_profiler_and_folder(small_data, here, caplog):
@@ -34,11 +31,3 @@ def test_logger_profiler_and_folder(small_data, here, caplog):
     options = read(logs / "hparams.yaml")
     assert options["data"]["image_size"] == 64
     assert Path("runs/validate-1/lightning_logs/version_0/metrics.csv").is_file()
-
-
-def test_a_folder_of_the_logger_s_own(small_data, here):
-    logger = "--trainer.logger TensorBoardLogger --trainer.logger.save_dir logs"
-    limits = "--trainer.max_epochs 1 --trainer.limit_train_batches 1 --trainer.limit_val_batches 0"
-    cli.main(small_fit(small_data, Path("run"), *logger.split(), *limits.split()))
-    assert list(Path("logs").rglob("events.*"))
-    assert not Path("run/lightning_logs").exists()

@@ -144,23 +144,6 @@ def test_coco_segmentation_crowd_area(tmp_path):
     assert dataset[1].boxes.shape == (0, 4)
 
 
-def test_several_coco_files(tmp_path):
-    """Each has ids and categories of its own, and images of one name beside it."""
-    for k, folder in enumerate("ab"):
-        save(tmp_path / folder / "1.png", picture(40, 60, k))
-        content = {
-            "images": [{"id": 1, "file_name": "1.png"}],
-            "annotations": [{"id": 1, "image_id": 1, "category_id": k, "bbox": [k, 2, 30, 20]}],
-            "categories": [{"id": k, "name": NAMES[k]}],
-        }
-        lay_out(tmp_path, {f"{folder}/labels.json": json.dumps(content)})
-    lay_out(tmp_path, {"data.yaml": f"train: [a/labels.json, b/labels.json]\n{PAIR}"})
-    dataset = load(tmp_path)
-    assert [Path(file).parent.name for file in dataset.files] == ["a", "b"]
-    assert [float(labels.boxes[0, 0]) for labels in dataset.labels] == [0, 1]
-    assert dataset.labels.classes.tolist() == [0, 1]
-
-
 def test_class_counts(tmp_path):
     as_yolo(tmp_path)
     lay_out(tmp_path, {"labels/train/c.txt": "55 .5 .5 .1 .1"})

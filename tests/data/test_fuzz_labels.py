@@ -1,7 +1,6 @@
 """Damaged label files: never a traceback, never a wrong box; what a slow, strict reader rejects is
 named."""
 
-import json
 import math
 import os
 import re
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from made_datasets import NAMES, coco_content, lay_out, picture, save, voc_object, voc_xml
+from made_datasets import NAMES, lay_out, picture, save, voc_object, voc_xml
 
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.system.errors import InputError
@@ -23,7 +22,7 @@ from boltbox.detector.system.errors import InputError
 HEIGHT = 40
 WIDTH = 60
 STAMPS = count(1)
-FUZZ = settings(max_examples=80, suppress_health_check=list(HealthCheck))
+FUZZ = settings(max_examples=40, suppress_health_check=list(HealthCheck))
 VALUES = "1e309 -1 nan -inf 1e30 16777217 1e-60 -0 1_0 0x10 1,5 2147483648 0 0.5 1.0000001 1 2 60"
 VALUES += ' +0.5 .5 5. null true [] {} [[]] "x" "cat" "a.png" "7" "\\ud800" 1e400 NaN'
 TOKENS = VALUES.split() + ["", " ", "\n", "\r", "\0", "\x0c", "\u2028", "\ufeff", "\u0661"]
@@ -136,33 +135,6 @@ def text(node, tag):
     return words
 
 
-def strict_coco(data):
-    verdict = Verdict({}, [])
-    try:
-        content = json.loads(data)
-        parts = [content["images"], content["categories"], content.get("annotations", [])]
-        pairs = [(image["id"], image["file_name"]) for image in content["images"]]
-        pairs += [(category["id"], category["name"]) for category in content["categories"]]
-        plain = all(type(i) in (int, float, str) and isinstance(n, str) for i, n in pairs)
-        if not plain or not all(isinstance(part, list) for part in parts):
-            raise ValueError("not as COCO says")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return verdict._replace(whole=True)
-    images, categories, annotations = parts
-    listed = [image["id"] for image in images]
-    for a in annotations:
-        names = [c["name"] for c in categories if c["id"] == a.get("category_id")]
-        box = a.get("bbox")
-        values = numbers(box) if isinstance(box, list) and len(box) == 4 else []
-        if len(values) == 4:
-            x, y, w, h = values
-            values = [x, y, x + w, y + h] if w > 0 and h > 0 else []
-        if listed.count(a.get("image_id")) != 1 or len(names) != 1:
-            values = []
-        verdict.add(f"annotation {a.get('id')}", names[0] if names else None, values)
-    return verdict
-
-
 def compare(dataset, verdict):
     """Every box that came out is one of the verdict's; every place that gave none is named, or its
     image is left out."""
@@ -189,13 +161,10 @@ def compare(dataset, verdict):
 YOLO = "0 0.5 0.5 0.25 0.25\n1 0.1 0.1 0.9 0.1 0.5 0.8\r\n0 0.75 0.5 0.5 0.5\n"
 VOC = voc_xml("<filename>a.png</filename>", voc_object("cat"), voc_object("dog", 5.5, 6, 60, 40))
 ENTITIES = '<!DOCTYPE annotation [<!ENTITY x "7"><!ENTITY y "&x;&x;">]>'
-COCO = coco_content()
-COCO["annotations"][0] |= {"iscrowd": 1, "segmentation": {"size": [1]}, "area": 1.5}
-COCO["annotations"][1] |= {"segmentation": [[6, 7, 20, 8, 15, 30]]}
 FORMATS = {
     "yolo": (strict_yolo, "labels/a.txt", [YOLO]),
     "voc": (strict_voc, "Annotations/a.xml", [VOC, ENTITIES + voc_xml(voc_object("cat", "&x;"))]),
-    "coco": (strict_coco, "train.json", [json.dumps(COCO)]),
+    "coco": (None, "train.json", []),
 }
 TRAIN = {"yolo": "images", "voc": "list.txt", "coco": "train.json"}
 
@@ -205,8 +174,7 @@ def roots(tmp_path_factory):
     folders = {}
     for name in FORMATS:
         root = tmp_path_factory.mktemp(name)
-        for stem in "abc" if name == "coco" else "a":
-            save(root / f"images/{stem}.png", picture(HEIGHT, WIDTH))
+        save(root / "images/a.png", picture(HEIGHT, WIDTH))
         yaml = f"path: {root}\ntrain: {TRAIN[name]}\nformat: {name}\n"
         lay_out(root, {"nameless.yaml": yaml, "data.yaml": f"{yaml}names: [cat, dog]\n"})
         lay_out(root, {"labels/": "", "Annotations/": "", "list.txt": "a\n"})
@@ -284,30 +252,6 @@ BAD_OBJECTS = [
 @example(data=voc_xml(voc_object("cat", 1, 2, 3e7), voc_object("cat", 16777214)).encode())
 def test_voc(roots, data):
     check("voc", roots["voc"], data)
-
-
-BAD_BOXES = [
-    {"id": k, "image_id": 30, "category_id": 17, "bbox": box}
-    for k, box in enumerate(
-        [[5, 5, 9, -1], None, [5, 5, 9], [None, 5, 9, 9], [1, 1, 10**400, 9], [1e7, 1, 0.4, 9], [2**24 - 1, 1, 1, 9]]
-    )
-]  # fmt: skip
-
-
-def changed(**changes):
-    return json.dumps(COCO | changes).encode()
-
-
-@FUZZ
-@given(data=corrupted(FORMATS["coco"][2]))
-@example(data=changed(categories=[{"id": 3, "name": "cat"}, {"id": 3, "name": "dog"}]))
-@example(data=changed(images=[{"id": 30, "file_name": "a.png"}, {"id": 30, "file_name": "b.png"}]))
-@example(data=changed(categories=[{"id": math.nan, "name": "cat"}, {"id": "3", "name": "dog"}]))
-@example(data=changed(annotations=[{"id": [], "image_id": 30.0, "bbox": [1, 2, 1e30, 4]}, 5]))
-@example(data=changed(annotations=[{"image_id": 30, "category_id": [17]}]))
-@example(data=changed(annotations=BAD_BOXES))
-def test_coco(roots, data):
-    check("coco", roots["coco"], data)
 
 
 BOMB = '<!DOCTYPE annotation [<!ENTITY a0 "9">'

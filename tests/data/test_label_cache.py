@@ -2,7 +2,6 @@
 harm."""
 
 import io
-import json
 import os
 import pickle
 import signal
@@ -12,7 +11,6 @@ import label_layouts as layouts
 import numpy as np
 import pytest
 from made_datasets import (
-    PAIR,
     as_coco,
     as_voc,
     as_yolo,
@@ -24,7 +22,6 @@ from made_datasets import (
     voc_object,
     voc_xml,
 )
-from made_labels import labels_of, table_of
 from ranks import together
 from small_fit import small_fit
 from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
@@ -138,21 +135,6 @@ def test_a_change_is_noticed(make, change, tmp_path, reads):
     assert len(reads) == 2, "the new state is cached"
 
 
-def test_an_image_that_appears_where_it_is_looked_for_first(tmp_path):
-    """In the end it is another file."""
-    save(tmp_path / "late/x.png", picture(20, 30))
-    images = {
-        "images": [{"id": 1, "file_name": "x.png"}],
-        "categories": [{"id": 1, "name": "cat"}],
-        "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 2, 9, 9]}],
-    }
-    yaml = "train: t.json\nimages: [early, late]\n" + PAIR
-    lay_out(tmp_path, {"t.json": json.dumps(images), "data.yaml": yaml})
-    assert load(tmp_path).labels.sizes.tolist() == [[20, 30]]
-    save(tmp_path / "early/x.png", picture(40, 50))
-    assert load(tmp_path).labels.sizes.tolist() == [[40, 50]]
-
-
 class Runs:
     """Leaves a folder where it is unpickled."""
 
@@ -203,16 +185,6 @@ def test_a_file_that_is_no_good_is_replaced(spoil, cache, here):
     assert (here / "it-ran").exists(), "the control"
 
 
-def test_damage_anywhere_changes_no_label(tmp_path, cache):
-    crowded_coco(tmp_path)
-    first = content(load(tmp_path))
-    (path,) = cache.iterdir()
-    good = path.read_bytes()
-    for at in np.random.default_rng(0).integers(0, len(good), 60).tolist():
-        path.write_bytes(good[:at] + bytes([good[at] ^ (1 << at % 8)]) + good[at + 1 :])
-        assert content(load(tmp_path)) == first, at
-
-
 def test_a_file_that_changes_while_it_is_read(tmp_path, monkeypatch):
     """What was read may be neither the old nor the new; the next start reads it again."""
     as_yolo(tmp_path)
@@ -246,27 +218,6 @@ def test_where_it_is(monkeypatch, tmp_path):
         monkeypatch.delenv(name)
         found.append(label_cache.cache_folder())
     assert found == [tmp_path / "own", tmp_path / "xdg/boltbox", tmp_path / "home/.cache/boltbox"]
-
-
-def test_table_gives_back_what_went_in():
-    rng = np.random.default_rng(0)
-    given = []
-    for n in (3, 0, 2, 0):
-        polygons = [[rng.random((k + 3, 2)).astype(np.float32) for k in range(j)] for j in range(n)]
-        boxes = rng.random((n, 4))
-        crowd = rng.random(n) < 0.5
-        classes = rng.integers(0, 9, n)
-        given.append(labels_of(boxes, classes, 30 + n, 40, polygons, crowd, rng.random(n)))
-    table = table_of(given)
-    assert len(table) == 4
-    for ours, reference in zip(table, given, strict=True):
-        for name in ("boxes", "classes", "crowd", "area"):
-            assert np.array_equal(getattr(ours, name), getattr(reference, name))
-        assert (ours.height, ours.width) == (reference.height, reference.width)
-        lists = [[part.tolist() for part in parts] for parts in ours.polygons]
-        assert lists == [[part.tolist() for part in parts] for parts in reference.polygons]
-    assert table.image_of.tolist() == [0, 0, 0, 2, 2]
-    assert len(table_of([])) == 0
 
 
 def test_one_cache_for_all_commands_from_everywhere(here, reads, monkeypatch):

@@ -2,47 +2,15 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from made_runs import read
 from small_fit import SMALL
 
 from benchmarks import recipes
-from benchmarks.recipes import first_pass, interval, write_subset
+from benchmarks.recipes import write_subset
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.system.csv_table import read_table
 from boltbox.detector.system.errors import InputError
-
-
-def row(recipe, data, seed, score, curve="0.1 0.2"):
-    return {"recipe": recipe, "data": data, "seed": str(seed), "score": score, "AP": curve}
-
-
-def test_only_what_was_trained_alike_is_compared():
-    rows = [row("base", "a", 0, 0.1), row("base", "a", 1, 0.2), row("base", "a", 2, 0.9)]
-    rows += [row("base", "b", 0, 0.5), row("base", "c", 0, 1)]
-    rows += [row("other", "a", 0, 0.2), row("other", "a", 1, 0.2), row("other", "b", 0, 0.4)]
-    gains = recipes.tables(rows)[2]
-    assert gains.startswith("| other | +5.0 | -10.0 | - | -2.50 |")
-    scores = recipes.tables(rows)[-1]
-    assert scores == "| other | 20.0 (20.0 to 20.0) | 40.0 (40.0 to 40.0) | - | - |"
-
-
-def test_the_interval_of_the_mean():
-    """Of many datasets of one seed it is the plain bootstrap's, near 1.96 standard errors; of equal
-    gains it is a point."""
-    gaps = [np.array([value]) for value in np.random.default_rng(0).normal(2, 1, 100)]
-    mean = np.mean(gaps)
-    error = np.std(gaps) / 10
-    assert interval(gaps) == pytest.approx((mean - 1.96 * error, mean + 1.96 * error), abs=0.02)
-    assert interval([np.full(3, 1.5)] * 3) == pytest.approx((1.5, 1.5))
-
-
-def test_when_a_recipe_passes_the_other():
-    base = [np.array([0.1, 0.2, 0.3, 0.4]), np.array([0.1, 0.2, 0.3, 0.6])]
-    fast = [np.array([0.3, 0.7, 0.7, 0.7]), np.array([0.1, 0.3, 0.9, 0.9])]
-    assert first_pass(base, fast) == 0.5
-    assert first_pass(fast, base) is None
 
 
 def test_subsets(small_data, tmp_path):

@@ -149,24 +149,6 @@ def test_one_name_outside(where, installed, checkout, hostile):
         run(sys.executable, "cli.py", "--help", env=environment(), cwd=checkout)
 
 
-@pytest.mark.parametrize("broken", [False, True])
-def test_another_projects_folders_in_site_packages(installed, hostile, broken):
-    """They lie beside boltbox there; of a broken installation they do not take the place of ours."""
-    packages = hostile / "site-packages"
-    shutil.copytree(installed, packages)
-    for name in ("cli.py", "pyproject.toml", "callbacks.py", "detector/__init__.py"):
-        (packages / name).parent.mkdir(exist_ok=True)
-        shutil.copy(hostile / "callbacks.py", packages / name)
-    if broken:
-        shutil.rmtree(packages / "boltbox/detector")
-    # -S: without the .pth files of this environment, one of which may lead to boltbox
-    line = [sys.executable, "-S", "-P", "-m", "boltbox", "--version"]
-    paths = environment(packages, sysconfig.get_path("purelib"))
-    error = run(*line, code=int(broken), env=paths).stderr
-    assert "a module of the user" not in error
-    assert ("No module named 'boltbox.detector'" in error) == broken
-
-
 def test_a_file_that_is_here_counts_more_than_a_shipped_one(here, capsys):
     (here / "med.yaml").write_text("model:\n  optim:\n    lr0: 0.5\n")
     expected = {"med.yaml --config hyp/voc.yaml": 0.00334, "hyp/none --config med.yaml": 0.5}

@@ -5,7 +5,6 @@ import json
 import cv2
 import pytest
 import yaml
-from matplotlib.figure import Figure
 
 import cli
 from boltbox.detector.checkpoint.runs import claim
@@ -90,28 +89,6 @@ def test_the_last_runs(here, capsys):
     assert "report:    runs/fit-10/report.html (" in capsys.readouterr().out
     cli.main(["report", "runs/fit-9", "runs/fit-10"])
     assert capsys.readouterr().out.count("report: ") == 2
-
-
-def test_a_run_has_one_colour(here, monkeypatch):
-    """Also where a panel lacks one; the legends name the runs that have points."""
-    (make_run(here / "a_$x$", 0.01, 0.3, 2) / "metrics.csv").write_text(
-        "epoch,val/mAP50-95\n0,0.1\n1,0.2\n"
-    )
-    (make_run(here / "b", 0.01, 0.2, 3) / "metrics.csv").write_text(
-        "epoch,val/mAP50,val/mAP50-95\n0,0.2,0.1\n1,0.3,0.2\n"
-    )
-    make_run(here / "c", 0.01, 0.1, 0)
-    saved = []
-    monkeypatch.setattr(Figure, "savefig", lambda self, *_, **more: saved.append(self))
-    cli.main(["compare", "a_$x$", "b", "c"])
-    named = []
-    colours = []
-    for axis in saved[0].axes:
-        named.append([text.get_text() for text in axis.get_legend().get_texts()])
-        colours.append([line.get_color() for line in axis.lines])
-    assert sorted(named) == [["a_$x$", "b"], ["b"]]
-    assert colours[0] == colours[1]
-    assert len({*colours[0]}) == 3
 
 
 def test_what_cannot_be_compared(here, capsys):

@@ -1,7 +1,6 @@
 """What a closed terminal does, and workers that outlive signals."""
 
 import fcntl
-import multiprocessing
 import os
 import pty
 import signal
@@ -10,8 +9,6 @@ import sys
 import termios
 import time
 
-from boltbox.detector.data.loader import prepare_worker
-from boltbox.detector.system.operating_system import STOP_SIGNALS
 from boltbox.detector.system.signals import StopSignal, caught
 
 
@@ -61,28 +58,6 @@ def test_nohup_is_respected_and_handlers_are_restored(monkeypatch):
             assert signal.getsignal(signal.SIGHUP) == handler
     finally:
         signal.signal(signal.SIGHUP, before)
-
-
-def test_a_worker_outlives_signals():
-    """The training process gets them too, and needs its workers until it ends."""
-    context = multiprocessing.get_context("fork")
-    ready = context.Event()
-
-    def work():
-        prepare_worker(0)
-        ready.set()
-        time.sleep(600)
-
-    worker = context.Process(target=work, daemon=True)
-    worker.start()
-    assert ready.wait(60)
-    assert worker.pid
-    for number in STOP_SIGNALS:
-        os.kill(worker.pid, number)
-    worker.join(0.2)
-    assert worker.is_alive()
-    worker.kill()
-    worker.join()
 
 
 def test_python_ends_with_a_worker_that_hangs():

@@ -74,18 +74,6 @@ def test_real_faults(tmp_path):
     assert [len(copy.open(split)) for split in ("train", "val")] == [10, 4]
 
 
-def test_bccd(tmp_path):
-    """Its two boxes without size, and one pair of pictures that show the same cells, in different
-    splits; nothing else."""
-    findings = findings_of(f"{shared('data/bccd')}/BCCD", tmp_path)
-    named = sorted((f["kind"], Path(f["file"]).name, f["where"]) for f in findings if f["file"])
-    assert named == [
-        ("similar_across_splits", "BloodImage_00037.jpg", ""),
-        ("zero_size_box", "BloodImage_00338.xml", "object 13 (RBC)"),
-        ("zero_size_box", "BloodImage_00343.xml", "object 4 (RBC)"),
-    ]
-
-
 @pytest.fixture
 def data(small_data, tmp_path, monkeypatch):
     """A small data set of its own, where nobody has looked yet."""

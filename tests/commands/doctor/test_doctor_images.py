@@ -94,12 +94,6 @@ def test_broken_files(tmp_path, size, capfd):
     assert rest == "", "what decoders say is for the report, not for the terminal"
 
 
-def test_only_the_end_marker_is_missing(tmp_path):
-    path = save(tmp_path / "x.jpg", picture(200, 160))
-    path.write_bytes(path.read_bytes()[:-2])
-    assert examine(path) == []
-
-
 def test_workers_find_what_one_process_finds(tmp_path, monkeypatch):
     paths = [str(save(tmp_path / f"{k}.jpg", smooth(80, 90, k % 7))) for k in range(3 * BATCH + 1)]
     for k in (3, 48):
