@@ -97,9 +97,8 @@ def test_a_checkpoint_alone_brings_the_options_of_its_run(project, moved, here, 
     from where the run was started."""
     run = moved / "runs/fit-1"
     shutil.copy(run / "checkpoints/last.ckpt", "alone.ckpt")
-    type_line("validate --ckpt_path alone.ckpt")
-    assert "weights:   alone.ckpt\noptions:   alone.ckpt\n" in capsys.readouterr().out
     type_line("fit --ckpt_path alone.ckpt --run alone --trainer.max_epochs 2")
+    assert "resume:    alone.ckpt\noptions:   alone.ckpt\n" in capsys.readouterr().out
     type_line(f"fit --ckpt_path last --run {run} --trainer.max_epochs 2")
     ends = []
     options = []
@@ -126,11 +125,6 @@ def test_another_data_set_has_its_own_split(moved, here, refused):
     used = read(here / "a/config.yaml")["data"]
     assert {"split": None, "format": None, "batch_size": 2}.items() <= used.items()
     assert "split 0.5" in refused(f"{line} --data.dataset other --data.split 0.5")
-    description = read(data / "data.yaml")
-    del description["val"]
-    (data / "data.yaml").write_text(yaml.safe_dump(description))
-    type_line(f"{line} --run same")
-    assert read(here / "same/config.yaml")["data"]["split"] == 0.5
 
 
 def test_typed_weights_do_not_replace_a_checkpoint(moved, here, refused, capfd):
@@ -196,7 +190,6 @@ def test_a_run_folder_is_its_best(
     for line, said in {
         f"{predict} --ckpt_path {run} --ensemble [{run}]": f"weights:   {best}, {best}\n",
         f"strip {run}": f"weights:   {best}\n",
-        f"validate --ckpt_path {run} --ensemble [{run}] {QUIET}": f"weights:   {best}\n",
         f"fit --ckpt_path {run} {QUIET}": f"resume:    {run}/checkpoints/last.ckpt\n",
     }.items():
         type_line(line)
@@ -335,12 +328,11 @@ def test_a_file_of_yolov5(
         read_trained(published).fill(network, NAMES)
 
 
-@pytest.mark.parametrize("options", [{"levels": [2, 3, 4, 5]}, {"size": "n6"}])
-def test_a_file_of_yolov5_says_what_it_is(options, tmp_path, as_yolov5):
-    network = small(3, **options)
+def test_a_file_of_yolov5_says_what_it_is(tmp_path, as_yolov5):
+    network = small(3, size="n6")
     file = tmp_path / "theirs.pt"
     torch.save({"model": as_yolov5(network, names=["a", "b", "c"], yaml=MULTIPLES)}, file)
     trained = read_trained(file)
     assert trained.network.levels == network.levels
-    assert trained.image_size == (1280 if "size" in options else 640)
+    assert trained.image_size == 1280
     assert same(Detector.load(file, "cpu").network.state_dict(), network.state_dict())

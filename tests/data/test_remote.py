@@ -217,7 +217,6 @@ def test_a_server_that_is_gone_for_a_while(web, small_data, tmp_path, refused):
         ("https://me:secret@host/set", "https://host/set"),
         ("s4://bucket/set", "s3"),
         ("gs://bucket/set", "gcsfs"),
-        ("zip://s3://bucket/none.zip", "none.zip"),
     ],
 )
 def test_one_sentence(address, shown, store, web, tmp_path, refused):

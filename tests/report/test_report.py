@@ -272,16 +272,16 @@ def test_validate_has_a_report_and_never_fails_for_it(trained, here, monkeypatch
     assert json.loads((here / "two/metrics.json").read_text())["command"] == "validate"
 
 
-@pytest.mark.parametrize("classes", [1, 20, 10_000])
+@pytest.mark.parametrize("classes", [1, 20])
 def test_the_confusion_matrix_fits_its_classes(classes, tmp_path, monkeypatch):
     """Cells have room for what stands in them, and no letter leaves the picture: its outermost
     pixels are white."""
     monkeypatch.setattr(charts, "DOTS", 110)
     names = [f"class number {k} with a name" for k in range(classes)]
-    seen = np.arange(min(classes, 300))
+    seen = np.arange(classes)
     draw_confusion(np.stack((seen, seen), 1).repeat(7, 0), names, tmp_path / "matrix.png")
     image = cv2.imread(str(tmp_path / "matrix.png"), cv2.IMREAD_GRAYSCALE)
-    assert (1100 if classes >= 80 else 250) < min(image.shape) <= max(image.shape) < 4000
+    assert 250 < min(image.shape) <= max(image.shape) < 4000
     assert min(e.min() for e in (image[0], image[-1], image[:, 0], image[:, -1])) > 240
 
 

@@ -33,8 +33,9 @@ def graphs_only(monkeypatch):
     torch.compiler.reset()
 
 
-def test_compiled_blocks_compute_the_same():
-    """With the real compiler: gradients, and the statistics of batch norm."""
+def test_compiled_blocks_compute_the_same(graphs_only, monkeypatch):
+    """Gradients, and the statistics of batch norm, in graphs of the compiler's operators."""
+    monkeypatch.setattr(compilation, "BACKEND", "aot_eager")
     torch.manual_seed(0)
     eager = nn.Sequential(Conv(8, 8)).to(memory_format=torch.channels_last).train()
     compiled = copy.deepcopy(eager)
