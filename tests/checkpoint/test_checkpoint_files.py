@@ -18,7 +18,7 @@ import cli
 from benchmarks.resume_fuzz import unlike
 from boltbox.callbacks import RunState
 from boltbox.detector.checkpoint.reader import find_trained, newest_valid, read_checkpoint
-from boltbox.detector.checkpoint.writer import AtomicCheckpointIO, snapshot
+from boltbox.detector.checkpoint.writer import AtomicCheckpointIO
 from boltbox.detector.system.errors import InputError
 
 ONE_BATCH = ["--trainer.limit_train_batches", "1", "--trainer.max_epochs"]
@@ -167,16 +167,6 @@ def test_a_save_returns_before_the_file_is_there_only_if_asked(tmp_path, monkeyp
     io.save_checkpoint({"weight": weight}, tmp_path / "d.ckpt")
     with pytest.raises(ZeroDivisionError):
         io.teardown()
-
-
-def test_a_snapshot_is_the_same_but_for_the_memory():
-    weight = torch.rand(4, 3, 2, 2).to(memory_format=torch.channels_last)
-    content = {"state_dict": {"a": weight}, "nested": [weight, (1, "two", None)]}
-    copied = snapshot(content)
-    assert not unlike(copied, content, "")
-    assert copied["nested"][0].stride() == weight.stride()
-    weight += 1
-    assert unlike(copied, content, "")
 
 
 class Own:

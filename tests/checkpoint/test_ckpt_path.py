@@ -2,7 +2,6 @@
 too."""
 
 import csv
-import json
 import re
 import shutil
 from pathlib import Path
@@ -19,7 +18,6 @@ from small_fit import small_fit
 
 import boltbox
 import cli
-from boltbox.detector.checkpoint.runs import path_from, start_of
 from boltbox.detector.data.demo import make_demo
 from boltbox.detector.evaluation.class_metrics import class_metrics
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
@@ -134,23 +132,6 @@ def test_typed_weights_do_not_replace_a_checkpoint(moved, here, refused, capfd):
     assert "model.start.weights nowhere.pt: " in refused(f"{line} last")
     type_line(f"{line} auto")
     assert f"resume:    {run}/checkpoints/last.ckpt\n" in capfd.readouterr().out
-
-
-def test_relative_paths_start_where_the_run_did(tmp_path, monkeypatch):
-    """Moved together with the run; else here."""
-    for folder in ("now", "here"):
-        (tmp_path / folder / "runs/a").mkdir(parents=True)
-        (tmp_path / folder / "data.yaml").touch()
-    monkeypatch.chdir(tmp_path / "here")
-    run = tmp_path / "now/runs/a"
-    then = tmp_path / "then"
-    machine = {"command": "fit", "started": "", "run": f"{then}/runs/a", "folder": str(then)}
-    (run / "machine.json").write_text(json.dumps(machine))
-    assert path_from(start_of(run), "data.yaml") == str(tmp_path / "now/data.yaml")
-    (tmp_path / "now/data.yaml").unlink()
-    assert path_from(start_of(run), "data.yaml") == "data.yaml"
-    (run / "machine.json").unlink()
-    assert path_from(start_of(run), "/nowhere/data.yaml") == "/nowhere/data.yaml"
 
 
 def test_without_ckpt_path(

@@ -20,12 +20,10 @@ from ranks import together
 from small_fit import small_fit
 
 import cli
-from boltbox.callbacks import AutoAnchor, DoctorCheck, Pictures, Report, recipe
+from boltbox.callbacks import recipe
 from boltbox.detector.checkpoint.runs import claim, locked, new_run
-from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.model.network import NetworkOptions
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.training.module import Detector
 
 TOGETHER = 4
 NARROW = NetworkOptions(width_multiple=0.125, depth_multiple=0.1, levels=[5])
@@ -133,28 +131,6 @@ def test_processes_that_torchrun_has_started_are_one_run(small_data, here):
     together(lambda: cli.main(small(small_data, *options.split())))
     assert sorted(os.listdir("runs")) == ["fit-1", "fit-2"]
     assert {(here / f"rank{rank}").read_text() for rank in (0, 1)} == {"runs/fit-2"}
-
-
-def test_a_script_has_its_folder_alone(small_data, here, capsys):
-    """And evaluates in another one."""
-    data = DetectionData(str(small_data), image_size=64, batch_size=8, workers=0)
-    detector = Detector(data.names, network=NARROW)
-    short = {"max_epochs": 1, "limit_train_batches": 1, "accelerator": "cpu"}
-    short |= {"enable_progress_bar": False, "precision": "32-true", "logger": False}
-    short["callbacks"] = [
-        kind(enabled=False) for kind in (Report, Pictures, AutoAnchor, DoctorCheck)
-    ]
-    first = L.Trainer(**recipe(**short))
-    second = L.Trainer(**recipe(**short))
-    assert [first.default_root_dir, second.default_root_dir] == ["runs/fit-1", "runs/fit-2"]
-    first.fit(detector, data)
-    files = contents(here / "runs/fit-1")
-    assert {"config.yaml", "metrics.json"} <= {p.name for p in files}
-    first.validate(detector, data)
-    assert "metrics:   runs/validate-1/metrics.json\n" in capsys.readouterr().out
-    assert read(here / "runs/validate-1/metrics.json")["command"] == "validate"
-    assert first.default_root_dir == "runs/fit-1"
-    assert contents(here / "runs/fit-1") == files
 
 
 def test_a_command_that_fails_leaves_no_folder(small_data, here, refused):

@@ -1,4 +1,4 @@
-"""Image files of every kind: EXIF, modes and depths; bad, damaged and huge ones, which are named."""
+"""Image files of every kind: EXIF, modes and depths; bad and huge ones, which are named."""
 
 import struct
 import zlib

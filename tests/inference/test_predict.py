@@ -326,16 +326,6 @@ def test_sources_that_cannot_be_used(checkpoint, here, capfd):
     assert not Path("out").exists()
 
 
-def test_half_precision(checkpoint, pictures):
-    run = predict(checkpoint, "pictures/0000.jpg", "--precision", "16-true")
-    found = Predictor.load(checkpoint, device="cpu", conf=0.0005).predict("pictures/0000.jpg")
-    confidences = np.loadtxt(run / "labels/0000.txt", ndmin=2)[:5, 5]
-    np.testing.assert_allclose(confidences, found.confidence[:5], atol=0.03)
-    image = cv2.imread("pictures/0000.jpg")
-    drawn = cv2.imread(str(run / "images/0000.jpg"))
-    assert np.abs(drawn.astype(int) - image).max() > 50
-
-
 def test_an_ensemble_knows_the_classes_of_all_members(checkpoint, pictures):
     """Rows of a network's twin overlap its own wholly. Of each class the detections are those of
     the members that know it, to the bit; classes of one name are one. A validation has the classes

@@ -14,12 +14,8 @@ from boltbox.detector.system.errors import InputError
 FSDP2 = "--trainer.strategy fsdp2 --trainer.precision"
 SYNC = "--trainer.precision 32-true --trainer.sync_batchnorm true"
 ERRORS = {  # the options, and what the message names
-    "--model.wdth 3": "did you mean 'model.network.width_multiple'",
     "--trainer.max_epoch 3": "did you mean 'trainer.max_epochs'",
-    "--epochs 3": "--trainer.max_epochs 3",  # YOLOv5's name
-    "--weights yolov5n.pt": "--model.start.weights",
     "--data.batch_size many": "data.batch_size",
-    "--data.dataset nowhere.yaml": "nowhere.yaml",
     "--config http://127.0.0.1:1/a.yaml": "--config http://127.0.0.1:1/a.yaml",
     "--trainer.accelerator cpu --trainer.devices 0,1": "--trainer.devices 2",
     "--trainer.devices cpu": "--trainer.devices 1",
@@ -32,7 +28,6 @@ ERRORS = {  # the options, and what the message names
     "--trainer.precision 64-true": "trainer.precision 64-true",
     "--trainer.precision bf16-true": "trainer.precision bf16-true",
     "--trainer.strategy fsdp": "did you mean 'fsdp2'?",
-    "--trainer.strategy deepspeed_stage_3": "trainer.strategy deepspeed_stage_3",
     f"{FSDP2} 16": "trainer.strategy fsdp2",
     f"{SYNC} --trainer.accelerator cpu": "trainer.sync_batchnorm",
     f"{SYNC} --trainer.strategy fsdp2": "trainer.sync_batchnorm",
@@ -41,7 +36,6 @@ ERRORS = {  # the options, and what the message names
     f"{SYNC} --data.dataset empty.yaml": "empty.yaml",
     f"{FSDP2} bf16-mixed --data.dataset empty.yaml": "empty.yaml",
     "--model.network.size xx": "model.network.size 'xx'",
-    "--model.start.weights nowhere.pt": "nowhere.pt",
     "--model.start.freeze 99": "model.start.freeze 99",
     "--model.optim.optimizer torch.optim.LBFGS": "model.optim.optimizer",
     "--model.optim.optimizer Sgd": "model.optim.optimizer",

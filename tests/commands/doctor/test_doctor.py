@@ -119,17 +119,6 @@ def test_errors(here, refused):
         assert not (here / "runs").exists()
 
 
-def test_names_of_a_file_need_not_be_text(tmp_path, capfdbinary):
-    """Nor can a decoder that gets one end the process."""
-    as_yolo(tmp_path)
-    stem = b"\xff<script>".decode(errors="surrogateescape")
-    (tmp_path / f"labels/train/{stem}.txt").touch()
-    (tmp_path / f"images/train/{stem}.png").touch()
-    line = f"--data.dataset {tmp_path} --data.image_size 64 --run {tmp_path}/run"
-    assert doctor(f"{line} --fix {tmp_path}-fixed") == 1
-    assert b"<script>.png: " in capfdbinary.readouterr().out
-
-
 def test_before_a_training(data, tmp_path, capsys):
     """What it warns of, on a line each; not what is left out, which `fit` says anyway."""
     past = data.parent / "labels/train/0000.txt"

@@ -65,13 +65,6 @@ def test_splits_that_are_the_same_stay(tmp_path, has_one_folder):
     assert [len(files) for files in names(tmp_path / "copy").values()] == [1, 1]
 
 
-def test_a_split_without_a_box_is_left_out(tmp_path):
-    lay(tmp_path / "source", {"train": [1], "val": [2]})
-    lay_out(tmp_path / "source", {"labels/val/val0.txt": ""})
-    repaired(tmp_path / "source", tmp_path / "copy")
-    assert names(tmp_path / "copy") == {"train": ["train0.png"]}
-
-
 def test_images_of_several_folders_keep_their_labels(tmp_path, monkeypatch):
     """Relative and absolute ones, each with an a.png, and two images with one stem."""
     monkeypatch.chdir(tmp_path)
