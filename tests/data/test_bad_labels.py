@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from made_datasets import (
     PAIR,
-    SCENES,
-    TRAIN,
     as_coco,
     as_voc,
     as_yolo,
@@ -55,57 +54,14 @@ def test_an_image_that_lost_all(here):
     assert "b.png" in (here / "copy/repairs.txt").read_text()
 
 
-LIST = "train: l.txt\n"
-CLASSES = '"categories": [{"id": 1, "name": "cat"}]'
+SETS = {"yolo": as_yolo, "voc": as_voc, "coco": as_coco}
+CASES = yaml.safe_load(Path(__file__).with_name("bad_labels.yaml").read_text())
 
 
-@pytest.mark.parametrize(
-    ("base", "files", "words"),
-    [
-        (as_yolo, {"data.yaml": TRAIN + PAIR + "format: tsv"}, ["data.yaml", "tsv"]),
-        (as_yolo, {"data.yaml": TRAIN, "labels/train/a.txt": "", "labels/train/b.txt": ""}, ["data.yaml", "`names`"]),
-        (as_yolo, {"data.yaml": TRAIN + "names: [cat, dog, cat]"}, ["data.yaml", "`names`", "'cat'"]),
-        (as_yolo, {"data.yaml": TRAIN + "names: {0: cat, 2: dog}"}, ["data.yaml", "`names`"]),
-        (as_yolo, {"data.yaml": TRAIN + "names: cat"}, ["data.yaml", "`names`"]),
-        (as_yolo, {"data.yaml": TRAIN + "names: [yes, no]"}, ["data.yaml", "`names`", "quotes"]),
-        (as_yolo, {"data.yaml": TRAIN + "nc: 80\n" + PAIR}, ["data.yaml", "`nc`", "80"]),
-        (as_yolo, {"data.yaml": TRAIN + "nc: 1000000"}, ["data.yaml", "`nc`"]),
-        (as_yolo, {"data.yaml": PAIR + "train: []"}, ["data.yaml", "train"]),
-        (as_yolo, {"data.yaml": "val: images/train\n" + PAIR}, ["data.yaml", "`train`"]),
-        (as_yolo, {"data.yaml": "train: images/trian\n" + PAIR}, ["data.yaml", "images/trian"]),
-        (as_yolo, {"data.yaml": f"train: [images/train, gone]\n{PAIR}"}, ["data.yaml", "gone"]),
-        (as_yolo, {"data.yaml": "- images/train"}, ["data.yaml"]),
-        (as_yolo, {"data.yaml": "names: [cat"}, ["data.yaml", "line 1"]),
-        (as_yolo, {"none/": "", "data.yaml": "train: none\n" + PAIR}, ["data.yaml", "none"]),
-        (as_yolo, {"l.txt": "./gone.png", "data.yaml": LIST + PAIR}, ["data.yaml", "gone.png"]),
-        (as_yolo, {"l.txt": "\n", "data.yaml": LIST + PAIR}, ["data.yaml", "l.txt"]),
-        (as_yolo, {"labels/train/c.txt": "2 .5 .5 .1 .1"}, ["labels/train/c.txt", "line 1", "2"]),
-        (as_yolo, {f"labels/train/{k}.txt": "0 .5 .5 .2 0\n" for k in SCENES}, ["data.yaml", "a.png", "line 1"]),
-        (as_yolo, {"data.yaml": TRAIN + PAIR + "format: coco"}, ["images/train"]),
-        (as_yolo, {"data.yaml": TRAIN + PAIR + "format: voc"}, ["data.yaml", "voc"]),
-        (as_yolo, {"data.yaml": "train: images/train/a.png\n" + PAIR}, ["images/train/a.png"]),
-        (as_yolo, {"data.yaml": TRAIN + PAIR + "split: 2"}, ["data.yaml", "split"]),
-        (as_yolo, {"data.yaml": f"{TRAIN}val: images/train\n{PAIR}split: 0.2"}, ["data.yaml", "split", "val"]),
-        (as_voc, {"ImageSets/Main/train.txt": ""}, ["`names`"]),
-        (as_voc, {"data.yaml": "train: ImageSets/Main/train.txt\nnames: [cat]"}, ["b.xml", "object 1", "'dog'"]),
-        (as_coco, {"data.yaml": "train: train.json\nimages: photos\nnames: [cat]"}, ["train.json", "annotation 2", "'dog'"]),
-        (as_coco, {"data.yaml": "train: gone.json"}, ["gone.json"]),
-        (as_coco, {"data.yaml": "train: train.csv", "train.csv": "filename\na.png"}, ["train.csv", "xmin"]),
-        (as_coco, {"data.yaml": "train: x.jsonl", "x.jsonl": "{}"}, ["x.jsonl", "line 1", "file_name"]),
-        *((as_coco, {"train.json": text}, ["train.json"]) for text in (
-            "{", "[]", '{"images": []}', '{"images": {}, "categories": []}',
-            f'{{"images": [{{"id": 1}}], {CLASSES}}}', f'{{"images": [{{"id": true, "file_name": "a"}}], {CLASSES}}}',
-            '{"images": [], "categories": [{"id": 1}]}', f'{{"images": [], "annotations": [{{"image_id": []}}], {CLASSES}}}',
-        )),
-        (None, {}, ["no supported labels", "convert"]),
-        (None, {"ImageSets/Main/train.txt": "a"}, ["data.yaml", "names", "convert"]),
-        (None, {"a.png": "", "b.png": ""}, ["2 images", "docs/data.md"]),
-        (None, {"data.yaml": f"{TRAIN}{PAIR}format: my.Rows"}, ["data.yaml", "--data.format"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("base", "files", "words"), CASES)
 def test_errors(tmp_path, base, files, words):
     if base:
-        base(tmp_path)
+        SETS[base](tmp_path)
     lay_out(tmp_path, files)
     with pytest.raises(InputError) as caught:
         load(tmp_path)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
 from made_datasets import lay_out, picture, save, voc_object, voc_xml, yolo_line
 
 NAMES = ["cat", "dog"]
@@ -138,71 +139,11 @@ class Layout(NamedTuple):
         return root / self.source
 
 
-def listed(pattern: str, names: Sequence[str] = tuple(PICTURES)) -> str:
-    """A list of images."""
-    return "".join(pattern.format(name) + "\n" for name in names)
-
-
-PAIR = "names: [cat, dog]\n"
-CLASSES = "cat\ndog\n"
-ROBOFLOW = ("{split}/images/{name}.png", "{split}/labels/{name}.txt")
-VALID = ("train", "valid")
-MOVED = {"data.yaml": f"train: ../train/images\nval: ../valid/images\ntest: ../test/images\n{PAIR}"}
-SPLITS = ("images/{split}/{name}.png", "labels/{split}/{name}.txt")
-BOTH = ("train", "val")
-ONE = ("images/{name}.png", "labels/{name}.txt")
-YAML = f"train: images/train\nval: images/val\n{PAIR}"
-YEARS = ("train2017", "val2017")
-NOTES = json.dumps({"categories": [{"id": 1, "name": "dog"}, {"id": 0, "name": "cat"}]})
-IN_COCO = "annotations/instances_{split}.json"
-LISTS = {"ImageSets/Main/train.txt": listed("{}  1\n", TRAIN)}
-LAYOUTS = {
-    "roboflow_yolo": Layout(*ROBOFLOW, splits=VALID, files=MOVED, source="data.yaml"),
-    "roboflow_polygons": Layout(*ROBOFLOW, polygons, VALID, MOVED),
-    "roboflow_txt": Layout(ROBOFLOW[0], "{split}/labelTxt/{name}.txt", dota, VALID, MOVED),
-    "dota": Layout(ROBOFLOW[0], "{split}/labelTxt/{name}.txt", dota, VALID),
-    "roboflow_coco": Layout("{split}/{name}.png", "{split}/_annotations.coco.json", coco, VALID),
-    "roboflow_csv": Layout("{split}/{name}.png", "{split}/_annotations.csv", csv, VALID),
-    "darknet": Layout("{split}/{name}.png", "{split}/{name}.txt", splits=VALID, files={"train/_darknet.labels": CLASSES}),
-    "hugging_face": Layout("{split}/{name}.png", "{split}/metadata.jsonl", jsonl, ("train", "validation"), names=["0", "1"]),
-    "coco": Layout("{split}/{name}.png", IN_COCO, coco, YEARS, {"annotations/captions_train2017.json": "{}"}),
-    "coco_images": Layout("images/{split}/{name}.png", IN_COCO, coco, YEARS),
-    "fiftyone_yolo": Layout(*SPLITS, splits=BOTH, files={"dataset.yaml": f"path: ROOT\n{YAML}"}),
-    "fiftyone_coco": Layout("{split}/data/{name}.png", "{split}/labels.json", coco, ("train", "validation")),
-    "fiftyone_coco_flat": Layout("data/{name}.png", "labels.json", coco),
-    "other_machine": Layout(*SPLITS, splits=BOTH, files={"data.yaml": f"path: /content/pets\n{YAML}"}),
-    "path": Layout("a/" + SPLITS[0], "a/" + SPLITS[1], splits=BOTH, files={"about/data.yaml": f"path: ../a\n{YAML}"}, source="about/data.yaml"),
-    "beside": Layout(*SPLITS, splits=BOTH, files={"about/data.yaml": YAML.replace(": im", ": ../im")}, source="about/data.yaml"),
-    "years": Layout(*SPLITS, splits=YEARS, names=["0", "1"]),
-    "cvat_coco": Layout("images/default/{name}.png", "annotations/instances_default.json", coco),
-    "label_studio_coco": Layout(ONE[0], "result.json", coco),
-    "coco_of_one_file": Layout("images/train/{name}.png", "a.json", coco, files={"data.yaml": "train: a.json\n"}),
-    "coco_in_train": Layout("train/{name}.png", "a.json", coco, files={"data.yaml": "train: a.json\n"}),
-    "coco_beside": Layout("a/b/{name}.png", "a/b/x.json", coco, files={"data.yaml": "train: a/b/x.json\n"}),
-    "coco_elsewhere": Layout("c/{name}.png", "a/x.json", coco, files={"data.yaml": "train: a/x.json\nimages: [b, c]\n"}),
-    "labelimg": Layout("{name}.png", "{name}.txt", files={"classes.txt": CLASSES}),
-    "labelimg_images": Layout(ONE[0], "images/{name}.txt", files={"images/classes.txt": CLASSES}),
-    "label_studio_yolo": Layout(*ONE, files={"classes.txt": CLASSES, "notes.json": "{"}),
-    "label_studio_notes": Layout(*ONE, files={"notes.json": NOTES}),
-    "cvat_yolo": Layout("obj_train_data/{name}.png", "obj_train_data/{name}.txt", files={"obj.names": CLASSES, "obj.data": "", "train.txt": listed("data/obj_train_data/{}.png")}),
-    "cvat_ultralytics": Layout("images/train/{name}.png", "labels/train/{name}.txt", files={"data.yaml": f"path: ./\ntrain: train.txt\n{PAIR}", "train.txt": listed("images/train/{}.png")}),
-    "dotted_list": Layout(*ONE, files={"data.yaml": f"train: l/t.txt\n{PAIR}", "l/t.txt": "\n" + listed("./../images/{}.png ")}),
-    "absolute_list": Layout(*ONE, files={"data.yaml": f"train: t.txt\n{PAIR}", "t.txt": listed("ROOT/images/{}.png")}),
-    "several": Layout("images/{name}/x/{name}.png", "labels/{name}/x/{name}.txt", files={"data.yaml": f"train: [images/p0, t.txt, images]\n{PAIR}", "t.txt": "images/p0/x/p0.png"}),
-    "voc_made_yolo": Layout(*ONE, files={"Annotations/p0.xml": "<annotation/>", "data.yaml": f"train: t.txt\n{PAIR}", "t.txt": listed("./images/{}.png")}),
-    "images_and_labels": Layout(*ONE, names=["0", "1"]),
-    "kaggle": Layout(ONE[0], "annotations/{name}.xml", voc),
-    "kaggle_deep": Layout("images/deep/{name}.png", "annotations/{name}.xml", voc),
-    "kaggle_both_deep": Layout("images/deep/{name}.png", "Annotations/deep/{name}.xml", voc),
-    "kaggle_flat": Layout("{name}.png", "annotations/{name}.xml", voc),
-    "xml_beside": Layout("{name}.png", "{name}.xml", voc),
-    "xml_in_images": Layout(ONE[0], "images/{name}.xml", voc),
-    "xml_splits": Layout("{split}/{name}.png", "{split}/{name}.xml", voc, VALID),
-    "voc_years": Layout(SPLITS[0], "annotations/{split}/{name}.xml", voc, YEARS),
-    "voc": Layout("JPEGImages/{name}.png", "Annotations/{name}.xml", voc, files=LISTS | {"ImageSets/Main/cat_val.txt": "", "ImageSets/Main/val.txt": listed("{} -1", VAL)}),
-    "voc_trainval": Layout("JPEGImages/{name}.png", "Annotations/{name}.xml", voc, files={"ImageSets/Main/trainval.txt": listed("{}", TRAIN), "ImageSets/Main/validation.txt": listed("{}", VAL)}),
-    "voc_yaml": Layout("a/JPEGImages/{name}.png", "a/Annotations/{name}.xml", voc, files={"data.yaml": f"path: a\ntrain: t.txt\n{PAIR}", "a/t.txt": listed("{}")}),
-}  # fmt: skip
+TEXTS = {f.__name__: f for f in (yolo, polygons, dota, voc, csv, jsonl, coco)}
+LAYOUTS: dict[str, Layout] = {}
+for _name, _row in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text()).items():
+    _text = TEXTS[_row.pop("text", "yolo")]
+    LAYOUTS[_name] = Layout(text=_text, **_row)
 
 
 def labelimg(root: Path) -> Path:
