@@ -152,13 +152,9 @@ CHECKBOXES = [{**REGION, "region_attributes": {"type": {"cat": True}}}]
     ],
     ids=lambda x: x if isinstance(x, str) else "",
 )  # fmt: skip
-def test_what_does_not_convert(files, word, here, capsys):
+def test_what_does_not_convert(files, word, here, refused):
     lay_out(here, files)
-    with pytest.raises(SystemExit) as leaving:
-        cli.main(["convert", "pets"])
-    assert leaving.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert word in line
+    assert word in refused("convert pets")
 
 
 def test_hugging_face_corners_and_errors(tmp_path):

@@ -231,10 +231,9 @@ def test_mistakes_are_named(name, dataset):
         ("{mosaic: [{class_path: my_transforms.Invert, init_args: {q: 1}}]}", "'q'"),
     ],
 )
-def test_options_that_name_no_transform(given, named, page, small_data, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        cli.main(["fit", "--data.dataset", str(small_data), "--data.augment.after", given])
-    assert named in capsys.readouterr().err
+def test_options_that_name_no_transform(given, named, page, small_data, refused):
+    line = ["fit", "--data.dataset", str(small_data), "--data.augment.after", given]
+    assert named in refused(line)
 
 
 def test_a_script_writes_them_down(mine):
