@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -72,6 +72,20 @@ def _without_nan(numbers: Mapping[str, float]) -> dict[str, float | None]:
     return {name: float(v) if math.isfinite(v) else None for name, v in numbers.items()}
 
 
+class _Image(NamedTuple):
+    """An image that was evaluated.
+
+    Attributes:
+        size: Height, width in pixels.
+        rows: (n, 6) detections.
+        labels: (m, 7) box, class, crowd, area.
+    """
+
+    size: tuple[int, int]
+    rows: np.ndarray
+    labels: np.ndarray
+
+
 class DetectionMetrics:
     """YOLOv5's and COCO's metrics of a dataset.
 
@@ -88,10 +102,7 @@ class DetectionMetrics:
 
     def reset(self) -> None:
         """Forget all images."""
-        # (k, 5) per image: number in the dataset, height, width, number of detections and labels
-        self._sizes = [np.zeros((0, 5), np.int64)]
-        self._rows = [np.zeros((0, 6), np.float32)]  # (n, 6) detections in this order
-        self._labels = [np.zeros((0, 7), np.float32)]  # (m, 7) likewise box, class, crowd, area
+        self._images: dict[int, _Image] = {}  # by number in the dataset
         self._losses: dict[int, dict[str, float]] = {}  # by the number of a batch's first image
 
     def update(
@@ -111,49 +122,41 @@ class DetectionMetrics:
             losses: Named parts of the batch's loss.
         """
         for index, rows, target in zip(indices, predictions, targets, strict=True):
-            size = (index, target.height, target.width, len(rows), len(target.boxes))
-            self._sizes.append(np.array([size]))
-            self._rows.append(rows)
             columns = (target.boxes, target.classes, target.crowd, target.area)
-            self._labels.append(np.column_stack(columns).astype(np.float32))
+            labels = np.column_stack(columns).astype(np.float32)
+            self._images[index] = _Image((target.height, target.width), rows, labels)
         if losses:
             self._losses[indices[0]] = {name: float(value) for name, value in losses.items()}
 
     @property
     def seen(self) -> int:
         """Number of images that this process has added."""
-        return len(self._sizes) - 1
+        return len(self._images)
 
     def gather(self) -> None:
         """Move the images of all processes to the first one; every process calls it."""
-        sizes = np.concatenate(self._sizes)
-        rows = np.concatenate(self._rows)
-        labels = np.concatenate(self._labels)
-        parts = gather_on_first((sizes, rows, labels, self._losses))
+        parts = gather_on_first((self._images, self._losses))
         self.reset()
-        for sizes, rows, labels, losses in parts:
-            self._sizes.append(sizes)
-            self._rows.append(rows)
-            self._labels.append(labels)
+        for images, losses in parts:
+            self._images = images | self._images
             self._losses |= losses
 
     def compute(self) -> Result:
         """The metrics of all images."""
-        sizes = np.concatenate(self._sizes)
-        indices, first = np.unique(sizes[:, 0], return_index=True)  # each image once
-        image, rows = _of_images(first, sizes[:, 3], np.concatenate(self._rows))
-        label_image, labels = _of_images(first, sizes[:, 4], np.concatenate(self._labels))
+        indices = sorted(self._images)
+        images = [self._images[index] for index in indices]
+        sizes = np.array([image.size for image in images]).reshape(-1, 2)
+        image, rows = _joined([image.rows for image in images], 6)
+        label_image, labels = _joined([image.labels for image in images], 7)
         coco, coco_by_class = coco_metrics(image, rows, label_image, labels, self.num_classes)
-        record = _record(sizes[first, 1:3], image, rows, label_image, labels)
+        record = _record(sizes, image, rows, label_image, labels)
         by_class = class_metrics(
             record.true_positives(), record.score, record.kind, record.label_kind
         )
         summary = by_class.summary()
         for name, value in coco.items():
             summary[f"coco/{name}"] = value
-        return Result(
-            summary, by_class, coco_by_class, indices.tolist(), record, self._mean_losses()
-        )
+        return Result(summary, by_class, coco_by_class, indices, record, self._mean_losses())
 
     def _mean_losses(self) -> dict[str, float]:
         means: dict[str, float] = {}
@@ -189,19 +192,7 @@ def _record(
     )
 
 
-def _of_images(
-    images: np.ndarray, counts: np.ndarray, values: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of some images, one image after the other.
-
-    Args:
-        images: (i,) positions of the images among those that were added.
-        counts: (k,) number of rows of each image that was added.
-        values: Rows of all images that were added.
-
-    Returns:
-        The position of each row's image in `images`, and the rows.
-    """
-    parts = np.split(values, counts.cumsum())
-    position = np.arange(len(images)).repeat(counts[images])
-    return position, np.concatenate([values[:0]] + [parts[i] for i in images])
+def _joined(parts: Sequence[np.ndarray], columns: int) -> tuple[np.ndarray, np.ndarray]:
+    """The position of each row's part, and the rows of all parts."""
+    position = np.arange(len(parts)).repeat([len(part) for part in parts])
+    return position, np.concatenate([np.zeros((0, columns), np.float32), *parts])
