@@ -16,7 +16,7 @@ _INDEX_BITS = 27
 _LAST_INDEX = (1 << _INDEX_BITS) - 1
 # The rank of an earlier hash: whether its group is the same, difference (7 bits), index.
 _SAME_GROUP = 1 << (7 + _INDEX_BITS)
-_RANKS = 2 * _SAME_GROUP
+_NO_RANK = 2 * _SAME_GROUP
 _COST_OF_CHECK = 20  # of all bits of a pair; 1: of the bits of one part
 
 
@@ -31,51 +31,44 @@ MASKS = [_mask(v) for v in range(1, 64)]
 def near_duplicates(hashes: np.ndarray, groups: np.ndarray) -> Iterator[tuple[int, int]]:
     """Find hashes that resemble an earlier one.
 
-    Time grows about as n log n. If too many hashes resemble each other, `compare_all` does it.
+    Time grows about as n log n; if too many hashes resemble each other, each is compared with each.
 
     Args:
         hashes: (n, 8) uint64 of `difference_hash`.
         groups: (n,) split of each.
 
     Yields:
-        The index of the hash, and of the earlier one that it resembles most; one of another group
-        comes first.
+        The index of the hash, and of the earlier one that it resembles most: its first copy in the
+        same group; else one of another group comes first.
     """
-    n = len(hashes)
     _, groups = np.unique(groups, return_inverse=True)
-    # Sorted by hash, group and index, each original is followed by its copies in the same group.
-    order = np.lexsort((groups, *hashes.T))
-    is_copy = np.zeros(n, bool)
-    is_copy[1:] = (hashes[order[1:]] == hashes[order[:-1]]).all(1)
-    is_copy[1:] &= groups[order[1:]] == groups[order[:-1]]
-    number = np.cumsum(~is_copy) - 1  # (n,) of the original
-    originals = order[~is_copy]
-    places = number * n + order  # ascending
-    number_at = np.append(number, -1)
-    best = np.where(is_copy, _SAME_GROUP + originals[number], _RANKS - 1)
+    rows = np.column_stack((hashes, groups)).astype(np.uint64)
+    _, first, number = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    originals = np.sort(first)
+    similar = _most_similar(hashes[originals], groups[originals])
+    found = first[number.ravel()]
+    found[originals] = np.where(similar < 0, -1, originals[similar])
+    for i in np.flatnonzero(found >= 0).tolist():
+        yield i, int(found[i])
+
+
+def _most_similar(hashes: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """(n,) index of the earlier hash that each resembles, -1: none."""
+    n = len(hashes)
+    best = np.full(n, _NO_RANK)
     work = 0
-    for compared, one, other in _candidates(hashes[originals]):
-        work += compared + _COST_OF_CHECK * len(one)
+    for compared, earlier, later in _candidates(hashes):
+        work += compared + _COST_OF_CHECK * len(later)
         if 2 * work > n * n:
-            yield from compare_all(hashes, groups)
-            return
-        differences = np.bitwise_count(hashes[originals[one]] ^ hashes[originals[other]])
-        bits = differences.sum(1, dtype=int)
-        near = np.flatnonzero(bits <= _MAX_BITS)
-        for earlier, later in ((one[near], other[near]), (other[near], one[near])):
-            index = originals[earlier]
-            is_same = groups[index] == groups[originals[later]]
-            rank = is_same * _SAME_GROUP + (bits[near] << _INDEX_BITS) + index
-            # the original, or else its first copy that is later; the next copies inherit it
-            place = np.searchsorted(places, later * n + index)
-            is_there = number_at[place] == later
-            np.minimum.at(best, place[is_there], rank[is_there])
-    offset = number * _RANKS
-    best = np.minimum.accumulate(best - offset) + offset
-    found = np.empty(n, int)
-    found[order] = best
-    for i in np.flatnonzero(found < _RANKS - 1).tolist():
-        yield i, int(found[i]) & _LAST_INDEX
+            return _compare_all(hashes, groups)
+        bits = np.bitwise_count(hashes[earlier] ^ hashes[later]).sum(1, dtype=int)
+        near = bits <= _MAX_BITS
+        earlier = earlier[near]
+        later = later[near]
+        is_same = groups[earlier] == groups[later]
+        rank = is_same * _SAME_GROUP + (bits[near] << _INDEX_BITS) + earlier
+        np.minimum.at(best, later, rank)
+    return np.where(best == _NO_RANK, -1, best & _LAST_INDEX)
 
 
 def _candidates(hashes: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
@@ -89,7 +82,8 @@ def _candidates(hashes: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarra
     without false negatives", 2016).
 
     Yields:
-        How many pairs were compared, and the indices (k,), (k,) of those that are candidates.
+        How many pairs were compared, and the indices (k,), (k,) of those that are candidates, the
+        earlier hash first.
     """
     shuffled = np.random.default_rng(0).permutation(_BITS)  # neighbours in an image are alike
     for places in np.array_split(shuffled, _PARTS):
@@ -116,11 +110,13 @@ def _candidates(hashes: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarra
                 first = first[keys[first] == keys[first + distance]]
 
 
-def compare_all(hashes: np.ndarray, groups: np.ndarray) -> Iterator[tuple[int, int]]:
-    """What `near_duplicates` does, in n x n steps: 10,000 hashes take seconds."""
+def _compare_all(hashes: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """What `_most_similar` does, in n x n steps: 10,000 hashes take seconds."""
+    best = np.full(len(hashes), -1)
     for i in range(1, len(hashes)):
         differences = np.bitwise_count(hashes[:i] ^ hashes[i]).sum(1, dtype=int)
         near = np.flatnonzero(differences <= _MAX_BITS)
         if len(near):
             order = np.lexsort((near, differences[near], groups[near] == groups[i]))
-            yield i, int(near[order[0]])
+            best[i] = near[order[0]]
+    return best
