@@ -84,7 +84,7 @@ def test_a_terminal_of_80_columns(small_data, here, terminal):
     printed = table(lines)
     expected = rows(here / "run")
     assert [cells[0] for cells in printed] == ["1/3", "2/3", "3/3"]
-    assert [cells[1:8] for cells in printed] == [shown(row) for row in expected]
+    assert [cells[1:8] for cells in printed] == list(map(shown, expected))
     assert printed[0][4:8] == ["-"] * 4
     assert printed[1][10] == f"{float(expected[1]['val/mAP50-95']):.3f}@2" == printed[2][10]
     assert (printed[0][10], printed[2][9]) == ("-", "00:00")
@@ -111,7 +111,9 @@ def test_facts_fit_a_narrow_terminal(small_data, here, terminal, monkeypatch):
     assert 0 < text.index("\ntime:      about 00:") < text.index("\n   1/2 ")
     assert {"hint", "best"} <= set(names)
     assert names[-1] == "next"
-    assert all(len(line) <= 50 and line[11] != " " for line in facts)
+    for line in facts:
+        assert len(line) <= 50
+        assert line[11] != " "
     assert any(line.startswith(11 * " ") and line[11] != " " for line in lines)
 
 

@@ -176,7 +176,7 @@ def test_a_run_folder_is_its_best(
         type_line(line)
         assert said in capfd.readouterr().out, line
     assert sorted(p.name for p in Path("runs").glob("fit-*")) == ["fit-1"]
-    assert [str(file) for file in Predictor.load(run, device="cpu").files] == [best]
+    assert list(map(str, Predictor.load(run, device="cpu").files)) == [best]
     assert Detector.load(run, "cpu").names == NAMES
     assert "my: no run folder" in refused("predict --ckpt_path my --source my")
 

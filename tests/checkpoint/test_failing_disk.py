@@ -161,7 +161,7 @@ def test_what_fails_for_an_epoch(small_data, tmp_path, begins, capsys):
         assert best == [2 * k + 1 + is_lost] * 3, trouble
         assert told == is_lost, trouble
         assert not left, trouble
-    assert [row["epoch"] for row in rows(run)] == [str(epoch) for epoch in range(epochs)]
+    assert [row["epoch"] for row in rows(run)] == list(map(str, range(epochs)))
 
 
 def test_a_disk_that_becomes_read_only(

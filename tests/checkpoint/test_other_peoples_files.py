@@ -99,7 +99,7 @@ def test_what_a_file_may_name(name, tmp_path, as_yolov5, monkeypatch):
     torch.save({"model": as_yolov5(small(), nc=3), "opt": Path("/etc/passwd")}, file)
     monkeypatch.delitem(sys.modules, "models.yolo")
     content = load_torch_file(file, ALLOWED)
-    assert [type(v) for v in content.values()] == [StandIn, StandIn]
+    assert list(map(type, content.values())) == [StandIn, StandIn]
     assert Path(*content["opt"].args) == Path("/etc/passwd")
     assert content["model"].state["nc"] == 3
     assert "models.yolo" not in sys.modules

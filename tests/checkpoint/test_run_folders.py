@@ -173,7 +173,8 @@ def test_what_a_resume_may_change(small_data, here, refused):
     assert "optimizer state is of another optimizer" in told
     type_line(f"{again} --ema.enabled false")
     state = load(here / "run/checkpoints/last.ckpt")["state_dict"]
-    assert not [name for name in state if name.startswith("ema.")]
+    for name in state:
+        assert not name.startswith("ema.")
     told = refused(small(small_data, "--model.start.freeze", "11"))
     assert "model.start.freeze 11: nothing is left to train" in told
 
@@ -217,7 +218,8 @@ def test_a_folder_of_something_else_is_left_alone(line, trained, small_data, her
     assert "run .: not a run folder (" in refused(f"{given} --run .")
     left = contents(here / "project")
     assert {str(path.relative_to(here / "project")) for path in left} == mine.keys()
-    assert all(text.decode() in mine.values() for text in left.values())
+    for text in left.values():
+        assert text.decode() in mine.values()
     if line in LINES[-2:]:
         for _ in range(2):
             with contextlib.suppress(SystemExit):  # of a doctor who finds something
@@ -253,6 +255,6 @@ def test_what_a_killed_start_leaves_is_no_hindrance(small_data, here):
         (here / "run" / name).write_text("half")
     own = "--run run --trust_parts true --trainer.logger test_run_folders.Late"
     cli.main(small(small_data, *own.split(), "--trainer.logger.save_dir", "run"))
-    files = {path.name for path in (here / "run").iterdir()}
+    files = set(os.listdir(here / "run"))
     assert {"machine.json", "config.yaml", "checkpoints"} <= files
     assert not {".lock", ".machine.json.tmp"} & files

@@ -83,7 +83,9 @@ def test_yolov5s_names_have_a_counterpart():
     for name, ours in TABLE["options"].items():
         words = ours.split()
         assert not words or words[0] in options, name
-        assert all((ROOT / word).is_file() for word in words if word.startswith("configs/"))
+        for word in words:
+            if word.startswith("configs/"):
+                assert (ROOT / word).is_file()
     for command in COMMANDS.keys() & TABLE.keys():
         rows = [ours.split()[0] for ours in TABLE[command].values() if ours]
         assert set(rows) <= LISTED[command]

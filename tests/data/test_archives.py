@@ -90,4 +90,5 @@ def test_what_is_refused(
         monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     assert "pets.zip: " in refused("doctor --data.dataset pets.zip --run run")
     assert sorted(path.name for path in Path().iterdir()) == ["cache", "pets.zip"]
-    assert not [path for path in (cache_folder() / "archives").iterdir() if path.is_dir()]
+    for path in (cache_folder() / "archives").iterdir():
+        assert not path.is_dir()

@@ -152,7 +152,7 @@ def test_class_counts(tmp_path):
         dataset = DatasetFile.read(str(tmp_path)).open("train", single_class=True)
         assert dataset.names == [expected]
         assert dataset.class_counts().tolist() == [4]
-    lay_out(tmp_path, {"data.yaml": TRAIN + f"names: {[str(k) for k in range(57)]}"})
+    lay_out(tmp_path, {"data.yaml": TRAIN + f"names: {list(map(str, range(57)))}"})
     assert load(tmp_path).class_counts()[[0, 1, 55, 56]].tolist() == [2, 1, 1, 0]
 
 

@@ -139,7 +139,8 @@ def test_if_there_is_room(
     monkeypatch.setattr(image_cache, "free_memory", lambda: usage.free)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     module = opened(data, cache)
-    assert all(bool(images.store) == cached for images in module.images.values())
+    for images in module.images.values():
+        assert bool(images.store) == cached
     output = capsys.readouterr().out
     assert ("cache:     no images (" in output) == (not cached)
     usage = usage._replace(free=0)

@@ -222,7 +222,7 @@ WHOLE = [
 
 
 def reported(paths):
-    findings = examine_images({"train": [str(path) for path in paths]})
+    findings = examine_images({"train": list(map(str, paths))})
     return {Path(f.file) for f in findings if f.severity == "fault"}
 
 

@@ -61,7 +61,7 @@ def content(dataset):
     arrays = {name: (x.tolist(), x.dtype) for name, x in vars(dataset.labels).items()}
     faults = [(str(fault), fault.image, fault.box) for fault in dataset.faults]
     sources = dataset.sources
-    texts = [list(texts) for texts in (dataset.files, sources.files, sources.places)]
+    texts = list(map(list, (dataset.files, sources.files, sources.places)))
     more = (sources.sizes.tolist(), dataset.folders, fingerprint(dataset))
     return texts, arrays, dataset.names, faults, more
 

@@ -121,7 +121,8 @@ def test_label_files(case, tmp_path):
         problems = [size] if isinstance(size, str) else [problem for _, problem in faults]
         kind = wanted["message_kind"]
         assert bool(problems) == bool(kind), given
-        assert all(SAME_WORDS.get(kind, "") in problem for problem in problems), given
+        for problem in problems:
+            assert SAME_WORDS.get(kind, "") in problem, given
         if wanted["accepted"]:
             theirs = np.array(wanted["labels"], np.float32).reshape(-1, 5)
             ours = rows[np.lexsort(rows.T[::-1])] if kind == "duplicates removed" else rows
@@ -143,9 +144,8 @@ def test_checkpoint(case):
         theirs = case.tensors(prefix)
         assert weights.names == [case.meta["names"][k] for k in sorted(case.meta["names"])]
         assert set(weights.state) == set(theirs) == set(names)
-        assert all(
-            torch.equal(weights.state[k], v.to(weights.state[k].dtype)) for k, v in theirs.items()
-        )
+        for k, v in theirs.items():
+            assert torch.equal(weights.state[k], v.to(weights.state[k].dtype))
         network.load_state_dict(by_our_names(network, weights))
     fused = network.fused()
     with torch.no_grad():

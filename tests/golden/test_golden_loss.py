@@ -43,7 +43,7 @@ def test_loss(case):
         assigned = assign_targets(
             targets, anchors, [(r.shape[2], r.shape[3]) for r in raw], hyp["anchor_t"]
         )
-        for i, r in enumerate(only_valid(rows) for rows in assigned):
+        for i, r in enumerate(map(only_valid, assigned)):
             assert torch.equal(
                 torch.stack((r.image, r.anchor, r.row, r.column), 1),
                 case.tensor(f"out_idx_{i}{suffix}").long(),

@@ -29,7 +29,8 @@ def test_forward(case):
 
         fused = network.fused()
         close(fused.decode(fused(images)), case["out_fused_decoded"], 2e-2)
-        assert not any(isinstance(m, nn.BatchNorm2d) for m in fused.modules())
+        for m in fused.modules():
+            assert not isinstance(m, nn.BatchNorm2d)
         state = fused.state_dict()
         for k, key in enumerate(case.meta["fused_keys"]):
             ours = names[key.replace(".bias", ".weight")]
@@ -62,7 +63,8 @@ COVERED = [m for m in MODELS if size_of(m["base"])]
 
 def test_models_left_out_are_listed():
     left_out = {m["base"] for m in MODELS} - {m["base"] for m in COVERED}
-    assert all(any(part in base for part in BASES_NOT_COVERED) for base in left_out), left_out
+    for base in left_out:
+        assert any(part in base for part in BASES_NOT_COVERED), left_out
 
 
 PARAM_GROUPS = {group["base"]: group for group in entries("param_groups", "groups")}

@@ -79,7 +79,7 @@ def _program(line: Any) -> tuple[list[str], str | None, bool] | None:
     path."""
     if isinstance(line, str | bytes | os.PathLike):
         return None
-    words = [os.fsdecode(word) for word in line]
+    words = list(map(os.fsdecode, line))
     if words == WORKER:
         return WORKER[2:3], None, True
     options = 1

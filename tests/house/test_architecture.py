@@ -54,7 +54,8 @@ def test_a_command(
     cli.main(["count", str(small_data), "--split", "val"])
     lines = capfd.readouterr().out.splitlines()
     assert len(lines) == 5
-    assert all(re.fullmatch(r"[\w ]+: \d+", line) for line in lines)
+    for line in lines:
+        assert re.fullmatch(r"[\w ]+: \d+", line)
     assert "did you mean 'split'?" in refused(f"count {small_data} --splitt val")
     with pytest.raises(SystemExit):
         type_line("count --help")
@@ -67,7 +68,7 @@ def test_a_callback(here, small_data, monkeypatch):
     options = re.findall(r"--trainer\.callbacks\S* \S+", PAGE.partition("### A callback\n")[2])
     limits = "--trainer.max_epochs 2 --trainer.limit_train_batches 1 --trainer.limit_val_batches 0"
     cli.main(small_fit(small_data, here / "run", *split(" ".join(options + [limits]))))
-    rates = [float(line) for line in (here / "run/lr.txt").read_text().splitlines()]
+    rates = list(map(float, (here / "run/lr.txt").read_text().splitlines()))
     assert len(rates) == 2
     assert rates == sorted(rates)  # the warm-up, from 0
     assert 0 < rates[1] <= DEFAULTS["Muon"].lr0

@@ -159,4 +159,5 @@ def test_predictions(other, options, tmp_path):
     large = unlabelled(np.full((100, 150, 3), 114, np.uint8), 0)
     tiles = EvaluationInput(64, 32, tile=64).batch([large])
     for _, images in predictor.predict_batches([whole, tiles]):
-        assert all(len(rows) for rows in images)
+        for rows in images:
+            assert len(rows)

@@ -83,7 +83,7 @@ OPTIONS = {
 def test_nms_is_the_full_pass(rows, options):
     expected = [slow_nms(r, **options) for r in rows]
     decoded = torch.tensor(rows)
-    assert [as_tuples(found) for found in nms(decoded, **options)] == expected
+    assert list(map(as_tuples, nms(decoded, **options))) == expected
     assert torch.equal(decoded, torch.tensor(rows)), "the input stays as it is"
 
 

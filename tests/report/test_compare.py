@@ -57,7 +57,8 @@ def test_two_runs(here, capsys):
     assert lines[best + 1].split()[:5] == ["fit-1", "3", "8", "0.200", "0.700"]
     assert max(map(len, lines)) <= 80
     assert lines[-1] == "page:      runs/compare-1/compare.html"
-    assert not [line for line in lines if "warning" in line]
+    for line in lines:
+        assert "warning" not in line
     page = (here / "runs/compare-1/compare.html").read_text()
     assert page.index("Options that differ") < page.index("Metrics") < page.index("Curves")
     assert "&lt;b&gt;" in page

@@ -59,7 +59,8 @@ class Page(HTMLParser):
         names = {tag for tag, _ in self.tags}
         assert not names & {"script", "link", "iframe", "object", "embed", "form", "u", "i", "b"}
         for _, attributes in self.tags:  # nothing is fetched or run
-            assert not [name for name in attributes if name.startswith("on")]
+            for name in attributes:
+                assert not name.startswith("on")
             assert (attributes.get("src") or "data:image/").startswith("data:image/")
             assert (attributes.get("href") or "#").startswith("#")
 
@@ -96,12 +97,15 @@ def drawn(monkeypatch):
     def savefig(self, *args, **more):
         real(self, *args, **more)
         texts = [t for t in self.findobj(Text) if isinstance(t, Text) and t.get_text()]
-        assert not any(t.get_parse_math() or t.get_usetex() for t in texts)
+        for t in texts:
+            assert not t.get_parse_math()
+            assert not t.get_usetex()
         seen.extend(t.get_text().strip() for t in texts)
 
     monkeypatch.setattr(Figure, "savefig", savefig)
     yield seen
-    assert not [text for text in seen if "mathdefault" in text]
+    for text in seen:
+        assert "mathdefault" not in text
 
 
 def a_run(folder):

@@ -52,7 +52,7 @@ class Diary(L.Callback):
             self.gradients = {n: p.grad.clone() for n, p in pl_module.network.named_parameters()}
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
-        parts = [float(part) for part in outputs["terms"].values()]
+        parts = list(map(float, outputs["terms"].values()))
         self.batches[-1] |= {"parts": np.array(parts), "step": trainer.global_step}
 
     def on_fit_end(self, trainer, pl_module):

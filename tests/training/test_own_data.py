@@ -173,4 +173,5 @@ def test_the_decoded_prediction():
     fused = detector.network.fused()
     torch.testing.assert_close(rows, fused.decode(fused(images)), rtol=1e-3, atol=1e-3)
     assert [module.training for module in detector.network.modules()] == modes
-    assert all(torch.equal(value, before[name]) for name, value in detector.state_dict().items())
+    for name, value in detector.state_dict().items():
+        assert torch.equal(value, before[name])

@@ -26,7 +26,7 @@ def smooth(height, width, seed=0):
 
 def examine(*paths, **splits):
     given = {"train": list(paths)} if paths else splits
-    return list(examine_images({split: [str(p) for p in files] for split, files in given.items()}))
+    return list(examine_images({split: list(map(str, files)) for split, files in given.items()}))
 
 
 # Whole files have nothing said of them
@@ -86,7 +86,7 @@ def test_broken_files(tmp_path, size, capfd):
         paths.append(save(tmp_path / f"{k}.{suffix}", picture(*size, k)))
         paths[k].write_bytes(spoil(paths[k].read_bytes()))
     findings = examine(*paths, save(tmp_path / "good.png", picture(*size, 99)))
-    assert [f.file for f in findings] == [str(path) for path in paths]
+    assert [f.file for f in findings] == list(map(str, paths))
     assert {(f.severity, f.kind) for f in findings} == {("fault", "damaged_image")}
     bar = r"images: +\d+%\|[^|\r\n]*\| \d+/\d+ \[[^\]]*\]"
     rest = re.sub(bar, "", capfd.readouterr().err).strip()

@@ -40,7 +40,9 @@ def doctor(folder, options=""):
         type_line(f"{line} {options}")
     assert leaving.value.code == 1
     findings = read(run / "doctor.json")["findings"]
-    assert all(f["problem"] and (f["file"] or f["split"]) for f in findings)
+    for f in findings:
+        assert f["problem"]
+        assert f["file"] or f["split"]
     return {(f["severity"], f["kind"], Path(f["file"]).name, f["where"]) for f in findings}
 
 

@@ -62,7 +62,7 @@ def test_splits_that_are_the_same_stay(tmp_path, has_one_folder):
         with open(source / "data.yaml", "a") as file:
             file.write("val: images/train\n")
     repaired(source, tmp_path / "copy")
-    assert [len(files) for files in names(tmp_path / "copy").values()] == [1, 1]
+    assert list(map(len, names(tmp_path / "copy").values())) == [1, 1]
 
 
 def test_images_of_several_folders_keep_their_labels(tmp_path, monkeypatch):

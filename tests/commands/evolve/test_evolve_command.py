@@ -235,4 +235,4 @@ def test_gpus_are_handed_out(monkeypatch):
     assert [e["CUDA_VISIBLE_DEVICES"] for e in environments(None, 2)] == ["2,3", "5,7"]
     assert [e["CUDA_VISIBLE_DEVICES"] for e in environments(3, 1)] == ["2", "3", "5"]
     assert [e["CUDA_VISIBLE_DEVICES"] for e in environments(None, 1, [1, 3])] == ["3", "7"]
-    assert [list(e) for e in environments(3, 0)] == [["OMP_NUM_THREADS"]] * 3
+    assert list(map(list, environments(3, 0))) == [["OMP_NUM_THREADS"]] * 3
