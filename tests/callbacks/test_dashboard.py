@@ -12,7 +12,7 @@ import pytest
 import wandb
 from jsonargparse import Namespace
 from lightning_utilities.core.imports import RequirementCache
-from made_runs import read
+from made_runs import column, read
 from small_fit import small_fit, train
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from wandb_files import read_history, read_records
@@ -96,8 +96,8 @@ def test_one_wandb_run(run):
     assert options["trainer"]["max_epochs"] == 2
     assert options["names"] == NAMES
     for name in ("train/box_loss", "val/mAP50-95", "val/per_class", "val/images"):
-        assert [row["epoch"] for row in run.with_name(name)] == [0, 1], name
-    iterations = [row["trainer/global_step"] for row in run.with_name("lr/bias")]
+        assert column(run.with_name(name), "epoch") == [0, 1], name
+    iterations = column(run.with_name("lr/bias"), "trainer/global_step")
     assert iterations == list(range(len(iterations)))
     assert len(iterations) > 3
     metrics = {m.glob_name or m.name: m.step_metric for m in run.records("metric")}

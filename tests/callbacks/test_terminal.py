@@ -10,7 +10,7 @@ from shlex import split
 
 import lightning as L
 import pytest
-from made_runs import rows
+from made_runs import column, rows
 from small_fit import small_fit
 
 import cli
@@ -137,7 +137,7 @@ def test_ctrl_c_prints_how_to_resume(small_data, here, terminal):
     assert command == "python cli.py fit --ckpt_path last --run 'a run' --trust_parts true"
     run_on(terminal, *split(command)[2:], "--trainer.callbacks", "null")
     assert "run:       a run (continued in epoch 1)" in terminal.getvalue()
-    assert [row["epoch"] for row in rows(here / "a run")] == ["0", "1"]
+    assert column(rows(here / "a run"), "epoch") == ["0", "1"]
 
 
 def test_without_a_terminal(small_data, here, capsys, monkeypatch):

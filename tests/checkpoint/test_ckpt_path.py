@@ -13,7 +13,7 @@ import torch
 import yaml
 from made_datasets import lay_out
 from made_networks import same, small, yolov5_converter  # noqa: F401
-from made_runs import load, read, type_line
+from made_runs import column, load, read, type_line
 from small_fit import small_fit
 
 import boltbox
@@ -286,7 +286,7 @@ def test_a_file_of_yolov5(
     with open(here / "out/predictions.csv", newline="") as file:
         found = list(csv.DictReader(file))
     wanted = Detector.load(published, "cpu").predict(image, image_size=64, conf=0.01)
-    assert [row["name"] for row in found] == [NAMES[i] for i in wanted.class_id]
+    assert column(found, "name") == [NAMES[i] for i in wanted.class_id]
     scores = [float(row["confidence"]) for row in found]
     assert scores == pytest.approx(wanted.confidence, abs=1e-4)
     assert found

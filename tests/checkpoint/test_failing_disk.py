@@ -11,7 +11,7 @@ from pathlib import Path
 
 import lightning as L
 import pytest
-from made_runs import load, read
+from made_runs import column, load, read
 from made_runs import rows as all_rows
 from small_fit import small_fit
 
@@ -161,7 +161,7 @@ def test_what_fails_for_an_epoch(small_data, tmp_path, begins, capsys):
         assert best == [2 * k + 1 + is_lost] * 3, trouble
         assert told == is_lost, trouble
         assert not left, trouble
-    assert [row["epoch"] for row in rows(run)] == list(map(str, range(epochs)))
+    assert column(rows(run), "epoch") == list(map(str, range(epochs)))
 
 
 def test_a_disk_that_becomes_read_only(
@@ -258,7 +258,7 @@ def test_killed_between_the_best_and_its_figures(small_data, tmp_path, begins, m
     assert best_epochs(run) == [5, 5, 5]
     assert not leftovers(run)
     assert rows(run)[:5] == before
-    assert [row["epoch"] for row in rows(run)] == list("012345")
+    assert column(rows(run), "epoch") == list("012345")
 
 
 def test_of_several_validations_an_epoch_the_last_counts(small_data, tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ import label_layouts
 import numpy as np
 import pytest
 from made_predictions import checkpoint_file  # noqa: F401
+from made_runs import contents
 from small_fit import small_fit
 
 import cli
@@ -49,8 +50,9 @@ def strip(data, checkpoint):
 
 def content(folder):
     """By path. A lock that is left has no holder."""
-    files = [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+    found = contents(folder)
+    found.pop("new/run/.lock", None)
+    return found
 
 
 @pytest.mark.parametrize("line", [fit, repair, convert, predict, strip])

@@ -9,7 +9,7 @@ from pathlib import Path
 import lightning as L
 import pytest
 from made_networks import same
-from made_runs import load, rows
+from made_runs import column, load, rows
 from small_fit import small_fit
 
 import cli
@@ -89,7 +89,7 @@ def test_an_epoch_is_trained_to_its_end(small_data, tmp_path):
     cli.main(line)
     line[line.index(str(tmp_path / "whole"))] = str(tmp_path / "part")
     cli.main(line + ["--trainer.callbacks", "test_resume.Stop"])
-    assert [row["epoch"] for row in rows(tmp_path / "part")] == ["0"]
+    assert column(rows(tmp_path / "part"), "epoch") == ["0"]
     cli.main(line + RESUMED + ["--trust_parts", "true"])
     whole = load(tmp_path / "whole/checkpoints/last.ckpt")["state_dict"]
     assert same(whole, load(tmp_path / "part/checkpoints/last.ckpt")["state_dict"])
@@ -130,7 +130,7 @@ def test_a_restart_by_torchrun_goes_on(small_data, here, refused, monkeypatch):
     cli.main(line + ["1"])
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     cli.main(line + ["2"])
-    assert [row["epoch"] for row in rows(here / "run")] == ["0", "1"]
+    assert column(rows(here / "run"), "epoch") == ["0", "1"]
 
 
 def test_commands_that_fail_early_leave_nothing(small_data, here, reference, refused):

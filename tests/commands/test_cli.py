@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 from made_networks import same
-from made_runs import QUICK, fit, load, read, rows, type_line
+from made_runs import QUICK, column, fit, load, read, rows, type_line
 
 from boltbox.detector.data import demo
 from boltbox.detector.data.demo import make_demo
@@ -67,7 +67,7 @@ def test_without_validation(small_data, here):
     assert len(dropped) == 12
     assert dropped[0].startswith(f"train: {labels}, line {lines + 1}: ")
     type_line("fit --run run --ckpt_path last --trainer.max_epochs 2")
-    assert [row["epoch"] for row in rows(here / "run")] == ["0", "1"]
+    assert column(rows(here / "run"), "epoch") == ["0", "1"]
 
 
 def test_config_yaml_repeats_the_run(trained, here):
@@ -112,7 +112,7 @@ def test_last_continues_the_most_recent_run_in_place_with_what_was_typed(trained
     assert sorted(os.listdir("runs")) == ["fit-1", "fit-2"]
     assert rows(here / "runs/fit-1") == rows(trained)
     table = rows(here / "runs/fit-2")
-    assert [row["epoch"] for row in table] == ["0", "1", "2"]
+    assert column(table, "epoch") == ["0", "1", "2"]
     # epoch 2 of 3, linear: (1 - 2 / 3) * (1 - 0.01) + 0.01 = 0.34
     assert float(table[2]["lr/weight"]) == pytest.approx(0.123 * 0.34, rel=1e-4)
     callbacks = load(here / "runs/fit-2/checkpoints/last.ckpt")["callbacks"]

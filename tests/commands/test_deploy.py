@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
-from made_runs import ROOT, type_line
+from made_runs import ROOT, column, type_line
 from shared import published_file, shared  # noqa: F401 - a fixture
 
 from boltbox.detector.commands.export.write import letterboxed
@@ -65,8 +65,8 @@ def test_the_page(page, photo):
     client = TestClient(server.app)
     assert not inspect.iscoroutinefunction(server.detect)  # or it would keep the event loop
     answer = client.post("/detect", content=photo.read_bytes()).json()
-    assert [entry["name"] for entry in answer] == [detector.names[int(row[5])] for row in rows]
-    np.testing.assert_allclose([entry["box"] for entry in answer], rows[:, :4], atol=1e-3)
+    assert column(answer, "name") == [detector.names[int(row[5])] for row in rows]
+    np.testing.assert_allclose(column(answer, "box"), rows[:, :4], atol=1e-3)
     bodies = {
         b"": 400,
         b"no image": 400,

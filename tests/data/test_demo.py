@@ -2,22 +2,16 @@
 touched."""
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 import yaml
+from made_runs import contents
 
 from boltbox.detector.data import demo
 from boltbox.detector.data.demo import NAMES, make_demo
 from boltbox.detector.system.errors import InputError
-
-
-def contents(root):
-    """Every file below `root`, by its relative path."""
-    files = filter(Path.is_file, root.rglob("*"))
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in files}
 
 
 def test_files(tmp_path):

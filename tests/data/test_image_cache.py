@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from made_datasets import PAIR, lay_out, picture, save
+from made_runs import contents
 
 from boltbox.detector.data import datasets
 from boltbox.detector.data.cache import images as image_cache
@@ -185,9 +186,9 @@ def used(data, decoded):
 def test_it_follows_the_images(change, data, cache, decoded):
     """A later training finds what an earlier one wrote, until an image changes."""
     fill(data)
-    before = {path: path.read_bytes() for path in cache.iterdir()}
+    before = contents(cache)
     assert not used(data, decoded)
-    assert {path: path.read_bytes() for path in cache.iterdir()} == before
+    assert contents(cache) == before
     change(data.parent)
     assert used(data, decoded)
     fill(data)
@@ -214,13 +215,13 @@ def test_damage(
 ):
     """An image that is not whole is decoded again, and stored."""
     fill(data)
-    good = {path: path.read_bytes() for path in cache.iterdir()}
+    good = contents(cache)
     for path, block in good.items():
-        path.write_bytes(damage(block))
+        (cache / path).write_bytes(damage(block))
     names = used(data, decoded)
     assert len(names) == lost if lost else names
     fill(data)
-    assert {path: path.read_bytes() for path in cache.iterdir()} == good
+    assert contents(cache) == good
 
 
 def test_killed_while_filling(data, cache, monkeypatch, decoded):

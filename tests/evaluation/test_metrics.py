@@ -8,6 +8,7 @@ import pytest
 import torch
 from made_detections import random_set
 from made_labels import labels_of
+from made_runs import column
 
 from boltbox.detector.evaluation.class_metrics import (
     class_metrics,
@@ -169,6 +170,6 @@ def test_result_json():
     assert content["mAP50-95"] == result.summary["mAP50-95"] > 0
     assert content["coco/AP_large"] is None, "there are no large objects"
     assert content["coco/AP_small"] == pytest.approx(0.5)
-    assert [row["name"] for row in content["per_class"]] == ["cat", "dog"]
-    assert [row["coco/AP"] for row in content["per_class"]] == pytest.approx([1, 0])
+    assert column(content["per_class"], "name") == ["cat", "dog"]
+    assert column(content["per_class"], "coco/AP") == pytest.approx([1, 0])
     assert content["best_confidence"] == result.by_class.best_confidence

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from golden.cases import close, detector, each, write_images
 from made_options import made_detector
+from made_runs import column
 from original_recipe import MODEL, yolov5_average
 from torch import nn
 from torch.utils.data import DataLoader
@@ -33,7 +34,7 @@ class Recorder(L.Callback):
         groups = trainer.optimizers[0].param_groups
         betas = groups[0].get("betas", [None])
         row = {
-            "lr": [group["lr"] for group in groups],
+            "lr": column(groups, "lr"),
             "momentum": groups[0].get("momentum", betas[0]),
             "stepped": ends_in_step(trainer, batch_idx),
             "epoch": trainer.current_epoch,
@@ -126,7 +127,7 @@ def test_schedule(case):
     )
     close(decay, case["out_effective_weight_decay"], 0, 1e-12)
     groups = module.trainer.optimizers[0].param_groups
-    close([g["weight_decay"] for g in groups], case["out_group_weight_decay"], 0, 1e-12)
+    close(column(groups, "weight_decay"), case["out_group_weight_decay"], 0, 1e-12)
 
 
 AVERAGED = {

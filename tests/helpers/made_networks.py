@@ -60,3 +60,11 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor], atol: float = 0) -> bool:
     return a.keys() == b.keys() and all(
         torch.allclose(a[name], b[name], rtol=0, atol=atol) for name in a
     )
+
+
+def copied(module: nn.Module) -> dict[str, Tensor]:
+    """Its state, which it does not change any more."""
+    found = {}
+    for name, tensor in module.state_dict().items():
+        found[name] = tensor.clone()
+    return found

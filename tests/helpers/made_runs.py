@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from shlex import split
 from typing import Any
@@ -42,3 +43,20 @@ def rows(run: Path) -> list[dict[str, str]]:
 
 def load(path: Path) -> dict[str, Any]:
     return torch.load(path, weights_only=True)
+
+
+def column(table: Iterable[Any], name: str) -> list[Any]:
+    """What each row of a table says under a name."""
+    found = []
+    for row in table:
+        found.append(row[name])
+    return found
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """The files below a folder, by their paths in it."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            found[path.relative_to(folder).as_posix()] = path.read_bytes()
+    return found

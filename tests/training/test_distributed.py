@@ -11,6 +11,7 @@ import pytest
 import torch
 import yaml
 from made_datasets import lay_out, picture, save, yolo_line
+from made_runs import column
 from ranks import together
 from small_fit import SMALL
 
@@ -127,13 +128,13 @@ def test_steps_equal_those_of_one_process(train_norms, alike, small_data, here, 
     one, *many = (torch.load(here / file, weights_only=False) for file in files)
     assert one["batches"][-1]["step"] >= 5
     assert len({str(batch["rates"]) for batch in one["batches"]}) > 4, "there is a warm-up"
-    assert len({batch["window"] for batch in one["batches"]}) == 2, "there are windows"
+    assert len(set(column(one["batches"], "window"))) == 2, "there are windows"
     for batch, *shares in zip(one["batches"], *(rank["batches"] for rank in many), strict=True):
         for share in shares:
             for key in ("rates", "window", "step"):
                 assert share[key] == batch[key], key
         assert batch["images"] == sum(share["images"] for share in shares)
-        mean = np.mean([share["parts"] for share in shares], 0)
+        mean = np.mean(column(shares, "parts"), 0)
         assert batch["parts"] == pytest.approx(mean, rel=1e-4)
     for rank in many:
         for name, gradient in one["gradients"].items():

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 from lightning.pytorch.utilities.model_summary import ModelSummary
+from made_networks import copied
 from made_options import made_detector
-from made_runs import rows
+from made_runs import column, rows
 from small_fit import SMALL
 from test_python import equal, options
 from torch.utils.data import DataLoader, IterableDataset
@@ -66,7 +67,7 @@ def test_the_command_line(here, refused):
     tiny = SMALL[4:]  # without options of the data
     cli.main(f"fit {own} --data.count 8 {limits}".split() + tiny)
     cli.main(f"fit {own} --ckpt_path last --trainer.max_epochs 2".split())
-    assert [row["epoch"] for row in rows(Path("runs/fit-1"))] == ["0", "1"]
+    assert column(rows(Path("runs/fit-1")), "epoch") == ["0", "1"]
     cli.main(f"validate {own} --report.enabled false".split())
     assert json.loads(Path("runs/validate-1/metrics.json").read_text())["images"] == 12
     for line, named in (
@@ -165,7 +166,7 @@ def test_the_decoded_prediction():
     detector = make_detector()
     detector.network.backbone.eval()  # as frozen layers are
     modes = [module.training for module in detector.network.modules()]
-    before = {name: value.clone() for name, value in detector.state_dict().items()}
+    before = copied(detector)
     ModelSummary(detector)
     images = torch.rand(1, 3, 64, 64)
     rows = detector(images)

@@ -9,7 +9,7 @@ import pytest
 import torch
 import yaml
 from lightning.pytorch.tuner import Tuner
-from made_runs import load
+from made_runs import column, load
 from test_python import SMALL, options, small_detector
 
 import boltbox
@@ -41,7 +41,7 @@ def test_a_range_test(small_data, here, monkeypatch):
     def record(self, batch, batch_idx):
         output = training_step(self, batch, batch_idx)
         losses.append(float(output["loss"]))
-        rates.extend({group["lr"] for group in self.trainer.optimizers[0].param_groups})
+        rates.extend(set(column(self.trainer.optimizers[0].param_groups, "lr")))
         return output
 
     monkeypatch.setattr(lr_find, "WIDTH", 3)

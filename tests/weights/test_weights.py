@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from made_networks import same, small, yolov5_converter  # noqa: F401
+from made_networks import copied, same, small, yolov5_converter  # noqa: F401
 from made_options import made_detector
 from shared import published_file  # noqa: F401
 from weight_files import read_yolov5
@@ -13,10 +13,6 @@ from boltbox.detector.weights.start import load_weights
 from boltbox.detector.weights.yolov5 import by_our_names, key_map
 
 ABC = ["a", "b", "c"]
-
-
-def copied(network):
-    return {name: t.clone() for name, t in network.state_dict().items()}
 
 
 def test_published_weights(published):

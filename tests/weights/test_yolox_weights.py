@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from made_networks import same, small
+from made_networks import copied, same, small
 from made_runs import load
 from shared import shared
 from small_fit import train
@@ -153,7 +153,7 @@ def test_the_predictions_of_yolox_nano():
 
     # on other classes: all but their rows is taken over, unless reuse_head is off
     other = YOLOv5(3, **NANO)
-    fresh = {name: t.clone() for name, t in other.head.state_dict().items()}
+    fresh = copied(other.head)
     assert "the head starts from random values" in load_weights(other, file).line
     assert same(other.head.state_dict(), fresh)
     line = load_weights(other, file, reuse_head=True).line
@@ -172,7 +172,7 @@ def test_a_file_as_a_training_of_yolox_leaves_it(tmp_path, zip_format):
     more = {"optimizer": optimizer, "best_ap": np.float64(0.4), "curr_ap": None}
     file = write(tmp_path / "yolox.pth", halves, zip_format, **more)
     network = small(seed=1, anchors=[[10, 20] * 2] * 3, **NARROW)
-    head = {name: t.clone() for name, t in network.head.state_dict().items()}
+    head = copied(network.head)
     assert not load_weights(network, file, reuse_head=True).has_head
     assert {t.dtype for t in network.state_dict().values()} == {torch.float32, torch.int64}
     assert same(network.neck.state_dict(), small(**NARROW).neck.state_dict(), atol=0.01)
@@ -212,7 +212,7 @@ def test_files_that_do_not_fit(tmp_path, options, change):
     line."""
     network = small(seed=1, **(NARROW | options))
     file = write(tmp_path / "yolox.pth", change(yolox()))
-    before = {name: t.clone() for name, t in network.state_dict().items()}
+    before = copied(network)
     with pytest.raises(InputError, match=r"yolox\.pth: ") as error:
         load_weights(network, file)
     assert "\n" not in str(error.value)

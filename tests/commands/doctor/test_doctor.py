@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from made_datasets import as_yolo, lay_out
-from made_runs import read, type_line
+from made_runs import column, read, type_line
 from PIL import Image
 from shared import shared
 from small_fit import train
@@ -100,7 +100,7 @@ def test_exit_codes_summary_and_files(data, tmp_path, capsys):
     assert lines[0].startswith("FAULTS: 5 faults, ")
     train = DatasetFile.read(str(data)).open("train")
     assert list(content["boxes"]["train"].values()) == train.class_counts().tolist()
-    severities = [f["severity"] for f in content["findings"]]
+    severities = column(content["findings"], "severity")
     assert severities == sorted(severities, key=["fault", "warning", "note"].index)
     page = (tmp_path / "run/doctor.html").read_text()
     assert all(path.name in page for path in labels[:5])

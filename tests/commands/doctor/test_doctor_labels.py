@@ -17,7 +17,7 @@ from made_datasets import (
     voc_xml,
 )
 from made_labels import labels_of
-from made_runs import read, type_line
+from made_runs import contents, read, type_line
 from PIL import Image
 
 from boltbox.detector.commands.doctor.examine import same_objects
@@ -49,10 +49,10 @@ def doctor(folder, options=""):
 def healed(folder):
     """The same, and by image the class and box of each object in the copy that `--fix` writes. It
     has no fault, and the original is what it was."""
-    before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    before = contents(folder)
     copy = folder.with_name(f"{folder.name}-fixed")
     findings = doctor(folder, f"--fix {copy}")
-    assert before == {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    assert before == contents(folder)
     type_line(f"doctor --data.image_size 64 --run {copy}-run --data.dataset {copy}")
     dataset = load(copy)
     rows = {}

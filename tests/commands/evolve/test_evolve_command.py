@@ -14,6 +14,7 @@ import pytest
 import yaml
 from forked import forks
 from made_datasets import lay_out
+from made_runs import column
 from optuna import load_study
 from optuna.trial import TrialState
 
@@ -96,7 +97,7 @@ def test_two_generations_of_two(small_data, here, capsys):
     assert [p.parent.parent.name for p in Path("found").glob("trials/*/checkpoints/best.ckpt")] == [
         f"{best.number:04d}"
     ]
-    assert [row["trial"] for row in read_table(Path("found/evolve.csv"))] == list("0123")
+    assert column(read_table(Path("found/evolve.csv")), "trial") == list("0123")
     evolved = yaml.safe_load(Path("found/hyp_evolved.yaml").read_text())["data"]["augment"]
     assert evolved == {name: pytest.approx(value, rel=1e-4) for name, value in best.params.items()}
     assert logged(Path("found")) == [(t.number, pytest.approx(t.value)) for t in individuals]
@@ -232,7 +233,7 @@ def test_what_a_study_is_about(here, capsys):
 
 def test_gpus_are_handed_out(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3,5,7,8")
-    assert [e["CUDA_VISIBLE_DEVICES"] for e in environments(None, 2)] == ["2,3", "5,7"]
-    assert [e["CUDA_VISIBLE_DEVICES"] for e in environments(3, 1)] == ["2", "3", "5"]
-    assert [e["CUDA_VISIBLE_DEVICES"] for e in environments(None, 1, [1, 3])] == ["3", "7"]
+    assert column(environments(None, 2), "CUDA_VISIBLE_DEVICES") == ["2,3", "5,7"]
+    assert column(environments(3, 1), "CUDA_VISIBLE_DEVICES") == ["2", "3", "5"]
+    assert column(environments(None, 1, [1, 3]), "CUDA_VISIBLE_DEVICES") == ["3", "7"]
     assert list(map(list, environments(3, 0))) == [["OMP_NUM_THREADS"]] * 3
