@@ -9,7 +9,6 @@ from boltbox.callbacks.checkpoints import checkpoints_of
 from boltbox.detector.evaluation.metrics import Result
 from boltbox.detector.report.folder import best_epoch
 from boltbox.detector.report.table import class_table, number
-from boltbox.detector.system.addresses import absolute
 from boltbox.detector.system.atomic_file import not_fatal, write_json
 from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
 from boltbox.detector.training.module import Detector
@@ -74,7 +73,7 @@ class MetricsFiles(L.Callback):
         record.names = pl_module.names
         record.command = command
         record.epoch = content.get("epoch", -1)
-        record.files = list(map(absolute, files))
+        record.files = files
         path = _json_path(trainer)
         record_path = path.with_name("detections.npz")
         with not_fatal(record_path):

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from boltbox.detector.data.cache.images import ResizedImages, cache_images
 from boltbox.detector.data.dataset_file import DatasetFile
-from boltbox.detector.data.datasets import DetectionDataset, fingerprint
+from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.inputs.evaluation_input import (
     EvaluationInput,
     EvaluationSamples,
@@ -220,7 +220,7 @@ class DetectionData(L.LightningDataModule):
     def _set_up_fit(self) -> None:
         """Batch size, order of the images, augmentation and cache."""
         for split in SPLITS["fit"]:
-            self._fingerprints[split] = fingerprint(self.datasets[split])
+            self._fingerprints[split] = self.datasets[split].fingerprint
         dataset = self.datasets["train"]
         if self.options["batch_size"] == "auto" and hasattr(self._module, "choose_batch_size"):
             self.batch_size = self._module.choose_batch_size(self.image_size, len(dataset))

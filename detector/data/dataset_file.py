@@ -16,7 +16,7 @@ from boltbox.detector.data.cache.archive import unpacked
 from boltbox.detector.data.cache.labels import CacheFile, one_at_a_time
 from boltbox.detector.data.class_names import read_names
 from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.data.file_list import FileList
+from boltbox.detector.data.file_list import FileList, state_of
 from boltbox.detector.data.formats.coco_json import CocoJson
 from boltbox.detector.data.formats.dota_txt import DotaText
 from boltbox.detector.data.formats.format import Format, Split, find_tail, has_labels
@@ -135,8 +135,9 @@ class DatasetFile:
             InputError: naming the file and the key.
         """
         if source == demo.NAME:
-            paths = {name: [DEMO_ROOT / "images" / name] for name in ("train", "val")}
-            file = cls(source, DEMO_ROOT, "yolo", paths, list(demo.NAMES))
+            root = DEMO_ROOT.absolute()
+            paths = {name: [root / "images" / name] for name in ("train", "val")}
+            file = cls(source, root, "yolo", paths, list(demo.NAMES))
         else:
             path = to_path(source)
             notes = []
@@ -144,7 +145,7 @@ class DatasetFile:
                 path = unpacked(path)
                 notes.append(f"unpacked from {source}")
             described = [path / name for name in DESCRIPTIONS]
-            path = next(filter(FileList().state_of_one, described), path)
+            path = next(filter(state_of, described), path)
             content = describe(path) if isdir(path) else _read_content(path)
             file = _from_content(path, content, format, notes)
         if split is not None:
@@ -164,10 +165,7 @@ class DatasetFile:
         kind = format_class(self.format)
         if self.format not in FORMATS:
             return kind.find_names(self.root, self.splits)
-        of = [kind.__qualname__]
-        for paths in self.splits.values():
-            of += map(absolute, map(str, paths))
-        cache = CacheFile("names", of, self.root)
+        cache = CacheFile("names", [kind.__qualname__, *self.splits.values()])
         with one_at_a_time():
             if found := cache.load(VERSION):
                 return found.about["names"]
@@ -229,7 +227,7 @@ class DatasetFile:
             )
         paths = self.splits[split]
         for path in paths:
-            if not FileList().state_of_one(path):
+            if not state_of(path):
                 raise InputError(f"{self.source}: {split} refers to {path}, which does not exist")
         share = None if split == "test" else self.share
         described = Split(split, paths, self.root, self.images, share)
@@ -274,15 +272,15 @@ def _from_content(
         format: instead of its key.
         notes: gets what is corrected.
     """
-    home = path if isdir(path) else path.parent
-    here = Path()
+    home = absolute(path if isdir(path) else path.parent)
+    here = Path.cwd()
     named = "".join(_as_list(content.get("path"))[:1])
-    root = join(home, named)
+    root = absolute(join(home, named))
     if is_address(root):  # then files of this disk are no substitute
         home = root
         here = root
     elif not isdir(root):
-        root = Path(named)
+        root = absolute(Path(named))
     if not (is_address(root) or isdir(root)):
         root = home
         notes.append(f"path {named} does not exist; using {home}")
@@ -291,7 +289,7 @@ def _from_content(
         for entry in _as_list(content.get(split)):
             # relative to the root, else to the data.yaml, else to the current folder
             places = [join(folder, entry) for folder in (root, home, here)]
-            place = next(filter(FileList().state_of_one, places), None)
+            place = next(filter(state_of, places), None)
             if place is None and not is_address(entry):
                 place = find_tail(entry, root, home)
                 if place:
@@ -299,7 +297,7 @@ def _from_content(
             if place is None and split == "test":
                 notes.append(f"test {entry} does not exist; there is no test split")
             else:
-                splits.setdefault(split, []).append(place or places[0])
+                splits.setdefault(split, []).append(absolute(place or places[0]))
     if not splits:
         raise InputError(f"{path}: none of the keys train, val, test is given")
     if not format:
@@ -315,7 +313,7 @@ def _from_content(
         format,
         splits,
         names=read_names(path, content),
-        images=[join(root, folder) for folder in _as_list(content.get("images"))],
+        images=[absolute(join(root, folder)) for folder in _as_list(content.get("images"))],
         share=content.get("split"),
         notes=notes,
         gives_names=content.get("names") is not None,
@@ -334,7 +332,7 @@ def _guess_format(root: Path, splits: dict[str, list[Path]]) -> str:
     first = next(iter(splits.values()))[0]
     if first.suffix in FORMAT_OF_SUFFIX:
         return FORMAT_OF_SUFFIX[first.suffix]
-    files = FileList(few=True)
+    files = FileList()
     if files.is_folder(first):
         if has_xml(first, files):
             return "voc"

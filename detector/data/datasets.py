@@ -3,7 +3,7 @@ files."""
 
 import os
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -57,6 +57,7 @@ class Fault:
         return f"{place}: {self.problem}"
 
 
+@dataclass(eq=False)
 class DetectionDataset:
     """Images with labels; item i is the i-th Sample at the file's own resolution, without crowd
     regions.
@@ -68,29 +69,27 @@ class DetectionDataset:
         sources: where the labels are written.
         faults: what was left out, images first.
         folders: pairs of a folder of label files and one of the images that they belong to.
-        unknown: the message about the first object whose class has no name; "" if there is none.
+        fingerprint: number of images, number of objects, and a checksum of file names and labels,
+            which tell whether the data of a training has changed; images are not opened.
         stamp: names its content in the labels cache; "" if it is not there.
-        fingerprint: see `fingerprint`, if it is known.
     """
 
-    def __init__(
-        self,
-        files: Sequence[str],
-        labels: LabelTable,
-        names: list[str],
-        sources: LabelSources,
-        faults: Iterable[Fault] = (),
-        folders: Sequence[tuple[str, str]] = (),
-    ) -> None:
-        self.files = files
-        self.labels = labels
-        self.names = names
-        self.sources = sources
-        self.faults = sorted(faults, key=lambda fault: fault.where != "")
-        self.folders = folders
-        self.unknown = ""
-        self.stamp = ""
-        self.fingerprint: list[int] | None = None
+    files: Sequence[str]
+    labels: LabelTable
+    names: list[str]
+    sources: LabelSources
+    faults: list[Fault] = field(default_factory=list)
+    folders: Sequence[tuple[str, str]] = ()
+    fingerprint: list[int] = field(default_factory=list)
+    stamp: str = ""
+
+    def __post_init__(self) -> None:
+        self.faults.sort(key=lambda fault: fault.where != "")
+        if not self.fingerprint:
+            checksum = zlib.crc32(os.fsencode("/".join(map(os.path.basename, self.files))))
+            for array in vars(self.labels).values():
+                checksum = zlib.crc32(np.ascontiguousarray(array).data, checksum)
+            self.fingerprint = [len(self), len(self.labels.boxes), checksum]
 
     def __len__(self) -> int:
         return len(self.files)
@@ -150,21 +149,3 @@ class DetectionDataset:
     def class_counts(self) -> np.ndarray:
         """(C,) number of boxes per class, without crowd regions."""
         return np.bincount(self.labels.classes[~self.labels.crowd], minlength=len(self.names))
-
-
-def fingerprint(dataset: DetectionDataset) -> list[int]:
-    """What tells whether the data of a training has changed; images are not opened.
-
-    Args:
-        dataset: A split.
-
-    Returns:
-        Number of images, number of objects, and a checksum of file names and labels.
-    """
-    if dataset.fingerprint:
-        return dataset.fingerprint
-    names = [os.path.basename(file) for file in dataset.files]
-    checksum = zlib.crc32(os.fsencode("/".join(names)))
-    for array in vars(dataset.labels).values():
-        checksum = zlib.crc32(np.ascontiguousarray(array).data, checksum)
-    return [len(dataset), len(dataset.labels.boxes), checksum]

@@ -2,14 +2,34 @@
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+import zlib
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from os.path import splitext
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from boltbox.detector.data.images import SUFFIXES
-from boltbox.detector.system.addresses import FOLDER, State, is_address, list_folder, state_of
+from boltbox.detector.system.addresses import ask, is_address, many
+
+VERSIONS = ("ETag", "etag", "md5Hash", "CRC", "LastModified", "Last-Modified")  # by file system
+
+
+class State(NamedTuple):
+    """Of a file or folder.
+
+    Attributes:
+        size: bytes; -1 for a folder, 0 if a server does not say.
+        time: of the last change, in nanoseconds; of an address a checksum of its ETag or time; 0
+            for a folder.
+    """
+
+    size: int
+    time: int
+
+
+FOLDER = State(-1, 0)
+FILE = State(0, 0)  # whose state is not known
 
 
 class Look(NamedTuple):
@@ -24,70 +44,48 @@ class Look(NamedTuple):
     checksum: str
 
 
-OTHER = State(-2, 0)
-
-
 class FileList:
-    """What is in the folders of a dataset, as it was at the first question about each.
+    """Which files and folders a dataset has, as they were at the first question about each.
 
-    A path is a text as the user, a list or a label file gives it: absolute, or relative to the
-    current folder. The folder of a file is what precedes its last separator. Links are followed.
-    A folder is listed at the first question about a file in it. A file that is not in the listing
-    is asked for itself, because a file system may ignore case or forbid listing. A path may be an
-    address, see `Address`; the listings of its server are complete, if there are any.
-
-    Args:
-        few: few files of this disk are asked for, each for itself.
+    The folder of a file is what precedes its last separator. Links are followed. A folder is listed
+    at the first question about a file in it. A file that is not in the listing is asked for itself,
+    because a file system may ignore case or forbid listing. A path may be an address, see
+    `Address`; the listings of its server are complete, if there are any.
     """
 
-    def __init__(self, few: bool = False) -> None:
-        self.few = few
+    def __init__(self) -> None:
         self._folders: dict[str, Mapping[str, State] | None] = {}
+        self._looks: dict[str, Look] = {}
         self._files: dict[str, State] = {}
         self._searched: set[str] = set()  # folders whose subfolders were listed too
 
     def folder(self, path: str | Path) -> Mapping[str, State] | None:
-        """The files and folders in a folder, by name; None if there is no such folder."""
+        """The files and folders in a folder, see `list_folder`."""
         path = os.fspath(path)
         if path not in self._folders:
-            self._folders[path] = _listing(path)
+            self._folders[path] = list_folder(path)
         return self._folders[path]
 
     def state(self, path: str | Path) -> State | None:
-        """Of a file or folder; None if there is none."""
-        if self.few and not is_address(path):
-            return self.state_of_one(path)
-        folder, name = os.path.split(path)
-        listing = self.folder(folder or os.curdir)
-        if listing is None:
-            return None
-        if name in listing or (listing and is_address(path)):
-            return listing.get(name)
-        return self.state_of_one(path)
-
-    def state_of_one(self, path: str | Path) -> State | None:
-        """As `state`, of a file whose folder is of no interest."""
+        """Of a single file or folder; None if there is none."""
         path = os.fspath(path)
-        state = self._files.get(path) or _state(path)
-        if state:
+        state = self._files.get(path) or state_of(path)
+        if state and state != FOLDER:
             self._files[path] = state
         return state
 
-    def ask(self, paths: Iterable[str | Path]) -> None:
-        """Record the states of files that are read."""
-        for path in paths:
-            if not (self.is_folder(path) if is_address(path) else os.path.isdir(path)):
-                self.state_of_one(path)
-
     def is_file(self, path: str | Path) -> bool:
         """Whether it is a regular file."""
-        state = self.state(path)
-        return state is not None and state.size >= 0
+        folder, name = os.path.split(path)
+        listing = self.folder(folder)
+        if listing is None:
+            return False
+        is_listed = name in listing or (listing and is_address(path))
+        state = listing.get(name) if is_listed else self.state(path)
+        return state is not None and state != FOLDER
 
     def is_folder(self, path: str | Path) -> bool:
         """Whether it is a folder."""
-        if self.few and not is_address(path):
-            return os.path.isdir(path)
         listing = self.folder(path)
         return bool(listing) if is_address(path) else listing is not None
 
@@ -97,75 +95,128 @@ class FileList:
         folder = os.fspath(folder)
         self._searched.add(folder)
         for name, state in (self.folder(folder) or {}).items():
-            path = name if folder == os.curdir else os.path.join(folder, name)
+            path = os.path.join(folder, name)
             if name.startswith("."):
                 continue
             if state == FOLDER:
                 yield from self.images(path)
-            elif state.size >= 0 and splitext(name)[1].lower() in SUFFIXES:
+            elif splitext(name)[1].lower() in SUFFIXES:
                 yield path
+
+    def look(self) -> None:
+        """Take the states of all that is in the folders so far. What is read afterwards may be
+        newer, and a later start notices that; what is read before may be older."""
+        for folder, listing in self._folders.items():
+            if folder not in self._looks:
+                look = look_at(folder, folder in self._searched, listing)
+                self._looks[folder] = look
 
     def record(self) -> tuple[dict[str, Look], dict[str, State]]:
         """What the answers so far depend on: looks at folders, states of single files."""
-        looks = {}
-        for folder, listing in self._folders.items():
-            looks[folder] = _look(listing, folder in self._searched)
-        return looks, self._files
+        self.look()
+        return self._looks, self._files
 
     @staticmethod
     def is_same(folders: Mapping[str, Look], files: Mapping[str, State]) -> bool:
         """Whether the files are as they were; arguments: see `record`."""
         for folder, look in folders.items():
-            if _look(_listing(folder), look.searched) != look:
+            if look_at(folder, look.searched) != look:
                 return False
-        return all(_state(path) == state for path, state in files.items())
+        return all(state_of(path) == state for path, state in files.items())
 
 
-def names_in(folder: str) -> list[str]:
-    """What is in a folder, without a look at each; nothing if there is no such folder."""
-    if is_address(folder):
-        return list(list_folder(folder) or ())
-    try:
-        return os.listdir(folder or os.curdir)
-    except OSError:
-        return []
+def look_at(folder: str, searched: bool, expected: Mapping[str, State] | None = None) -> Look:
+    """The states of all that is in a folder.
 
-
-def _look(listing: Mapping[str, State] | None, searched: bool) -> Look:
-    if listing is None:
+    Args:
+        folder: its path or address.
+        searched: whether its subfolders count too.
+        expected: the names in it, if they are known; with others, the look fits no folder.
+    """
+    states = list_folder(folder, with_states=True)
+    if states is None:
         return Look(searched, "")
+    if expected is not None and states.keys() != expected.keys():
+        return Look(searched, "it changes")
     lines = []
-    for name, state in sorted(listing.items()):
+    for name, state in sorted(states.items()):
         if searched or state != FOLDER:
             lines.append(f"{name}\0{state.size}\0{state.time}")
     return Look(searched, sha256(os.fsencode("\0".join(lines))).hexdigest())
 
 
-def _listing(folder: str) -> dict[str, State] | None:
+def state_of(path: str | Path) -> State | None:
+    """The state of a file or folder; None if there is none, as behind a broken link.
+
+    Raises:
+        Unreachable: its server does not say.
+    """
+    if is_address(path):
+        entry = ask(path, "info")
+        return entry and _state_at(entry)
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):  # ValueError: a name that no file can have
+        return None
+    return FOLDER if stat.S_ISDIR(status.st_mode) else State(status.st_size, status.st_mtime_ns)
+
+
+def list_folder(folder: str, with_states: bool = False) -> Mapping[str, State] | None:
+    """The files and folders in a folder, by name.
+
+    Args:
+        folder: its path or address; "": the current folder.
+        with_states: ask for the state of each file, which takes long; else it may be FILE.
+
+    Returns:
+        Nothing if it may not be listed; None if there is no such folder. Devices, pipes and broken
+        links are left out.
+
+    Raises:
+        Unreachable: its server does not say.
+    """
     if is_address(folder):
-        return list_folder(folder)
+        return _list_address(folder, with_states)
     listing = {}
     try:
-        with os.scandir(folder) as entries:
+        with os.scandir(folder or os.curdir) as entries:
             for entry in entries:
-                if state := _state(entry):
-                    listing[entry.name] = state
-    except (FileNotFoundError, NotADirectoryError, ValueError):  # the last: a zero byte
+                if entry.is_dir():
+                    listing[entry.name] = FOLDER
+                elif entry.is_file():
+                    listing[entry.name] = FILE
+                    if with_states:
+                        status = entry.stat()
+                        listing[entry.name] = State(status.st_size, status.st_mtime_ns)
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: as above
         return None
-    except OSError:  # it may not be listed
+    except OSError:
         return {}
     return listing
 
 
-def _state(path: str | os.DirEntry) -> State | None:
-    """None if there is nothing, as behind a broken link."""
-    if isinstance(path, str) and is_address(path):
-        return state_of(path)
-    try:
-        status = os.stat(path) if isinstance(path, str) else path.stat()
-    except (OSError, ValueError):
-        return None
-    kind = stat.S_IFMT(status.st_mode)
-    if kind == stat.S_IFREG:
-        return State(status.st_size, status.st_mtime_ns)
-    return FOLDER if kind == stat.S_IFDIR else OTHER
+def _list_address(folder: str, with_states: bool) -> Mapping[str, State] | None:
+    """As `list_folder`. A server that lists no folders gives nothing."""
+    is_http = folder.startswith("http")
+    entries = ask(folder, "ls", detail=True)
+    if entries is None:
+        return {} if is_http else None
+    listing = {}
+    for entry in entries:
+        listing[os.path.basename(entry["name"].rstrip("/"))] = _state_at(entry)
+    if list(listing) == [os.path.basename(folder)]:
+        return None  # a file, which fsspec lists as itself
+    if with_states and is_http:  # which lists names only
+        files = [name for name, state in listing.items() if state != FOLDER]
+        states = many(state_of, [f"{folder}/{name}" for name in files])
+        for name, state in zip(files, states, strict=True):
+            listing[name] = state or FILE
+    return listing
+
+
+def _state_at(entry: Mapping[str, Any]) -> State:
+    """Of an entry of fsspec."""
+    if entry["type"] == "directory":
+        return FOLDER
+    version = next((entry[key] for key in VERSIONS if key in entry), None)
+    return State(entry["size"] or 0, zlib.crc32(str(version).encode()))

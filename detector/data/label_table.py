@@ -25,13 +25,11 @@ class Texts(Sequence[str]):
         numbers: (n,) int32, the number of each item's text.
         starts: (t + 1,) int64, where each text starts in `content`, and where the last one ends.
         content: uint8, the texts one after the other.
-        moved: how paths have changed since, see `moved`.
     """
 
     numbers: np.ndarray
     starts: np.ndarray
     content: np.ndarray
-    moved: tuple[str, str] = ("", "")
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Texts:
@@ -55,26 +53,7 @@ class Texts(Sequence[str]):
             return [self[k] for k in range(*i.indices(len(self)))]
         number = self.numbers[i]
         first, last = self.starts[number : number + 2].tolist()
-        return moved(os.fsdecode(self.content[first:last].tobytes()), self.moved)
-
-
-def moved(path: str, change: tuple[str, str]) -> str:
-    """The same file below another folder.
-
-    Args:
-        path: of a file or folder; "" stays.
-        change: the folder that it may be in, and another path of that folder.
-    """
-    before, after = change
-    start = "" if before == os.curdir else os.path.join(before, "")
-    if before == after or not path:
-        return path
-    if path == before:
-        return after
-    if not path.startswith(start) or (not start and os.path.isabs(path)):
-        return path
-    rest = path.removeprefix(start)
-    return rest if after == os.curdir else os.path.join(after, rest)
+        return os.fsdecode(self.content[first:last].tobytes())
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +191,8 @@ class LabelTable:
         for name in cls.__dataclass_fields__:
             arrays = [getattr(table, name) for table in tables]
             if name.endswith("starts"):
-                columns[name] = joined_starts(arrays)
+                lengths = np.concatenate(list(map(np.diff, arrays)))
+                columns[name] = starts_of(lengths)
             else:
                 columns[name] = np.concatenate(arrays)
         return cls(**columns)
@@ -221,11 +201,9 @@ class LabelTable:
 def starts(pieces: Sequence[Sized]) -> np.ndarray:
     """(n + 1,) int64: where n pieces start that lie one after the other, and where the last one
     ends."""
-    lengths = list(map(len, pieces))
-    return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+    return starts_of(list(map(len, pieces)))
 
 
-def joined_starts(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """The `starts` of several lists of pieces, one list after the other."""
-    lengths = np.concatenate([np.diff(part) for part in parts])
+def starts_of(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
+    """As `starts`, of pieces of these lengths."""
     return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))

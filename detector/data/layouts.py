@@ -86,7 +86,7 @@ def conversion(root: Path) -> str:
 
 def _descriptions(root: Path) -> Iterator[Content]:
     """A description per format, empty if the folder has no such labels."""
-    files = FileList(few=True)
+    files = FileList()
     folders = [root]
     for names in SPLIT_NAMES.values():
         folders += [root / name for name in names]

@@ -4,10 +4,10 @@ A bad box is dropped and named, not its image; an image is dropped only if it ca
 """
 
 import inspect
+import math
 import multiprocessing
 import os
-import signal
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import chain
 from os.path import dirname
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +33,6 @@ from boltbox.detector.data.formats.format import (
     Format,
     ImageLabels,
     LabelObject,
-    PerImageFormat,
     Split,
     without_collector,
 )
@@ -43,20 +43,19 @@ from boltbox.detector.data.label_table import (
     Texts,
     starts,
 )
+from boltbox.detector.data.loader import prepare_worker
 from boltbox.detector.model.boxes import area_xyxy
-from boltbox.detector.system.addresses import absolute, read_ahead
+from boltbox.detector.system.addresses import is_address, many
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.operating_system import (
-    STOP_SIGNALS,
     available_cores,
-    die_with_this_parent,
     start_method,
 )
 from boltbox.detector.system.rank_zero import progress
 
 PART = 1000  # images that are read at a time
 PARALLEL = 4 * PART  # images from which on several processes read
-VERSION = 9  # raise it with any change to what is read from a file
+VERSION = 10  # raise it with any change to what is read from a file
 
 
 def part_of(entries: Sequence[Entry], share: float, split: Split) -> list[Entry]:
@@ -88,24 +87,22 @@ def part_of(entries: Sequence[Entry], share: float, split: Split) -> list[Entry]
 
 @dataclass
 class Part:
-    """Some of the images, read.
+    """Images that were read, with N objects.
 
     Attributes:
-        numbers: the place of each usable image among the entries that were read.
-        has_file: of each, whether it has a label file.
+        files: of the images that can be used.
+        label_files: of each of them, "" if there is none.
         sizes: of each (height, width) according to its label file; 0, 0 if that does not say it.
-        places: of the objects, see `LabelObject`.
+        places: of the N objects, see `LabelObject`.
         faults: what was left out.
-        unknown: why the first object whose class has no name cannot be used, or "".
-        labels: of those that can be used.
+        labels: of the images.
     """
 
-    numbers: list[int] = field(default_factory=list)
-    has_file: list[bool] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    label_files: list[str] = field(default_factory=list)
     sizes: list[tuple[int, int]] = field(default_factory=list)
     places: list[str] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
-    unknown: str = ""
     labels: LabelTable = field(init=False)
 
 
@@ -150,26 +147,30 @@ class SplitReader:
         split = self.format.split
         kind = type(self.format).__qualname__
         folders = [split.root, *split.folders]
-        places = [list(map(absolute, map(str, paths))) for paths in (folders, split.paths)]
-        cache = CacheFile(split.name, [places, split.share, kind, self.single_class], split.root)
+        cache = CacheFile(split.name, [folders, split.paths, split.share, kind, self.single_class])
         dataset = load_dataset(cache, stamp=stamp) if stamp else None
         if dataset is None:
-            listed = self.format.files
-            listed.ask(split.paths)
-            entries: Sequence[Entry] = []
-            if self.is_own:
-                listed.ask([inspect.getfile(type(self.format))])
-                entries = self._find()
-            key = [VERSION, self.names, digest([entry[:2] for entry in entries])]
-            dataset = load_dataset(cache, key)
+            dataset = self._load_or_read(cache)
+        self._check(dataset.faults)
+        return dataset
+
+    def _load_or_read(self, cache: CacheFile) -> DetectionDataset:
+        files = self.format.files
+        list(map(files.state, self.format.split.paths))
+        entries: Sequence[Entry] = []
+        if self.is_own:
+            files.state(inspect.getfile(type(self.format)))
+            entries = self._find()
+        key = [VERSION, self.names, digest([entry[:2] for entry in entries])]
+        dataset = load_dataset(cache, key)
         if dataset is None:
             with without_collector():
-                dataset = self._read(entries or self._find())
-            save_dataset(cache, key, listed, dataset)
+                entries = entries or self._find()
+                files.look()
+                dataset = self._read(entries)
+            save_dataset(cache, key, files, dataset)
             # in place of the arrays, a map of the file
             dataset = load_dataset(cache, key) or dataset
-        if self.strict and dataset.unknown:
-            raise InputError(dataset.unknown)
         return dataset
 
     def _find(self) -> list[Entry]:
@@ -178,110 +179,99 @@ class SplitReader:
         if split.share:
             entries = part_of(entries, split.share, split)
         for entry in entries:
-            self.format.files.state(entry.image)
-            self.format.files.state(entry.file)
+            self.format.files.is_file(entry.image)
+            self.format.files.is_file(entry.file)
         return entries
+
+    def _check(self, faults: Sequence[Fault]) -> None:
+        """Raises InputError if strict, and the class of an object has no name."""
+        for fault in faults:
+            if self.strict and fault.kind == "unknown_class":
+                raise InputError(
+                    f"{fault} {self.names}; correct the labels or `names`, or use"
+                    " --data.single_class true"
+                )
 
     def _read(self, entries: Sequence[Entry]) -> DetectionDataset:
         split = self.format.split
-        # of a split that is divided, else they are reported twice
-        faults = [] if split.share and split.name == "val" else list(self.format.faults)
-        parts = []
+        read = Part()
+        tables = []
+        if not (split.share and split.name == "val"):  # else they are reported twice
+            read.faults += self.format.faults
         total = -(-len(entries) // PART)
         for part in progress(self._parts(entries), f"{split.name}: reading labels", total):
-            if self.strict and part.unknown:
-                raise InputError(part.unknown)
-            parts.append(part)
-            faults += part.faults
-        kept: list[Entry] = []
-        for k, part in enumerate(parts):
-            kept += [entries[PART * k + number] for number in part.numbers]
-        has_file = chain.from_iterable(part.has_file for part in parts)
-        files = [entry.file if has else "" for entry, has in zip(kept, has_file, strict=True)]
-        sizes = list(chain.from_iterable(part.sizes for part in parts))
-        sources = LabelSources(
-            Texts.of(files),
-            Texts.of(chain.from_iterable(part.places for part in parts)),
-            np.array(sizes, np.int64).reshape(-1, 2),
-        )
-        dataset = DetectionDataset(
-            Texts.of(entry.image for entry in kept),
-            LabelTable.joined([part.labels for part in parts]),
+            self._check(part.faults)
+            read.files += part.files
+            read.label_files += part.label_files
+            read.sizes += part.sizes
+            read.places += part.places
+            read.faults += part.faults
+            tables.append(part.labels)
+        sizes = np.array(read.sizes, np.int64).reshape(-1, 2)
+        return DetectionDataset(
+            Texts.of(read.files),
+            LabelTable.joined(tables),
             self.names,
-            sources,
-            faults,
+            LabelSources(Texts.of(read.label_files), Texts.of(read.places), sizes),
+            read.faults,
             sorted({(dirname(entry.file), dirname(entry.image)) for entry in entries}),
         )
-        dataset.unknown = next(filter(None, (part.unknown for part in parts)), "")
-        return dataset
 
     def _parts(self, entries: Sequence[Entry]) -> Iterator[Part]:
         """Each PART of the entries in turn; if there are many, several processes read them."""
+
+        def read(first: int) -> Part:
+            return self.read_part(entries[first : first + PART])
+
         firsts = range(0, max(len(entries), 1), PART)
         cores = available_cores()
         done = 0
         is_daemon = multiprocessing.current_process().daemon  # it may have no children
         if len(entries) >= PARALLEL and start_method() == "fork" and cores > 1 and not is_daemon:
             context = multiprocessing.get_context("fork")
-            arguments = (self, entries)
             with (
                 suppress(BrokenProcessPool),  # one was killed
-                ProcessPoolExecutor(cores, context, _start_process, arguments) as pool,
+                ProcessPoolExecutor(cores, context, _start_process, (read,)) as pool,
             ):
                 for part in pool.map(_read_in_process, firsts):
                     yield part
                     done += 1
-        for first in firsts[done:]:
-            yield self.read_part(entries[first : first + PART])
+        yield from map(read, firsts[done:])
 
     def read_part(self, entries: Sequence[Entry]) -> Part:
         """Some of the images."""
-        if isinstance(self.format, PerImageFormat):
-            read_ahead(filter(self.format.files.is_file, [entry.file for entry in entries]))
         sizes = image_sizes([entry.image for entry in entries])
-        contents = list(map(self._content, entries, sizes))
-        objects: list[LabelObject] = []
-        for content in contents:
-            if isinstance(content, ImageLabels):
-                objects += content.objects
-        boxes = np.array([item.box for item in objects], np.float64).reshape(-1, 4)
-        problems = box_problems(boxes)
+
+        def read(number: int) -> ImageLabels | Fault | None:
+            return self._content(entries[number], sizes[number])
+
+        is_remote = any(is_address(entry.file) for entry in entries)
+        contents: list[Any] = list((many if is_remote else map)(read, range(len(entries))))
+        self._find_problems(contents)
         part = Part()
-        kept: list[int] = []
-        counts = []
-        last = 0
-        for number, (entry, content) in enumerate(zip(entries, contents, strict=True)):
-            if isinstance(content, Fault):
-                part.faults.append(content)
+        numbers = []  # of the images that can be used
+        of_images = []  # the objects that can be used
+        for number, (entry, labels) in enumerate(zip(entries, contents, strict=True)):
+            if isinstance(labels, Fault):
+                part.faults.append(labels)
                 continue
-            first = last
-            last += len(content.objects) if content else 0
-            usable = []
-            reason = ""
-            for k in range(first, last):
-                item = objects[k]
-                problem = item.problem or problems[k] or self._class_problem(entry, item, part)
-                if not problem:
-                    usable.append(k)
-                    continue
-                box = boxes[k].tolist() if np.isfinite(boxes[k]).all() else None
-                part.faults.append(Fault(entry.file, item.place, problem, entry.image, box))
-                if problem != DIFFICULT:
-                    reason = reason or f"{item.place}, {problem}"
-            if reason and not usable:
+            objects = labels.objects if labels else []
+            lost = [item for item in objects if item.problem]
+            part.faults += [_fault(entry, item) for item in lost]
+            wrong = [item for item in lost if item.problem != DIFFICULT]
+            if wrong and len(lost) == len(objects):
                 # no background: it shows objects whose boxes are unknown
-                problem = f"none of its objects can be used, first: {reason}"
+                first = f"{wrong[0].place}, {wrong[0].problem}"
+                problem = f"none of its objects can be used, first: {first}"
                 part.faults.append(Fault(entry.image, "", problem, entry.image))
                 continue
-            kept += usable
-            counts.append(usable)
-            part.numbers.append(number)
-            part.has_file.append(content is not None)
-            part.sizes.append(content.size if content and content.size else (0, 0))
-        items = [objects[k] for k in kept]
-        part.places = [item.place for item in items]
-        image_sizes_kept = [sizes[number] for number in part.numbers]
-        part.labels = self._table(image_sizes_kept, counts, items, boxes[kept])
+            numbers.append(number)
+            of_images.append([item for item in objects if not item.problem])
+            part.files.append(entry.image)
+            part.label_files.append(entry.file if labels else "")
+            part.sizes.append(labels.size if labels and labels.size else (0, 0))
+        part.places = [item.place for item in chain.from_iterable(of_images)]
+        part.labels = self._table([sizes[number] for number in numbers], of_images)
         return part
 
     def _content(self, entry: Entry, size: tuple[int, int] | str) -> ImageLabels | Fault | None:
@@ -294,45 +284,33 @@ class SplitReader:
             problem = str(e).removeprefix(f"{entry.file}: ")
             return Fault(entry.file, "", problem, entry.image)
 
-    def _class_problem(self, entry: Entry, item: LabelObject, part: Part) -> str:
-        """Why the class of an object cannot be used, or an empty string."""
-        if self.single_class or item.name in self.numbers:
-            return ""
-        place = item.place.removesuffix(f" ({item.name})")
-        part.unknown = part.unknown or (
-            f"{entry.file}: {place} is of class {item.name!r}, which is not among the"
-            f" {len(self.names)} names {self.names}; correct the labels or `names`, or use"
-            " --data.single_class true"
-        )
-        return f"unknown class {item.name!r}: it is not among the {len(self.names)} names"
+    def _find_problems(self, contents: Sequence[ImageLabels | Fault | None]) -> None:
+        """Write why objects cannot be used to their `problem`."""
+        objects: list[LabelObject] = []
+        for labels in contents:
+            if isinstance(labels, ImageLabels):
+                objects += labels.objects
+        for item, problem in zip(objects, box_problems(_corners(objects)), strict=True):
+            item.problem = item.problem or problem
+            if not (item.problem or self.single_class or item.name in self.numbers):
+                count = len(self.names)
+                item.problem = f"unknown class {item.name!r}: it is not among the {count} names"
 
-    def _table(
-        self,
-        sizes: Sequence[tuple[int, int] | str],
-        of_images: Sequence[Sized],
-        items: Sequence[LabelObject],
-        corners: np.ndarray,
-    ) -> LabelTable:
-        """The objects of some images.
-
-        Args:
-            sizes: of the images.
-            of_images: of each image its objects.
-            items: all objects.
-            corners: (N, 4) of the objects.
-        """
-        polygons = [item.polygons for item in items]
+    def _table(self, sizes: Sequence[Any], of_images: Sequence[list[LabelObject]]) -> LabelTable:
+        """The objects of images of these (height, width)."""
+        objects = list(chain.from_iterable(of_images))
+        polygons = [item.polygons for item in objects]
         parts = list(chain.from_iterable(polygons))
-        boxes = corners.astype(np.float32)
-        areas = np.array([item.area for item in items], np.float32)
-        classes = [0 if self.single_class else self.numbers[item.name] for item in items]
+        boxes = _corners(objects).astype(np.float32)
+        areas = np.array([item.area for item in objects], np.float32)
+        classes = [0 if self.single_class else self.numbers[item.name] for item in objects]
         points = [np.zeros((0, 2), np.float32)] + parts
         return LabelTable(
             sizes=np.array(sizes, np.int64).reshape(-1, 2),
             starts=starts(of_images),
             boxes=boxes,
             classes=np.array(classes, np.int64),
-            crowd=np.array([item.crowd for item in items], bool),
+            crowd=np.array([item.crowd for item in objects], bool),
             area=np.where(np.isnan(areas), area_xyxy(boxes), areas),
             part_starts=starts(polygons),
             point_starts=starts(parts),
@@ -340,23 +318,29 @@ class SplitReader:
         )
 
 
-_reader: SplitReader | None = None  # of a process that reads, with its entries
-_entries: Sequence[Entry] = ()
+_read_part: Callable[[int], Part]  # of a process that reads
 
 
-def _start_process(reader: SplitReader, entries: Sequence[Entry]) -> None:
+def _start_process(read: Callable[[int], Part]) -> None:
     """What a process that reads does first; it is a fork, so that nothing is copied."""
-    global _reader, _entries
-    _reader = reader
-    _entries = entries
-    for number in STOP_SIGNALS:
-        signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else signal.SIG_DFL)
-    die_with_this_parent()
+    global _read_part
+    _read_part = read
+    prepare_worker(0)
 
 
 def _read_in_process(first: int) -> Part:
-    assert _reader
-    return _reader.read_part(_entries[first : first + PART])
+    return _read_part(first)
+
+
+def _fault(entry: Entry, item: LabelObject) -> Fault:
+    box = list(map(float, item.box))
+    shown = box if all(map(math.isfinite, box)) else None
+    return Fault(entry.file, item.place, item.problem, entry.image, shown)
+
+
+def _corners(objects: Sequence[LabelObject]) -> np.ndarray:
+    """(N, 4) x1, y1, x2, y2."""
+    return np.array([item.box for item in objects], np.float64).reshape(-1, 4)
 
 
 def box_problems(boxes: np.ndarray) -> list[str]:

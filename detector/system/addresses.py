@@ -4,12 +4,11 @@ import errno
 import os
 import re
 import time
-import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from multiprocessing.pool import ThreadPool
 from pathlib import Path, PosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 from boltbox.detector.system.errors import InputError, Unreachable, in_one_line, nearest
 
@@ -24,27 +23,9 @@ WAIT = 0.25  # seconds, of which the first wait takes two, each further one twic
 PATIENCE = 120  # seconds for a request
 AT_ONCE = 32  # requests of a process
 PERMANENT = (PermissionError, ImportError, ValueError)
-VERSIONS = ("ETag", "etag", "md5Hash", "CRC", "LastModified", "Last-Modified")  # by file system
 
 
-_ahead: dict[str, bytes] = {}  # contents by address
 _sizes: dict[str, int] = {}  # of files, in bytes; not all servers say when they have cut one off
-
-
-class State(NamedTuple):
-    """Of a file.
-
-    Attributes:
-        size: bytes; -1 for a folder, -2 for a device or a pipe, 0 if a server does not say.
-        time: of the last change, in nanoseconds; of an address a checksum of its ETag or time; 0
-            for what is no file.
-    """
-
-    size: int
-    time: int
-
-
-FOLDER = State(-1, 0)
 
 
 class Address(PosixPath):
@@ -66,7 +47,7 @@ def to_path(text: str) -> Path:
     """A path of this disk, or an Address.
 
     Args:
-        text: As users write it; also zip://images::s3://bucket/set.zip, fsspec's way.
+        text: As users write it.
 
     Raises:
         InputError: The address has a password or an unknown protocol.
@@ -82,7 +63,7 @@ def to_path(text: str) -> Path:
     for protocol in re.findall(r"(\w+)://", text):
         if protocol not in PROTOCOLS:
             raise InputError(f"{text}: {protocol} is unknown; {nearest(protocol, PROTOCOLS)}")
-    return Address(re.sub("zip://(.*?)::(.*)", r"zip://\2/\1", text))
+    return Address(text)
 
 
 def join(folder: Path, text: str) -> Path:
@@ -93,9 +74,11 @@ def join(folder: Path, text: str) -> Path:
     return Address(os.path.normpath(path)) if is_address(path) else path
 
 
-def absolute(path: str) -> str:
-    """A path that does not depend on the current folder."""
-    return path if is_address(path) else os.path.abspath(path)
+def absolute(path: Path) -> Path:
+    """A path that does not depend on the current folder. Links stay, unless `..` may follow one."""
+    if is_address(path):
+        return path
+    return path.resolve() if ".." in path.parts else path.absolute()
 
 
 def read_bytes(path: str | Path, most: int | None = None) -> bytes:
@@ -112,60 +95,10 @@ def read_bytes(path: str | Path, most: int | None = None) -> bytes:
     if not is_address(path):
         return Path(path).read_bytes()
     part = {} if most is None else {"start": 0, "end": most}
-    content = _ahead.pop(str(path), None)
-    if content is None:
-        content = _ask(path, "cat_file", **part)
+    content = ask(path, "cat_file", **part)
     if content is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     return content
-
-
-def read_ahead(paths: Iterable[str]) -> None:
-    """Read files that are asked for next, many at a time.
-
-    Args:
-        paths: Of the files; only addresses matter.
-    """
-    if wanted := list(filter(is_address, paths)):
-        _ahead.update(zip(wanted, many(read_bytes, wanted), strict=True))
-
-
-def state_of(address: str) -> State | None:
-    """The state of a file or folder; None if there is none.
-
-    Raises:
-        Unreachable: The server does not say.
-    """
-    entry = _ask(address, "info")
-    return entry and _state(address, entry)
-
-
-def list_folder(address: str) -> dict[str, State] | None:
-    """What is in a folder.
-
-    Args:
-        address: Of the folder.
-
-    Returns:
-        States by name; nothing if the server lists no folders; None if there is no such folder.
-
-    Raises:
-        Unreachable: The server does not say.
-    """
-    entries = _ask(address, "ls", detail=True)
-    if entries is None:
-        return {} if address.startswith("http") else None
-    names = [os.path.basename(entry["name"].rstrip("/")) for entry in entries]
-    if names == [os.path.basename(address)]:
-        return None  # a file, which fsspec lists as itself
-
-    def state(entry: Mapping[str, Any]) -> State | None:
-        if entry["type"] == "file" and entry["size"] is None:  # HTTP lists names only
-            return state_of(entry["name"])
-        return _state(f"{address}/{os.path.basename(entry['name'])}", entry)
-
-    states = many(state, entries) if address.startswith("http") else map(state, entries)
-    return {name: each for name, each in zip(names, states, strict=True) if each}
 
 
 def many(question: Callable[[Any], Any], files: Iterable[Any]) -> list[Any]:
@@ -175,17 +108,7 @@ def many(question: Callable[[Any], Any], files: Iterable[Any]) -> list[Any]:
         return list(pool.imap(question, files, 4))
 
 
-def _state(address: str, entry: Mapping[str, Any]) -> State:
-    """Of an entry of fsspec."""
-    if entry["type"] == "directory":
-        return FOLDER
-    version = next((entry[key] for key in VERSIONS if key in entry), None)
-    state = State(entry["size"] or 0, zlib.crc32(str(version).encode()))
-    _sizes[address] = state.size
-    return state
-
-
-def _ask(address: str | Path, method: str, **options: Any) -> Any:
+def ask(address: str | Path, method: str, **options: Any) -> Any:
     """The answer of a file system, which is asked up to TRIES times.
 
     Args:
@@ -206,6 +129,8 @@ def _ask(address: str | Path, method: str, **options: Any) -> Any:
         try:
             system, place = _locate(address)
             answer = getattr(system, method)(place, timeout=PATIENCE, **options)
+            if method == "info":
+                _sizes[address] = answer["size"]
             size = _sizes.get(address)
             if size and method == "cat_file" and not options and len(answer) != size:
                 raise OSError(f"it has {len(answer)} bytes, and had {size} at the start")
@@ -231,9 +156,9 @@ def _ask(address: str | Path, method: str, **options: Any) -> Any:
 
 def _locate(address: str) -> tuple[Any, str]:
     """The file system of an address, and the place in it."""
-    protocol, _, path = address.partition("://")
+    protocol, _, place = address.partition("://")
     if protocol == "zip":
-        archive, _, place = f"{path}/".partition(".zip/")
+        archive, _, place = f"{place}/".partition(".zip/")
         if not is_address(archive):
             archive = f"/{archive}"
         return _file_system(protocol, f"{archive}.zip", os.getpid()), place.rstrip("/")

@@ -82,7 +82,8 @@ def test_paths_of_splits(here):
     assert dataset.unlabelled == 1
     assert list(file.splits) == ["train"]
     file = DatasetFile.read("demo")
-    assert file.splits == {"train": [DEMO_ROOT / "images/train"], "val": [DEMO_ROOT / "images/val"]}
+    root = here / DEMO_ROOT
+    assert file.splits == {"train": [root / "images/train"], "val": [root / "images/val"]}
 
 
 def test_voc_difficult(tmp_path):
@@ -175,7 +176,7 @@ def test_objects_in_metadata(tmp_path):
 
     assert [len(labels.boxes) for labels in split().labels] == [1, 1]
     rows[1]["objects"]["bbox"].append([2, 2, 9, 9])
-    with pytest.raises(InputError, match="line 2, object 2 is of class 'None'"):
+    with pytest.raises(InputError, match=r"line 2, object 2 .*'None'"):
         split()
 
 

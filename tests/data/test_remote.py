@@ -75,7 +75,7 @@ def test_labels_of_every_kind(name, store, web, tmp_path):
     addresses_of = [f"{web.address}/{name}"]
     if name == EVERY_KIND[0]:
         addresses_of += [f"s3://bucket/{name}", f"zip://s3://bucket/{name}.zip"]
-        addresses_of += [f"zip://::{tmp_path}/{name}.zip"]
+        addresses_of += [f"zip://{tmp_path}/{name}.zip"]
     for address in addresses_of:
         remote = DatasetFile.read(str(described(folder, address, tmp_path / "data.yaml")))
         for split in local.splits:

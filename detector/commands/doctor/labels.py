@@ -9,7 +9,7 @@ import numpy as np
 from boltbox.detector.commands.doctor.finding import Finding
 from boltbox.detector.data.dataset_file import DatasetFile, format_class
 from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.data.file_list import names_in
+from boltbox.detector.data.file_list import list_folder
 from boltbox.detector.data.formats.format import PerImageFormat
 from boltbox.detector.data.label_table import LabelTable
 
@@ -181,8 +181,8 @@ def examine_orphans(
             continue
         stems = {"classes"}  # labelImg writes classes.txt beside the labels
         for folder in folders:
-            stems.update(splitext(name)[0] for name in names_in(folder))
-        for name in sorted(names_in(labels)):
+            stems.update(splitext(name)[0] for name in list_folder(folder) or ())
+        for name in sorted(list_folder(labels) or ()):
             stem, suffix = splitext(name)
             if suffix == kind.suffix and stem not in stems:
                 path = join(labels, name)

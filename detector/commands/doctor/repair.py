@@ -18,7 +18,7 @@ from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.sample import Labels
 from boltbox.detector.model.boxes import area_xyxy, clip_xyxy, xyxy_to_cxcywhn
-from boltbox.detector.system.addresses import absolute, read_bytes
+from boltbox.detector.system.addresses import read_bytes
 from boltbox.detector.system.atomic_file import make_folder, sync_files, write_atomically
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import common_folder, inside
@@ -163,7 +163,7 @@ def _repaired(
 def _copy_images(paths: set[str], folder: Path, repairs: list[str]) -> dict[str, str]:
     """Copy images byte for byte. Their names in the folder, by path, tell the original folder and
     have unique stems, as labels go by them."""
-    common = common_folder(list(map(absolute, paths)))
+    common = common_folder(list(paths))
     make_folder(folder)
     names: dict[str, str] = {}
     stems = set()

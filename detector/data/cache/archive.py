@@ -6,7 +6,7 @@ import zipfile
 from pathlib import Path
 
 from boltbox.detector.data.cache.labels import cache_folder, digest
-from boltbox.detector.data.file_list import FileList
+from boltbox.detector.data.file_list import state_of
 from boltbox.detector.system.errors import InputError, in_one_line
 from boltbox.detector.system.operating_system import alone
 from boltbox.detector.system.rank_zero import progress
@@ -28,7 +28,7 @@ def unpacked(archive: Path) -> Path:
         InputError: it is no zip file, encrypted, or larger than the disk has room for.
     """
     path = os.path.abspath(archive)
-    state = FileList().state_of_one(path)
+    state = state_of(path)
     folder = cache_folder() / "archives" / f"{archive.stem}-{digest([path, [state]])[:24]}"
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from boltbox.detector.data.cache.labels import cache_folder, digest
 from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.data.file_list import FileList
+from boltbox.detector.data.file_list import look_at
 from boltbox.detector.data.sample import LetterboxInfo, Sample
 from boltbox.detector.data.transforms.letterbox import LazyImage, Patch, longest_shape, resize
 from boltbox.detector.system.atomic_file import remove
@@ -132,9 +132,9 @@ class ResizedImages:
     def key(self) -> str:
         """A checksum of all that decides the pixels."""
         files = list(self.dataset.files)
-        states = list(map(FileList().state, files))
+        looks = [look_at(folder, False) for folder in sorted(set(map(os.path.dirname, files)))]
         how = [self.size, self.smooth, self.shrink]
-        return digest([VERSION, cv2.__version__, how, files, states])
+        return digest([VERSION, cv2.__version__, how, files, looks])
 
 
 def _scaled(sizes: np.ndarray, size: int) -> np.ndarray:

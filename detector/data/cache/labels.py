@@ -9,9 +9,10 @@ import json
 import math
 import os
 import zlib
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -19,15 +20,14 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from boltbox.detector.data.datasets import DetectionDataset, Fault, fingerprint
+from boltbox.detector.data.datasets import DetectionDataset, Fault
 from boltbox.detector.data.file_list import FileList, Look, State
-from boltbox.detector.data.label_table import LabelSources, LabelTable, Texts, moved
+from boltbox.detector.data.label_table import LabelSources, LabelTable, Texts
 from boltbox.detector.system.atomic_file import not_fatal, write_beside
 from boltbox.detector.system.operating_system import alone
 
-COLUMNS = ("numbers", "starts", "content")  # of Texts
-TEXTS = ("files", "label_files", "places")
 DTYPES = ("bool", "float32", "int32", "int64", "uint8")
+Tables = Mapping[str, Mapping[str, np.ndarray]]
 ALIGNMENT = 64  # bytes; each array starts at a multiple
 BLOCK = 2**20  # bytes read at a time
 
@@ -42,8 +42,8 @@ def cache_folder() -> Path:
 
 
 def digest(content: object) -> str:
-    """A checksum of plain types."""
-    return sha256(json.dumps(content).encode()).hexdigest()
+    """A checksum of plain types and paths."""
+    return sha256(json.dumps(content, default=str).encode()).hexdigest()
 
 
 @contextmanager
@@ -62,11 +62,11 @@ class Content(NamedTuple):
 
     Attributes:
         about: plain types.
-        arrays: by name; they are mapped, and writing to them changes no file.
+        arrays: by table and column; they are mapped, and writing to them changes no file.
     """
 
     about: dict[str, Any]
-    arrays: dict[str, np.ndarray]
+    arrays: Tables
 
 
 class CacheFile:
@@ -76,12 +76,10 @@ class CacheFile:
         kind: what it is.
         of: the absolute paths and the options that it was read with. Other content of the same
             files replaces it.
-        root: the dataset's folder, as the user gave it: paths in it begin with this.
     """
 
-    def __init__(self, kind: str, of: Sequence[Any], root: Path) -> None:
+    def __init__(self, kind: str, of: Sequence[Any]) -> None:
         self.path = cache_folder() / "labels" / f"{kind}-{digest(of)[:24]}.arrays"
-        self.root = str(root)
 
     def load(self, key: object = None, stamp: str = "") -> Content | None:
         """What `save` has written.
@@ -96,14 +94,11 @@ class CacheFile:
         try:
             content = _read(self.path, check=not stamp)
             about = content.about
-            change = (about["root"], self.root)
             if stamp:
                 return content if about["stamp"] == stamp else None
-            folders = {moved(path, change): Look(*look) for path, look in about["folders"]}
-            files = {moved(path, change): State(*state) for path, state in about["files"]}
+            folders = {path: Look(*look) for path, look in about["folders"]}
+            files = {path: State(*state) for path, state in about["files"]}
             is_same = about["key"] == key and FileList.is_same(folders, files)
-            # files of paths may name absolute ones, which begin with this root by chance
-            is_same &= about["root"] == self.root or not (os.path.isabs(about["root"]) and files)
             return content if is_same else None
         except Exception:  # whatever is in the file
             return None
@@ -113,7 +108,7 @@ class CacheFile:
         key: object,
         files: FileList,
         about: Mapping[str, Any],
-        arrays: Mapping[str, np.ndarray],
+        arrays: Tables,
     ) -> None:
         """Keep content.
 
@@ -121,11 +116,11 @@ class CacheFile:
             key: what it depends on besides files.
             files: those that were asked for.
             about: plain types.
-            arrays: by name.
+            arrays: by table and column.
         """
         folders, states = files.record()
         record = {"folders": list(folders.items()), "files": list(states.items())}
-        about = {"key": key, "root": self.root, **record, **about}
+        about = {"key": key, **record, **about}
         about["stamp"] = digest(about)
         # other processes may write it too
         own = self.path.with_name(f"{self.path.name}.{os.getpid()}")
@@ -133,17 +128,22 @@ class CacheFile:
             os.replace(write_beside(own, partial(_write, about=about, arrays=arrays)), self.path)
 
 
-def _write(file: BinaryIO, about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+def _write(file: BinaryIO, about: Mapping[str, Any], arrays: Tables) -> None:
     """The length of the JSON text; the text, with dtypes and shapes; the arrays, each at a multiple
     of ALIGNMENT; a checksum of all that."""
-    shapes = [(name, array.dtype.name, array.shape) for name, array in arrays.items()]
+    columns = []
+    shapes = []
+    for table, of_table in arrays.items():
+        for name, array in of_table.items():
+            columns.append(np.ascontiguousarray(array))
+            shapes.append((table, name, array.dtype.name, array.shape))
     text = json.dumps({**about, "arrays": shapes}).encode()
     checksum = 0
     blocks: list[bytes | memoryview] = [len(text).to_bytes(8), text]
     size = 8 + len(text)
-    for array in arrays.values():
+    for array in columns:
         padding = bytes(-size % ALIGNMENT)
-        blocks += [padding, np.ascontiguousarray(array).data]
+        blocks += [padding, array.data]
         size += len(padding) + array.nbytes
     for block in blocks:
         checksum = zlib.crc32(block, checksum)
@@ -164,13 +164,13 @@ def _read(path: Path, check: bool) -> Content:
         start = file.tell()
     about = json.loads(text)
     mapped = np.asarray(np.memmap(path, np.uint8, "c"))
-    arrays = {}
-    for name, dtype, shape in about.pop("arrays"):
+    arrays: dict[str, dict[str, np.ndarray]] = defaultdict(dict)
+    for table, name, dtype, shape in about.pop("arrays"):
         if dtype not in DTYPES:
             raise ValueError(dtype)
         start += -start % ALIGNMENT
         size = math.prod(shape) * np.dtype(dtype).itemsize
-        arrays[name] = mapped[start : start + size].view(dtype).reshape(shape)
+        arrays[table][name] = mapped[start : start + size].view(dtype).reshape(shape)
         start += size
     return Content(about, arrays)
 
@@ -200,16 +200,17 @@ def save_dataset(cache: CacheFile, key: object, files: FileList, dataset: Detect
     about = {
         "names": dataset.names,
         "faults": list(map(astuple, dataset.faults)),
-        "folders_of": dataset.folders,
-        "unknown": dataset.unknown,
-        "fingerprint": fingerprint(dataset),
+        "image_folders": dataset.folders,
+        "fingerprint": dataset.fingerprint,
     }
-    arrays = dict(vars(dataset.labels))
-    texts = (dataset.files, dataset.sources.files, dataset.sources.places)
-    for name, column in zip(TEXTS, texts, strict=True):
-        for part in COLUMNS:
-            arrays[f"{name}_{part}"] = getattr(column, part)
-    arrays["sizes_in_labels"] = dataset.sources.sizes
+    tables = {
+        "files": dataset.files,
+        "labels": dataset.labels,
+        "label_files": dataset.sources.files,
+        "places": dataset.sources.places,
+    }
+    arrays = {name: vars(table) for name, table in tables.items()}
+    arrays["sources"] = {"sizes": dataset.sources.sizes}
     cache.save(key, files, about, arrays)
 
 
@@ -218,31 +219,19 @@ def load_dataset(cache: CacheFile, key: object = None, stamp: str = "") -> Detec
     cached = cache.load(key, stamp)
     if cached is None:
         return None
+    about, arrays = cached
     try:
-        return _dataset(*cached, cache.root)
+        label_files = Texts(**arrays["label_files"])
+        places = Texts(**arrays["places"])
+        return DetectionDataset(
+            Texts(**arrays["files"]),
+            LabelTable(**arrays["labels"]),
+            about["names"],
+            LabelSources(label_files, places, **arrays["sources"]),
+            [Fault(*fault) for fault in about["faults"]],
+            list(map(tuple, about["image_folders"])),
+            about["fingerprint"],
+            about["stamp"],
+        )
     except Exception:  # whatever is in the file
         return None
-
-
-def _dataset(about: dict[str, Any], arrays: dict[str, np.ndarray], root: str) -> DetectionDataset:
-    change = (about["root"], root)
-    texts = []
-    for name in TEXTS:
-        numbers, starts, content = (arrays.pop(f"{name}_{part}") for part in COLUMNS)
-        texts.append(Texts(numbers, starts, content, change))
-    files, label_files, places = texts
-    places = replace(places, moved=("", ""))
-    sources = LabelSources(label_files, places, arrays.pop("sizes_in_labels"))
-    faults = []
-    before, after = (f"'{os.path.join(folder, '')}" for folder in change)
-    for file, where, problem, image, box in about["faults"]:
-        problem = problem.replace(before, after)  # Pillow's messages have the path
-        faults.append(Fault(moved(file, change), where, problem, moved(image, change), box))
-    folders = [(moved(a, change), moved(b, change)) for a, b in about["folders_of"]]
-    dataset = DetectionDataset(
-        files, LabelTable(**arrays), about["names"], sources, faults, folders
-    )
-    dataset.unknown = moved(about["unknown"], change)
-    dataset.stamp = about["stamp"]
-    dataset.fingerprint = about["fingerprint"]
-    return dataset

@@ -1,17 +1,18 @@
 """COCO annotations: polygons, crowd regions and areas are kept; categories are matched by name."""
 
 import json
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
 from itertools import filterfalse
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from boltbox.detector.data.datasets import Fault
-from boltbox.detector.data.file_list import FileList
+from boltbox.detector.data.file_list import FileList, State
 from boltbox.detector.data.formats.format import (
     FARTHEST,
     Entry,
@@ -23,7 +24,7 @@ from boltbox.detector.data.formats.format import (
     number,
     without_collector,
 )
-from boltbox.detector.system.addresses import State, join
+from boltbox.detector.system.addresses import join
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.text_file import read_text
 
@@ -34,32 +35,21 @@ Content = tuple[list[dict[str, Any]], dict[Any, str], list[dict[str, Any]]]
 class CocoJson(Format):
     """A split is a json file with `images`, `annotations`, `categories`, or several."""
 
-    # the file that the names were found in
-    _parsed: ClassVar[dict[Path, tuple[State, Content]]] = {}
-
     @classmethod
     def find_names(
         cls, root: Path, splits: Mapping[str, Sequence[Path]], files: FileList | None = None
     ) -> list[str]:
         """The categories of the first file, by id; those with the same name are one class."""
         first = next(iter(splits.values()))[0]
-        state = files.state_of_one(first) if files else None
-        content = _read_json(first)
-        _, names, _ = content
-        if state and os.environ.get("LOCAL_RANK", "0") == "0":  # it reads the split, too
-            CocoJson._parsed = {first: (state, content)}
+        _, names, _ = _read_json(first, files.state(first) if files else None)
         ordered = sorted(names, key=lambda i: (isinstance(i, str), i))
         return list(dict.fromkeys(names[i] for i in ordered))
 
     def find(self) -> list[Entry]:
         entries: list[Entry] = []
-        parsed = self._parsed
-        CocoJson._parsed = {}
         for source in self.split.paths:
-            state, content = parsed.pop(source, (None, None))
-            if content is None or state != self.files.state_of_one(source):
-                content = _read_json(source)
-            images, names, annotations = content
+            images, names, annotations = _read_json(source, self.files.state(source))
+            _read_json.cache_clear()  # it is large
             annotations_of = self._by_image(source, images, annotations)
             folders = self._folders(source)
             for image in sorted(images, key=lambda image: image["file_name"]):
@@ -120,9 +110,10 @@ class CocoJson(Format):
         return ImageLabels(objects, image_size_of(image.get("height"), image.get("width")))
 
 
-def _read_json(source: Path) -> Content:
-    """The images, the names of the categories by id and the annotations of a COCO json file;
-    InputError if it is not one."""
+@lru_cache(1)  # the names are found in the file that is read first
+def _read_json(source: Path, state: State | None) -> Content:
+    """The images, the names of the categories by id and the annotations of a COCO json file in this
+    state; InputError if it is not one."""
     text = read_text(source)
     try:
         with without_collector():
@@ -180,8 +171,8 @@ def _polygons(segmentation: object) -> list[np.ndarray]:
         return []
     parts = []
     for polygon in segmentation:
-        flat = list(map(number, polygon)) if isinstance(polygon, list) else []
-        is_near = all(abs(value) < FARTHEST for value in flat)
-        if len(flat) >= 6 and len(flat) % 2 == 0 and is_near:
-            parts.append(np.array(flat, np.float32).reshape(-1, 2))
+        with suppress(TypeError, ValueError, OverflowError):
+            points = np.array(polygon, np.float64).reshape(-1, 2)
+            if len(points) > 2 and np.abs(points).max() < FARTHEST:
+                parts.append(points.astype(np.float32))
     return parts

@@ -20,9 +20,7 @@ import numpy as np
 
 from boltbox.detector.data.class_names import MOST_NUMBERS
 from boltbox.detector.data.datasets import Fault
-from boltbox.detector.data.file_list import FileList
-from boltbox.detector.data.images import SUFFIXES
-from boltbox.detector.system.addresses import is_address
+from boltbox.detector.data.file_list import FileList, state_of
 from boltbox.detector.system.errors import InputError
 
 NO_BOX = (math.nan,) * 4
@@ -143,23 +141,23 @@ class Format(ABC):
             Texts in alphabetical order; else numbers up to the largest; none if that is no number
             of classes.
         """
-        names: set[str] = set()
-        largest = -1
+        found: list[LabelObject] = []
         for split, paths in splits.items():
             reader = cls(Split(split, paths, root))
             reader.files = files or reader.files
-            reader.files.ask(paths)
-            for entry in reader.find():
+            list(map(reader.files.state, paths))
+            entries = reader.find()
+            reader.files.look()
+            for entry in entries:
                 with suppress(InputError):  # named when the dataset is read
                     labels = reader.read(entry, 1, 1)
-                    for item in labels.objects if labels else ():
-                        if isinstance(item.name, str):
-                            names.add(item.name)
-                        else:
-                            largest = max(largest, item.name)
-        if names - {""}:
-            return sorted(names - {""})
-        return list(map(str, range(largest + 1))) if largest < MOST_NUMBERS else []
+                    found += labels.objects if labels else ()
+        names = {item.name for item in found}
+        texts = sorted(name for name in names if isinstance(name, str) and name)
+        largest = max((name for name in names if isinstance(name, int)), default=-1)
+        if texts or largest >= MOST_NUMBERS:
+            return texts
+        return list(map(str, range(largest + 1)))
 
     @abstractmethod
     def find(self) -> list[Entry]:
@@ -218,15 +216,8 @@ def has_labels(folder: Path, format: type[PerImageFormat], files: FileList) -> b
     """Whether the first 100 images of a folder and its subfolders have labels of a format."""
     reader = format(Split("", (), folder))
     reader.files = files
-    images = files.images(folder) if is_address(folder) else _images(folder)
-    return any(map(files.is_file, map(reader.label_path, islice(images, 100))))
-
-
-def _images(folder: Path) -> Iterator[str]:
-    """The image files in a folder and its subfolders, without a look at each."""
-    for path in folder.rglob("*"):
-        if path.suffix.lower() in SUFFIXES:
-            yield str(path)
+    images = islice(files.images(folder), 100)
+    return any(map(files.is_file, map(reader.label_path, images)))
 
 
 def find_tail(path: str, *folders: Path) -> Path | None:
@@ -242,7 +233,7 @@ def find_tail(path: str, *folders: Path) -> Path | None:
         is_last = 0 < start == len(parts) - 1
         for folder in folders:
             place = folder.joinpath(*parts[start:])
-            if not is_last and FileList().state_of_one(place):
+            if not is_last and state_of(place):
                 return place
     return None
 
