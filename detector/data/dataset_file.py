@@ -280,7 +280,7 @@ def _from_content(
         home = root
         here = root
     elif not isdir(root):
-        root = absolute(Path(named))
+        root = absolute(named)
     if not (is_address(root) or isdir(root)):
         root = home
         notes.append(f"path {named} does not exist; using {home}")
@@ -290,10 +290,9 @@ def _from_content(
             # relative to the root, else to the data.yaml, else to the current folder
             places = [join(folder, entry) for folder in (root, home, here)]
             place = next(filter(state_of, places), None)
-            if place is None and not is_address(entry):
-                place = find_tail(entry, root, home)
-                if place:
-                    notes.append(f"{split} {entry} does not exist; using {place}")
+            if place is None and not is_address(entry) and (tail := find_tail(entry, root, home)):
+                place = str(tail)
+                notes.append(f"{split} {entry} does not exist; using {place}")
             if place is None and split == "test":
                 notes.append(f"test {entry} does not exist; there is no test split")
             else:

@@ -168,9 +168,9 @@ class SplitReader:
                 entries = entries or self._find()
                 files.look()
                 dataset = self._read(entries)
-            save_dataset(cache, key, files, dataset)
+            saved = save_dataset(cache, key, files, dataset)
             # in place of the arrays, a map of the file
-            dataset = load_dataset(cache, key) or dataset
+            dataset = load_dataset(cache, stamp=saved) or dataset
         return dataset
 
     def _find(self) -> list[Entry]:
@@ -178,9 +178,8 @@ class SplitReader:
         entries = self.format.find()
         if split.share:
             entries = part_of(entries, split.share, split)
-        for entry in entries:
-            self.format.files.is_file(entry.image)
-            self.format.files.is_file(entry.file)
+        for path in {path for entry in entries for path in entry[:2]}:
+            self.format.files.is_file(path)  # which lists its folder
         return entries
 
     def _check(self, faults: Sequence[Fault]) -> None:

@@ -66,16 +66,17 @@ def to_path(text: str) -> Path:
     return Address(text)
 
 
-def join(folder: Path, text: str) -> Path:
+def join(folder: str | Path, text: str) -> str:
     """A path that starts at a folder, if it is no address itself."""
     if is_address(text):
-        return to_path(text)
-    path = folder / text
-    return Address(os.path.normpath(path)) if is_address(path) else path
+        return str(to_path(text))
+    path = os.path.join(folder, text.removeprefix("./"))
+    return str(Address(os.path.normpath(path))) if is_address(path) else path
 
 
-def absolute(path: Path) -> Path:
+def absolute(text: str | Path) -> Path:
     """A path that does not depend on the current folder. Links stay, unless `..` may follow one."""
+    path = to_path(str(text))
     if is_address(path):
         return path
     return path.resolve() if ".." in path.parts else path.absolute()

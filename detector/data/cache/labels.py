@@ -109,7 +109,7 @@ class CacheFile:
         files: FileList,
         about: Mapping[str, Any],
         arrays: Tables,
-    ) -> None:
+    ) -> str:
         """Keep content.
 
         Args:
@@ -117,6 +117,9 @@ class CacheFile:
             files: those that were asked for.
             about: plain types.
             arrays: by table and column.
+
+        Returns:
+            Its stamp.
         """
         folders, states = files.record()
         record = {"folders": list(folders.items()), "files": list(states.items())}
@@ -126,6 +129,7 @@ class CacheFile:
         own = self.path.with_name(f"{self.path.name}.{os.getpid()}")
         with not_fatal(self.path):
             os.replace(write_beside(own, partial(_write, about=about, arrays=arrays)), self.path)
+        return about["stamp"]
 
 
 def _write(file: BinaryIO, about: Mapping[str, Any], arrays: Tables) -> None:
@@ -188,7 +192,7 @@ def _check(file: BinaryIO) -> None:
     file.seek(0)
 
 
-def save_dataset(cache: CacheFile, key: object, files: FileList, dataset: DetectionDataset) -> None:
+def save_dataset(cache: CacheFile, key: object, files: FileList, dataset: DetectionDataset) -> str:
     """Keep a dataset.
 
     Args:
@@ -196,6 +200,9 @@ def save_dataset(cache: CacheFile, key: object, files: FileList, dataset: Detect
         key: see `CacheFile.save`.
         files: those that it was read from.
         dataset: what to keep.
+
+    Returns:
+        Its stamp.
     """
     about = {
         "names": dataset.names,
@@ -211,7 +218,7 @@ def save_dataset(cache: CacheFile, key: object, files: FileList, dataset: Detect
     }
     arrays = {name: vars(table) for name, table in tables.items()}
     arrays["sources"] = {"sizes": dataset.sources.sizes}
-    cache.save(key, files, about, arrays)
+    return cache.save(key, files, about, arrays)
 
 
 def load_dataset(cache: CacheFile, key: object = None, stamp: str = "") -> DetectionDataset | None:

@@ -54,9 +54,9 @@ class CocoJson(Format):
             folders = self._folders(source)
             for image in sorted(images, key=lambda image: image["file_name"]):
                 key = (image, annotations_of.get(image["id"]), names)
-                places = (str(join(folder, image["file_name"])) for folder in folders)
+                places = (join(folder, image["file_name"]) for folder in folders)
                 place = next(filter(self.files.is_file, places), None)
-                place = place or str(join(folders[0], image["file_name"]))
+                place = place or join(folders[0], image["file_name"])
                 entries.append(Entry(place, str(source), key))
         return entries
 
@@ -116,7 +116,7 @@ def _read_json(source: Path, state: State | None) -> Content:
     state; InputError if it is not one."""
     text = read_text(source)
     try:
-        with without_collector():
+        with without_collector(), np.errstate(over="ignore"):
             content = json.loads(text, object_hook=_with_arrays)
         images = content["images"]
         annotations = content.get("annotations", [])
@@ -172,7 +172,7 @@ def _polygons(segmentation: object) -> list[np.ndarray]:
     parts = []
     for polygon in segmentation:
         with suppress(TypeError, ValueError, OverflowError):
-            points = np.array(polygon, np.float64).reshape(-1, 2)
-            if len(points) > 2 and np.abs(points).max() < FARTHEST:
-                parts.append(points.astype(np.float32))
+            numbers = np.array(polygon, np.float32)
+            if len(numbers) > 5 and numbers.dot(numbers) < FARTHEST**2:  # none is far or NaN
+                parts.append(numbers.reshape(-1, 2))
     return parts

@@ -28,7 +28,7 @@ class MetadataJsonl(Format):
         for path in self.split.paths:
             for line, row in _rows(path):
                 image = join(path.parent, row["file_name"])
-                entries.append(Entry(str(image), str(path), (line, row)))
+                entries.append(Entry(image, str(path), (line, row)))
         return entries
 
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels:

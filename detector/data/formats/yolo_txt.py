@@ -43,15 +43,13 @@ class YoloText(PerImageFormat):
             return beside
         return path
 
-    def listed_images(self, source: Path) -> list[Path]:
+    def listed_images(self, source: Path) -> list[str]:
         root = self.split.root
         images = []
         for line in read_lines(source):
             places = [join(folder, line) for folder in (source.parent, root, Path.cwd())]
             image = next(filter(self.files.is_file, places), None)
-            if image is None:
-                image = find_tail(line, source.parent, root)
-            images.append(places[0] if image is None else image)
+            images.append(image or str(find_tail(line, source.parent, root) or places[0]))
         return images
 
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels | None:
