@@ -97,21 +97,6 @@ def test_badly_fitting_anchors_get_better():
     )
 
 
-@pytest.mark.parametrize(
-    "sizes",
-    [
-        np.full((50, 2), 300.0) * [1, 0.01],
-        np.column_stack((np.arange(50) + 200.0, np.full(50, 5.0))),
-        np.full((50, 2), 0.5),
-    ],
-)
-def test_labels_of_which_none_can_be_made(sizes):
-    choice = choose_anchors(defaults(), STRIDES, sizes)
-    assert not choice.changed
-    assert choice.reason.startswith("warning: ")
-    assert np.array_equal(choice.anchors, defaults())
-
-
 @pytest.mark.parametrize("labels", [9, 30_000])
 def test_as_many_different_sizes_as_anchors(labels):
     """Random starts draw some of them twice and lose clusters; there are as many anchors as asked

@@ -149,13 +149,6 @@ def test_lack_of_memory(error, where, advice, small_data, tmp_path):
     assert advice in str(guard.explanation)
 
 
-def test_a_report_that_cannot_be_written_does_not_hide_the_incident(small_data, tmp_path, capsys):
-    (tmp_path / "checkpoints").write_text("in the way")
-    with pytest.raises(Incident):
-        trainer_in(tmp_path, Trouble((0, 0)), Guard()).fit(detector(), data_of(small_data))
-    assert "incident-0-0.json" in capsys.readouterr().out
-
-
 def test_two_processes_stop_together(small_data, tmp_path):
     """NaN in the second one only: the first one's report names the images of the second."""
     callbacks = [Warmup(), Trouble((0, 1), rank=1), Guard()]

@@ -129,13 +129,6 @@ def test_processes_that_torchrun_has_started_are_one_run(small_data, here):
     assert {(here / f"rank{rank}").read_text() for rank in (0, 1)} == {"runs/fit-2"}
 
 
-def test_a_command_that_fails_leaves_no_folder(small_data, here, refused):
-    for run in ([], ["--run", "a/b"]):
-        line = small(small_data, *run, "--trainer.strategy", "fsdp")
-        assert "strategy" in refused(line)
-        assert os.listdir() == []
-
-
 def test_a_file_system_without_locks(here, monkeypatch):
     def flock(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))

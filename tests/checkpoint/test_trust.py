@@ -124,13 +124,13 @@ def test_all_options_that_take_a_class_are_here(here):
 
 @pytest.mark.parametrize("option", OPTIONS)
 def test_a_resume_runs_nothing(option, foreign, mark, told):
-    """Every option with one payload, callbacks with all. What is no class there may be taken as the
+    """Every option with one payload, callbacks with each. What is no class there may be taken as the
     text that it is."""
     original = (foreign / "config.yaml").read_text()
     kinds = ("file", "text") if option in OTHER else ("module", "shell")
     names = [kinds[OPTIONS.index(option) % 2]]
     if option == "trainer.callbacks":
-        names = payloads(mark)
+        names = set(payloads(mark)) - {"file", "text"}
     for name in names:
         payload = payloads(mark)[name]
         (foreign / "config.yaml").write_text(original)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from made_samples import (
@@ -132,22 +133,22 @@ def test_albumentations_decide_each_by_the_generator():
     assert images == {np.flip(sample.image, axis).tobytes() for axis in (0, 1)}
 
 
-@pytest.mark.parametrize(
-    ("transforms", "named"),
-    [
-        ([{"Blur": {}}, {"HorizontalFlop": {"p": 1}}], "HorizontalFlip"),
-        ([{"np": {}}], "'np'"),
-        ([{"Blur": {"p": 2}}], "p "),
-        ([{"RandomCrop": {}}], "height"),
-        ([{"Blur": {"blur_limt": 3}}], "blur_limt"),
-        (["Blur"], "Blur"),
-        ([{"OneOf": {"transforms": [{"Blurr": {}}]}}], "'Blur'"),
-        ([{"OneOf": {"transforms": "Blur"}}], "Blur"),
-    ],
-)
-def test_albumentations_errors(transforms, named):
-    with pytest.raises(InputError, match=f"albumentations.*{named}"):
-        Albumentations(transforms)
+ERRORS = {  # albumentations, and what the message names
+    "[{Blur: {}}, {HorizontalFlop: {p: 1}}]": "HorizontalFlip",
+    "[{np: {}}]": "'np'",
+    "[{Blur: {p: 2}}]": "p ",
+    "[{RandomCrop: {}}]": "height",
+    "[{Blur: {blur_limt: 3}}]": "blur_limt",
+    "[Blur]": "Blur",
+    "[{OneOf: {transforms: [{Blurr: {}}]}}]": "'Blur'",
+    "[{OneOf: {transforms: Blur}}]": "Blur",
+}
+
+
+@pytest.mark.parametrize("given", ERRORS)
+def test_albumentations_errors(given):
+    with pytest.raises(InputError, match=f"albumentations.*{ERRORS[given]}"):
+        Albumentations(yaml.safe_load(given))
 
 
 @given(st.integers(80, 300), st.integers(80, 300), targets, targets, targets)

@@ -1,10 +1,10 @@
 """The network: free shapes, layer names, anchors, activations, input errors."""
 
-import math
 from collections import Counter
 
 import pytest
 import torch
+import yaml
 from torch import nn
 
 from boltbox.detector.model.layers import Conv
@@ -83,25 +83,25 @@ def test_activation_and_momentum():
     assert blocks[0].act.negative_slope == 0.1
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"size": "ss6"}, "size .*'s6'"),
-        ({"levels": [3, 5]}, r"levels \[3, 5\]"),
-        ({"levels": [7, 8]}, "levels"),
-        ({"levels": []}, "levels"),
-        ({"width_multiple": 17}, "width_multiple"),
-        ({"anchors": 21}, "anchors 21"),
-        ({"anchors": [[10, 13], [30, 61]]}, "anchors"),
-        ({"anchors": [[10, 13], [30, 61], [1, 2, 3, 4]]}, "anchors"),
-        ({"anchors": [[10, 13], [30, 61], [0, 2]]}, "anchors"),
-        ({"anchors": [[10, 13], [30, 61], [math.nan, 2]]}, "anchors"),
-        ({"anchors": [[], [], []]}, "anchors"),
-        ({"activation": "leaky"}, "activation .*'leaky_relu'"),
-        ({"backbone": "yolov"}, "backbone .*'yolov5'"),
-    ],
-    ids=str,
-)
-def test_input_errors(options, message):
-    with pytest.raises(InputError, match=f"model.network.{message}"):
-        YOLOv5(2, **{"width_multiple": 0.125} | options)
+ERRORS = {  # options, and what the message names
+    "size: ss6": "size .*'s6'",
+    "levels: [3, 5]": r"levels \[3, 5\]",
+    "levels: [7, 8]": "levels",
+    "levels: []": "levels",
+    "width_multiple: 17": "width_multiple",
+    "anchors: 21": "anchors 21",
+    "anchors: [[10, 13], [30, 61]]": "anchors",
+    "anchors: [[10, 13], [30, 61], [1, 2, 3, 4]]": "anchors",
+    "anchors: [[10, 13], [30, 61], [0, 2]]": "anchors",
+    "anchors: [[10, 13], [30, 61], [.nan, 2]]": "anchors",
+    "anchors: [[], [], []]": "anchors",
+    "activation: leaky": "activation .*'leaky_relu'",
+    "backbone: yolov": "backbone .*'yolov5'",
+}
+
+
+@pytest.mark.parametrize("given", ERRORS)
+def test_input_errors(given):
+    options = {"width_multiple": 0.125} | yaml.safe_load(given)
+    with pytest.raises(InputError, match=f"model.network.{ERRORS[given]}"):
+        YOLOv5(2, **options)

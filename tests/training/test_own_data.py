@@ -145,18 +145,13 @@ def test_what_is_wrong_with_own_data(here):
     for images, targets, named in (
         ((image,), (target | {"labels": torch.tensor([2])},), "label 2; labels are 0 to 1"),
         ((image * 255,), (target,), "images must be .*give image / 255"),
-        ((image.byte(),), (target,), "images must be .*give image / 255"),
         ((image[0],), (target,), "images must be 3 x H x W"),
-        (image[None], torch.zeros(1), "a batch must be"),
         (image[None], None, "a batch must be"),
         ((image,), (target | {"labels": torch.tensor([0, 1])},), "boxes must be"),
         ((image,), (target | {"boxes": torch.zeros(1, 5)},), "boxes must be"),
-        ((image,), (target | {"labels": ["cat"]},), "boxes must be"),
     ):
         with pytest.raises(InputError, match=f"^data of your own: .*{named}"):
             detection_batch((images, targets), 2, 32)
-    with pytest.raises(InputError, match="a batch must be"):
-        detection_batch(image[None], 2, 32)
     with pytest.raises(InputError, match="limit_train_batches"):
         L.Trainer(**options(limit_train_batches=1.0)).fit(make_detector(), DataLoader(Endless()))
 

@@ -273,11 +273,3 @@ def test_same_objects(other, same):
     a = labels_of([row[1:] for row in PAIR], [row[0] for row in PAIR], 99, 99)
     b = labels_of([row[1:] for row in other], [row[0] for row in other], 99, 99)
     assert same_objects(a, b) == same_objects(b, a) == same
-
-
-def test_objects_that_are_all_near_one():
-    """Each object of one image has a partner; one of the other has none."""
-    a = labels_of([(10, 10, 30, 30), (10, 10, 30, 31)], [0, 0], 99, 99)
-    b = labels_of([(10, 10, 30, 30), (40, 40, 60, 60)], [0, 0], 99, 99)
-    assert not same_objects(a, b)
-    assert not same_objects(b, a)
