@@ -61,6 +61,9 @@ COMMANDS = {
         False,
     ),
     "compare": Command(f"{HERE}.compare:compare", "Compare runs: options, metrics, curves", False),
+    "env": Command(
+        f"{HERE}.env:env", "Print versions and devices, for a report of a problem", False
+    ),
 }
 
 

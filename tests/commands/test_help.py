@@ -1,8 +1,10 @@
 """Help, names and ranges of options, what is wrong with a line; names of YOLOv5."""
 
+import platform
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -225,3 +227,13 @@ def test_one_batch_is_not_all_of_them(typed, kept, here, capsys):
     """Lightning reads 1 as one batch and 1.0 as all."""
     config = printed(f"fit --trainer.limit_train_batches {typed} --print_config", capsys)
     assert f"  limit_train_batches: {kept}\n" in config
+
+
+def test_env_prints_what_a_report_of_a_problem_needs(capsys):
+    cli.main(["env"])
+    printed = dict(
+        re.split(": +", line, maxsplit=1) for line in capsys.readouterr().out.splitlines()
+    )
+    assert printed["boltbox"] == version("boltbox")
+    assert printed["torch"] == version("torch")
+    assert platform.system() in printed["system"]
