@@ -83,7 +83,8 @@ class AutoAnchor(L.Callback):
         anchor_t = detector.options.loss.anchor_t
         option = detector.options.network.anchors
         dataset = data.datasets["train"]
-        sizes = dataset.labels.object_sizes(data.image_size)[~dataset.labels.crowd]
+        sizes = dataset.labels.object_sizes(data.image_size, data.tile_size)
+        sizes = sizes[~dataset.labels.crowd]
         before = head.anchors_px.cpu().numpy().astype(float)
         fit_before = measure(before.reshape(-1, 2), sizes, anchor_t)
         limit = self.bpr_limit

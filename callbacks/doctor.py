@@ -24,7 +24,7 @@ class DoctorCheck(L.Callback):
         data = data_of(trainer, "the doctor does not check them")
         if data is None:
             return
-        lines = brief(data.file, data.datasets, data.image_size)
+        lines = brief(data.file, data.datasets, data.image_size, data.tile_size)
         if not trainer.ckpt_path and not data.single_class:
             lines = data.file.without_names() + lines
         for line in lines:

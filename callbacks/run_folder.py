@@ -70,7 +70,7 @@ class RunFolder(L.Callback):
         self._trained_epochs = 0  # of the checkpoint that is continued
 
     def setup(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
-        self._fill_in_batch_size(trainer)
+        self._fill_in_chosen(trainer)
         if stage == "fit" and trainer.world_size > 1 and self.config:
             _check_same_options(self.config, self.checkpoint)
         if trainer.is_global_zero:
@@ -79,14 +79,15 @@ class RunFolder(L.Callback):
         if trainer.world_size > 1:
             _set_folder(trainer, trainer.strategy.broadcast(trainer.default_root_dir))
 
-    def _fill_in_batch_size(self, trainer: L.Trainer) -> None:
-        """The number instead of `auto`, which is chosen by now."""
-        if self.config and self.changed and self.changed.get("data.batch_size") == "auto":
-            batch_size = trainer.datamodule.batch_size  # type: ignore[attr-defined]
-            self.changed["data.batch_size"] = batch_size
-            options = load_yaml(self.config)
-            options["data"]["batch_size"] = batch_size
-            self.config = _as_yaml(options)
+    def _fill_in_chosen(self, trainer: L.Trainer) -> None:
+        """The numbers instead of `auto`, which are chosen by now."""
+        for name in ("batch_size", "tile_size"):
+            if self.config and self.changed and self.changed.get(f"data.{name}") == "auto":
+                chosen = getattr(trainer.datamodule, name)  # type: ignore[attr-defined]
+                self.changed[f"data.{name}"] = chosen
+                options = load_yaml(self.config)
+                options["data"][name] = chosen
+                self.config = _as_yaml(options)
 
     def _enter_folder(self, trainer: L.Trainer, command: str) -> None:
         folder = Path(trainer.default_root_dir)

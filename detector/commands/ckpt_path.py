@@ -68,6 +68,9 @@ def read_ckpt_path(ckpt_path: str, run: Path | None, line: CommandLine) -> CkptP
         model = weights.arguments()
         del model["names"]
         options = {"model": model, "data": {"image_size": weights.image_size}}
+        if weights.tiles:
+            size, overlap = weights.tiles
+            options["data"] |= {"tile_size": size, "tile_overlap": overlap}
         return CkptPath(weights, options, weights.path)
     data = saved.options["data"]
     unknown = data.keys() - inspect.signature(DetectionData).parameters

@@ -227,8 +227,9 @@ class DetectorCLI(LightningCLI):
         options = self.config
         trainer = options.trainer
         checkpoint_path = self.checkpoint_path
-        if self.loaded and self.continues_run and options.get("data.batch_size") == "auto":
-            options.data.batch_size = self.loaded.options["data"]["batch_size"]
+        for name in ("data.batch_size", "data.tile_size"):
+            if self.loaded and self.continues_run and options.get(name) == "auto":
+                options[name] = flatten(self.loaded.options)[name]
         self.config_text = self._as_text(options)  # what follows is not saved
         if self.loaded:
             for name in STARTS:  # never opened: the file may be gone

@@ -41,7 +41,8 @@ class Input:
         image_size: Longer side of the input in pixels; default: that of the training.
         batch_size: Images per batch.
         tile_size: Predict on larger images whole and in overlapping tiles, whose sides are this
-            many pixels of the image file (docs/predict.md); default: no tiles.
+            many pixels of the image file (docs/predict.md); 0: no tiles; default: as in the
+            training.
         frame_step: Use every N-th frame of a video.
         device: cpu, or the number of a GPU; default: the first GPU, if there is one.
         precision: 16-mixed (float32 without a GPU), 32-true, or 16-true, which halves the weights.
@@ -55,7 +56,7 @@ class Input:
     tta: bool = False
     image_size: PositiveInt | None = None
     batch_size: PositiveInt = 16
-    tile_size: PositiveInt | None = None
+    tile_size: NonNegativeInt | None = None
     frame_step: PositiveInt = 1
     device: str | None = None
     precision: Precision = "16-mixed"
@@ -198,6 +199,8 @@ def predict(inputs: Input, filters: Filter, outputs: Output) -> None:
     sources = Sources.find(inputs.source)
     predictor = load_predictor(inputs, filters, training)
     print_fact("weights", ", ".join(map(str, predictor.files)))
+    if predictor.tiles and inputs.tile_size is None:
+        print_fact("tiles", f"{predictor.tiles} (as trained; --tile_size 0: none)")
     outputs.check(sources)
     folder = results_folder("predict", outputs.run)
     batches = sources.batches(

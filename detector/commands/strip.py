@@ -15,6 +15,7 @@ KEPT = (
     "hyper_parameters",
     "image_size",
     "thresholds",
+    "tiles",
     "origins",
     "epoch",
     "global_step",

@@ -23,6 +23,7 @@ from boltbox.detector.data.inputs.evaluation_input import (
     EvaluationSamples,
     collate_items,
 )
+from boltbox.detector.data.inputs.tiles import OVERLAP, Tiles
 from boltbox.detector.data.loader import make_loader
 from boltbox.detector.data.sample import Batch, collate, finish_on_device
 from boltbox.detector.data.sampler import (
@@ -34,10 +35,11 @@ from boltbox.detector.data.sampler import (
 )
 from boltbox.detector.data.transforms.augment import Augment, TrainSamples
 from boltbox.detector.data.transforms.letterbox import rectangular_batches, round_up
+from boltbox.detector.data.windows import Windows, choose_tile_size
 from boltbox.detector.system.addresses import to_path
 from boltbox.detector.system.errors import InputError, Unreachable
 from boltbox.detector.system.gather import gather
-from boltbox.detector.system.ranges import NonNegativeInt, PositiveInt
+from boltbox.detector.system.ranges import BelowOne, NonNegativeInt, PositiveInt
 from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
 
 # by the Trainer's stage; `Trainer.predict` is for users' own data
@@ -63,8 +65,10 @@ class DetectionData(L.LightningDataModule):
         image_weights: Sample images with rare or poorly detected classes more often; turns rect
             off.
         val_batch_size: Images per validation batch and device; default: batch_size, at most 32.
-        tile_size: Predict larger images as a whole and in overlapping tiles, whose sides are this
-            many pixels of the image file (validate, test; docs/predict.md); default: no tiles.
+        tile_size: Train on windows of larger images, and evaluate these as a whole and in
+            overlapping tiles; their sides are this many pixels of the image file (docs/predict.md).
+            auto: if the objects are small in whole images; 0, none: no tiles.
+        tile_overlap: Minimum share of a tile that neighbours have in common in an evaluation.
         cache: Keep the resized images of a fit, if there is room for all. `ram`: in memory that all
             processes share; `disk`: in the cache folder; `auto`: `ram` if they need at most a
             quarter of the free memory.
@@ -89,7 +93,8 @@ class DetectionData(L.LightningDataModule):
         rect: bool = False,
         image_weights: bool = False,
         val_batch_size: PositiveInt | None = None,
-        tile_size: PositiveInt | None = None,
+        tile_size: NonNegativeInt | Literal["auto"] | None = None,
+        tile_overlap: BelowOne = OVERLAP,
         cache: Literal["auto", "none", "ram", "disk"] = "auto",
         split: float | None = None,
         format: str | None = None,
@@ -111,7 +116,8 @@ class DetectionData(L.LightningDataModule):
         self.single_class = single_class
         self.rect = rect and not image_weights
         self.weighted = image_weights
-        self.tile_size = tile_size
+        self.tile_size: int | None = None if tile_size == "auto" else tile_size
+        self.tile_overlap = tile_overlap
         self.names = list(self.file.names)
         if single_class and len(self.names) > 1:
             self.names = ["item"]
@@ -134,6 +140,11 @@ class DetectionData(L.LightningDataModule):
         if self.options["val_batch_size"]:
             return self.options["val_batch_size"]
         return 2 * self.batch_size if self.literal else min(self.batch_size, 32)
+
+    @property
+    def tiles(self) -> Tiles | None:
+        """Those of large images, if there are any."""
+        return Tiles(self.tile_size, self.tile_overlap) if self.tile_size else None
 
     @property
     def _fitting(self) -> bool:
@@ -175,6 +186,9 @@ class DetectionData(L.LightningDataModule):
                 self._open(split)
         if stage == "fit":
             self._set_up_fit()
+        if self.tiles and stage in SPLITS:
+            number = f"{len(self.train_samples)} windows per epoch; " if stage == "fit" else ""
+            print_fact("tiles", f"{self.tiles} ({number}--data.tile_size 0: none)")
 
     def _open(self, split: str) -> None:
         """Read the labels of a split."""
@@ -184,11 +198,22 @@ class DetectionData(L.LightningDataModule):
         for line in left_out:
             rank_zero_print(line)
         training = split == "train"
-        shrink = training and not self.literal and self.augment.can_be_lazy(self.rect)
+        if self.options["tile_size"] == "auto":
+            self._choose_tiles(dataset)
         self.datasets[split] = dataset
+        if training and self.tiles:
+            self.images[split] = Windows(dataset, self.image_size, self.tiles.size)
+            return
+        shrink = training and not self.literal and self.augment.can_be_lazy(self.rect)
         self.images[split] = ResizedImages(
             dataset, self.image_size, smooth=not training, shrink=shrink
         )
+
+    def _choose_tiles(self, dataset: DetectionDataset) -> None:
+        """By the sizes of objects and images, in place of `auto`."""
+        self.tile_size, reason = choose_tile_size(dataset.labels, self.image_size)
+        self.options["tile_size"] = self.tile_size
+        print_fact("tile_size", f"{self.tile_size or 'none'} (auto: {reason})")
 
     def _read_once(self, split: str) -> DetectionDataset:
         """A split. The first process of each machine reads it, the others map what it has written.
@@ -221,9 +246,10 @@ class DetectionData(L.LightningDataModule):
         """Batch size, order of the images, augmentation and cache."""
         for split in SPLITS["fit"]:
             self._fingerprints[split] = self.datasets[split].fingerprint
-        dataset = self.datasets["train"]
+        images = self.images["train"]
+        samples = len(images.image_of)
         if self.options["batch_size"] == "auto" and hasattr(self._module, "choose_batch_size"):
-            self.batch_size = self._module.choose_batch_size(self.image_size, len(dataset))
+            self.batch_size = self._module.choose_batch_size(self.image_size, samples)
             self.options["batch_size"] = self.batch_size
         _, world = self._rank_and_world
         if rest := self.batch_size % world:
@@ -236,7 +262,7 @@ class DetectionData(L.LightningDataModule):
         shapes = None
         if self.rect:
             batches, shapes = rectangular_batches(
-                dataset.labels.sizes,
+                images.sample_sizes,
                 self.image_size,
                 self.batch_size,
                 self.stride,
@@ -245,8 +271,9 @@ class DetectionData(L.LightningDataModule):
             )
             self.train_order = np.concatenate(batches)
         self.train_samples = self._augmented(shapes)
-        if self.cache != "none" and self._fitting and not self.images["train"].store:
-            cache_images(self.cache, self.images, self.file.source, self.trainer)
+        if self.cache != "none" and self._fitting and not images.store:
+            cached = {"train": images} if self.tiles else self.images  # tiles are cut of the file
+            cache_images(self.cache, cached, self.file.source, self.trainer)
 
     def _augmented(self, shapes: np.ndarray | None) -> TrainSamples:
         """The training samples; shapes: see `Augment.steps`."""
@@ -267,7 +294,7 @@ class DetectionData(L.LightningDataModule):
     def train_dataloader(self) -> DataLoader:
         rank, world = self._rank_and_world
         sampler = TrainBatches(
-            len(self.datasets["train"]),
+            len(self.train_samples),
             self.batch_size,
             self.seed,
             position=lambda: position(self.trainer),
@@ -288,7 +315,9 @@ class DetectionData(L.LightningDataModule):
             self.epoch_maps = list(self._module.evaluation.class_maps)
         dataset = self.datasets["train"]
         weights = class_weights(dataset.class_counts()) * (1 - np.array(self.epoch_maps)) ** 2
-        return image_weights(dataset.labels, weights)
+        of_images = image_weights(dataset.labels, weights)
+        image_of = self.images["train"].image_of
+        return (of_images / np.bincount(image_of))[image_of]
 
     def val_dataloader(self) -> DataLoader:
         return self._evaluation_loader("val")
@@ -297,13 +326,12 @@ class DetectionData(L.LightningDataModule):
         return self._evaluation_loader("test")
 
     def _evaluation_loader(self, split: str) -> DataLoader:
-        in_fit = self.trainer is not None and self._fitting
         inputs = EvaluationInput(
             self.image_size,
             self.stride,
             pad=0.5,
             fixed=self.fixed_shape,
-            tile=None if in_fit else self.tile_size,
+            tiles=self.tiles,
         )
         sizes = self.datasets[split].labels.sizes
         batches, shapes = inputs.batches(sizes, self.val_batch_size, not self.literal)
@@ -330,7 +358,7 @@ class DetectionData(L.LightningDataModule):
 
     def state_dict(self) -> dict[str, Any]:
         _, batches_done = position(self.trainer)
-        images = len(self.datasets.get("train", ()))
+        images = len(self.images["train"].image_of) if "train" in self.images else 0
         return {
             "epoch_maps": self.epoch_maps,
             "images_done": batches_done * min(self.batch_size, images),
@@ -349,4 +377,4 @@ class DetectionData(L.LightningDataModule):
 
     def path(self, split: str, index: int) -> Path:
         """The file of an image."""
-        return to_path(self.datasets[split].files[index])
+        return to_path(self.datasets[split].files[self.images[split].image_of[index]])

@@ -157,16 +157,20 @@ class LabelTable:
         """(N,) the image that each object belongs to."""
         return np.repeat(np.arange(len(self)), np.diff(self.starts))
 
-    def object_sizes(self, image_size: int) -> np.ndarray:
+    def object_sizes(self, image_size: int, tile_size: int | None = None) -> np.ndarray:
         """Sizes of all objects, crowd regions too.
 
         Args:
             image_size: longer side of the network's input.
+            tile_size: sides in pixels of the windows of larger images; None: images are whole.
 
         Returns:
             (N, 2) width and height in pixels of the network's input.
         """
-        gain = image_size / self.sizes.max(1, initial=1)[self.image_of]
+        longer = self.sizes.max(1, initial=1)
+        if tile_size:
+            longer = longer.clip(max=tile_size)
+        gain = image_size / longer[self.image_of]
         return (self.boxes[:, 2:] - self.boxes[:, :2]) * gain[:, None].astype(np.float32)
 
     def part(self, start: int, stop: int) -> LabelTable:

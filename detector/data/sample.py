@@ -20,6 +20,7 @@ from torch.nn.functional import interpolate
 
 from boltbox.detector.model.boxes import clip_xyxy, xyxy_to_cxcywhn
 
+IGNORED = -1  # class of a region that is neither object nor background
 # one list per object: its parts, each (k, 2) float32 xy pixels; no parts: it has only a box
 Polygons = list[list[np.ndarray]]
 
@@ -106,10 +107,10 @@ class Sample:
         image: (H, W, 3) uint8 RGB, or a LazyImage (transforms/letterbox.py), which has no pixels
             yet.
         boxes: (n, 4) float32 xyxy pixels of this image.
-        classes: (n,) int64.
+        classes: (n,) int64; IGNORED: see there.
         polygons: n lists of parts in pixels of this image, or an empty list if no object has any.
         letterbox: the way back to the file; None once images are mixed, mirrored or warped.
-        index: of the image in its dataset.
+        index: of the image in its dataset; with tiles that of the training sample (windows.py).
         truth: in validation, the labels for the metrics, in pixels of the file's image.
     """
 
@@ -192,6 +193,7 @@ class Batch(NamedTuple):
             full image, which is the batch's only one, then its tiles (inputs/evaluation_input.py).
         pixels: (H, W, 3) uint8 RGB: the file's, from which tiles are cut.
         sources: of each image, in prediction.
+        ignored: (M, 6) like `targets`: regions that are neither object nor background.
     """
 
     images: Tensor
@@ -202,6 +204,7 @@ class Batch(NamedTuple):
     windows: np.ndarray | None = None
     pixels: Tensor | None = None
     sources: list[SourceImage] | None = None
+    ignored: Tensor | None = None
 
 
 def collate(samples: list[Sample]) -> Batch:
@@ -218,13 +221,16 @@ def collate(samples: list[Sample]) -> Batch:
     classes = np.concatenate([sample.classes for sample in samples])
     boxes = np.concatenate([sample.boxes for sample in samples])
     boxes = clip_xyxy(boxes, width - 1e-3, height - 1e-3)
-    targets = np.column_stack((numbers, classes, xyxy_to_cxcywhn(boxes, width, height)))
+    rows = np.column_stack((numbers, classes, xyxy_to_cxcywhn(boxes, width, height)))
+    rows = rows.astype(np.float32)
+    ignored = classes == IGNORED
     return Batch(
         images=torch.from_numpy(images),
-        targets=torch.from_numpy(targets.astype(np.float32)),
+        targets=torch.from_numpy(rows[~ignored]),
         indices=[sample.index for sample in samples],
         letterboxes=[sample.letterbox for sample in samples],
         truths=[sample.truth for sample in samples],
+        ignored=torch.from_numpy(rows[ignored]) if ignored.any() else None,
     )
 
 

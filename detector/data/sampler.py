@@ -28,9 +28,9 @@ class Key:
 
     Attributes:
         epoch: of the training.
-        index: of the image.
+        index: of the sample: an image, with tiles a window of one.
         repeat: how many times the index was drawn before in this epoch.
-        partners: indices of images for mosaic and MixUp to draw from; empty: all images.
+        partners: indices of samples for mosaic and MixUp to draw from; empty: all images.
     """
 
     epoch: int
@@ -44,7 +44,7 @@ class TrainBatches(Sampler[list[Key]]):
     yields every world-th key of every batch.
 
     Args:
-        n: images.
+        n: samples.
         batch_size: over all processes; the last batch of an epoch may be smaller.
         seed: of the run.
         position: returns the epoch to train and the number of its batches that are done.

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot, pad
 from torch.nn.utils.rnn import pad_sequence
 
+from boltbox.detector.data.inputs.tiles import Tiles, tiles_of
 from boltbox.detector.model.boxes import xyxy_to_cxcywh
 from boltbox.detector.model.network import Origin
 from boltbox.detector.system.errors import InputError, in_one_line, need
@@ -58,6 +59,7 @@ class Metadata:
         precision: Of the weights.
         origins: Source and licence of the weights that its training started from.
         thresholds: Confidence of the best F1 per class in its training's validation.
+        tiles: That it was trained on.
     """
 
     names: list[str]
@@ -69,6 +71,7 @@ class Metadata:
     precision: Precision
     origins: list[Origin] = field(default_factory=list)
     thresholds: list[float] | None = None
+    tiles: Tiles | None = None
 
     def to_strings(self) -> dict[str, str]:
         """Keys and values in the file; each value is JSON, or a plain word."""
@@ -94,7 +97,9 @@ class Metadata:
         """
         if strings.get("program") != PROGRAM or json.loads(strings["layout"]) != LAYOUT:
             raise ValueError("not written by this version of `export`")
+        strings = {"tiles": "null"} | dict(strings)  # those of older files
         values = {key: json.loads(strings[key]) for key in cls.__dataclass_fields__}
+        values["tiles"] = tiles_of(values["tiles"])
         height, width = values["image_size"]
         values["image_size"] = (height, width)
         if values["nms"]:
@@ -134,6 +139,10 @@ class Exported:
     @property
     def thresholds(self) -> list[float] | None:
         return self.metadata.thresholds
+
+    @property
+    def tiles(self) -> Tiles | None:
+        return self.metadata.tiles
 
     def arguments(self) -> dict[str, Any]:
         """Arguments of a Detector for its classes; its network has nothing of the file's."""

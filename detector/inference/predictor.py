@@ -19,6 +19,7 @@ from boltbox.detector.data.class_names import same_names
 from boltbox.detector.data.images import find_images
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput
 from boltbox.detector.data.inputs.sources import Image, PredictionSamples
+from boltbox.detector.data.inputs.tiles import Tiles
 from boltbox.detector.data.sample import Batch, finish_on_device
 from boltbox.detector.data.transforms.letterbox import round_up
 from boltbox.detector.inference.detections import (
@@ -58,6 +59,7 @@ class Predictor:
             16-true, which halves the weights.
         fuse: False: predict with the networks themselves.
         finite: An output that is not finite is an error; else it counts as no detection.
+        tiles: On larger images, unless `predict` is given others.
 
     Raises:
         InputError: There is no such class or precision, or `conf` has not one number per class.
@@ -66,6 +68,7 @@ class Predictor:
         names: Class names of the detections.
         files: Files that the members were loaded from.
         image_size: Longer side of the input in pixels.
+        tiles: That the first member was trained on.
         stride: Sides of the input are multiples of it.
         thresholds: Arguments of `nms`.
     """
@@ -89,6 +92,7 @@ class Predictor:
         precision: Precision = "16-mixed",
         fuse: bool = True,
         finite: bool = True,
+        tiles: Tiles | None = None,
     ) -> None:
         if precision not in get_args(Precision):
             raise InputError(f"precision is {precision!r}; choose 16-mixed, 16-true or 32-true")
@@ -106,6 +110,7 @@ class Predictor:
         self.names = list(names)
         self.numbers = np.arange(len(names), dtype=np.float32)  # class here -> class in `names`
         self.image_size = image_size
+        self.tiles = tiles
         self.precision = precision
         self.finite = finite
         self.stride = max(32, *(member.max_stride for member in members))
@@ -168,6 +173,7 @@ class Predictor:
             loaded, member = load_member(file, device, run)
             if not members:
                 options.setdefault("image_size", loaded.image_size)
+                options.setdefault("tiles", loaded.tiles)
                 options.setdefault("rounded", loaded.arguments().get("literal", False))
             shared = same_names(names, loaded.names) if names else {}
             new = [k for k in range(len(loaded.names)) if k not in shared]
@@ -263,7 +269,10 @@ class Predictor:
             image_size = self.image_size
         fixed = shape_for(self.exported, image_size) if self.exported else None
         size = round_up(image_size, self.stride)
-        return EvaluationInput(size, self.stride, 0.0, fixed, tile_size)
+        tiles = self.tiles
+        if tile_size is not None:
+            tiles = Tiles(tile_size) if tile_size else None
+        return EvaluationInput(size, self.stride, 0.0, fixed, tiles)
 
     @torch.inference_mode()
     def predict_batches(
@@ -298,7 +307,7 @@ class Predictor:
             image_size: Longer side of the input in pixels, rounded up to the stride; default: that
                 of the training.
             tile_size: Predict on larger images whole and in tiles whose sides are this many pixels;
-                default: no tiles.
+                0: no tiles; default: as in the training.
             batch_size: Maximum images, or tiles of one, that go through the network together.
 
         Returns:

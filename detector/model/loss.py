@@ -56,7 +56,7 @@ class Loss(nn.Module, ABC):
         """
 
     def forward(
-        self, raw: Sequence[Tensor], targets: Tensor, head: Head
+        self, raw: Sequence[Tensor], targets: Tensor, head: Head, ignored: Tensor | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss of a batch, in float32 whatever the precision of `raw`.
 
@@ -64,6 +64,8 @@ class Loss(nn.Module, ABC):
             raw: see `terms`, in any precision.
             targets: see `terms`.
             head: see `terms`.
+            ignored: (M, 6) like `targets`: regions that are neither object nor background. Here
+                they count as background.
 
         Returns:
             total: scalar, the sum of the terms times B, as in YOLOv5: it grows with the batch like
@@ -135,6 +137,14 @@ class DetectionLoss(Loss):
         obj = obj * (image_size / 640) ** 2
         cls = cls * self.num_classes / 80
         self.gains = (box * 3 / self.levels, obj * 3 / self.levels, cls * 3 / self.levels)
+
+    def forward(
+        self, raw: Sequence[Tensor], targets: Tensor, head: Head, ignored: Tensor | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """See Loss. The cells of an ignored region train no objectness."""
+        if ignored is not None:
+            raw = [_without_objectness(maps, ignored, targets) for maps in raw]
+        return super().forward(raw, targets, head)
 
     def terms(self, raw: list[Tensor], targets: Tensor, head: Head) -> dict[str, Tensor]:
         """See Loss.
@@ -219,6 +229,26 @@ class DetectionLoss(Loss):
             alpha = target * 0.25 + (1 - target) * 0.75
             loss = loss * alpha * (1 - p_target) ** self.fl_gamma
         return loss.mean() if valid is None else _mean(loss.mean(1), valid)
+
+
+def _without_objectness(maps: Tensor, ignored: Tensor, targets: Tensor) -> Tensor:
+    """The same maps (B, A, H, W, 5 + C); no gradient reaches the objectness of cells that an
+    ignored region touches and no object does."""
+    cells = _touched(ignored, maps) & ~_touched(targets, maps)  # (B, H, W)
+    is_objectness = torch.arange(maps.shape[4], device=maps.device) == 4
+    return torch.where(cells[:, None, :, :, None] & is_objectness, maps.detach(), maps)
+
+
+def _touched(rows: Tensor, maps: Tensor) -> Tensor:
+    """(B, H, W) bool: the cells that boxes touch, by rows (N, 6) like `targets`."""
+    batch, _, height, width, _ = maps.shape
+    image, _, cx, cy, w, h = rows.unbind(1)
+    x = (torch.arange(width, device=rows.device) + 0.5) / width  # centres of the cells
+    y = (torch.arange(height, device=rows.device) + 0.5) / height
+    in_columns = (x - cx[:, None]).abs() < (w[:, None] + 1 / width) / 2  # (N, W)
+    in_rows = (y - cy[:, None]).abs() < (h[:, None] + 1 / height) / 2  # (N, H)
+    boxes = (in_rows[:, :, None] & in_columns[:, None]).float()
+    return boxes.new_zeros(batch, height, width).index_add_(0, image.long(), boxes) > 0
 
 
 def _mean(values: Tensor, valid: Tensor) -> Tensor:

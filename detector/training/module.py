@@ -156,6 +156,7 @@ class Detector(L.LightningModule):
             file.fill(detector.network, detector.names)
         detector.set_image_size(file.image_size)
         detector.evaluation.thresholds = file.thresholds
+        detector.evaluation.tiles = file.tiles
         return detector.to(device_of(device)).eval()
 
     @property
@@ -240,6 +241,7 @@ class Detector(L.LightningModule):
         defaults = {
             "image_size": self.image_size,
             "rounded": self.options.literal,
+            "tiles": self.evaluation.tiles,
             "fuse": not is_sharded(self.evaluated_network()),
         }
         return Predictor(self.members(), self.names, **(defaults | options))
@@ -272,6 +274,7 @@ class Detector(L.LightningModule):
             self.batch_size = data.batch_size
             self._seed = data.seed
             if stage == "fit":
+                self.evaluation.tiles = data.tiles
                 self._choose_optimizer(data)
 
     def _choose_optimizer(self, data: DetectionData) -> None:
@@ -366,7 +369,7 @@ class Detector(L.LightningModule):
             images = rescaled(images, self.image_size, stride, self._seed, iteration)
         with eager_unless(self._compiled_shape, images):
             raw = self.network(images)
-        total, terms = self.loss(raw, batch.targets, self.network.head)
+        total, terms = self.loss(raw, batch.targets, self.network.head, batch.ignored)
         self._log_losses(terms)
         # undoes DDP's mean over processes and Lightning's division: gradients stay sums
         scale = self.trainer.world_size * self.trainer.accumulate_grad_batches

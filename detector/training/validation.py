@@ -10,6 +10,7 @@ import lightning as L
 import numpy as np
 from torch import Tensor, nn
 
+from boltbox.detector.data.inputs.tiles import Tiles
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.evaluation.metrics import DetectionMetrics, Result
 from boltbox.detector.inference.exported import Exported
@@ -35,6 +36,7 @@ class Evaluation(nn.Module):
         class_maps: mAP50-95 of each class in the last validation.
         thresholds: The confidence of the best F1 of each class in that validation:
             `predict(images, conf=detector.evaluation.thresholds)`.
+        tiles: Of the training; `predict` uses them too.
 
     Args:
         num_classes: Number of classes.
@@ -50,6 +52,7 @@ class Evaluation(nn.Module):
         self.fitness: float | None = None
         self.class_maps = [0.0] * num_classes
         self.thresholds: list[float] | None = None
+        self.tiles: Tiles | None = None
         self._step_options = dict(VALIDATION)
         self._predictor: Predictor | None = None
 
@@ -129,6 +132,7 @@ class Evaluation(nn.Module):
             "class_maps": self.class_maps,
             "thresholds": self.thresholds,
             "fitness": self.fitness,
+            "tiles": list(self.tiles) if self.tiles else None,
         }
 
     def restore(self, checkpoint: Mapping[str, Any]) -> None:

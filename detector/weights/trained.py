@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from boltbox.detector.data.images import MAX_SIDE
+from boltbox.detector.data.inputs.tiles import Tiles, tiles_of
 from boltbox.detector.model.network import SIZES, NetworkOptions, Origin, YOLOv5, empty_network
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
@@ -51,6 +52,7 @@ class Trained:
         origins: What the weights started from.
         content: All that a boltbox checkpoint holds; None: the file is not one.
         thresholds: Per class the confidence of the best F1 in its validation.
+        tiles: That it was trained on.
     """
 
     path: Path
@@ -61,6 +63,7 @@ class Trained:
     origins: list[Origin]
     content: dict[str, Any] | None = None
     thresholds: list[float] | None = None
+    tiles: Tiles | None = None
 
     @cached_property
     def network(self) -> YOLOv5:
@@ -217,6 +220,7 @@ def of_checkpoint(path: Path, content: dict[str, Any]) -> Trained:
         state = content["state_dict"]
         prefix = "ema." if any(name.startswith("ema.") for name in state) else "network."
         thresholds = content.get("thresholds")
+        tiles = tiles_of(content.get("tiles"))
         return Trained(
             path,
             text_names(arguments["names"]),
@@ -226,6 +230,7 @@ def of_checkpoint(path: Path, content: dict[str, Any]) -> Trained:
             origins_of(content),
             content,
             [float(value) for value in thresholds] if thresholds else None,
+            tiles,
         )
 
 

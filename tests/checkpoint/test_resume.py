@@ -16,7 +16,8 @@ import cli
 from benchmarks.resume_fuzz import command, difference, start, trial
 
 ROOT = Path(cli.__file__).parent
-THREE = "--data.batch_size 8 --model.optim.nominal_batch_size 48 --doctor.enabled false"
+# tiles: windows of the larger half of the images, one of each
+THREE = "--data.batch_size 8 --data.tile_size 192 --model.optim.nominal_batch_size 48 --doctor.enabled false"
 # of three batches
 SHORT = f"--trainer.max_epochs 2 {THREE} --autoanchor.enabled false".split()
 ONE_BATCH = ["--trainer.limit_train_batches", "1", "--trainer.max_epochs"]

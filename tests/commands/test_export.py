@@ -27,6 +27,7 @@ from boltbox.detector.commands.export.graph import Decoded
 from boltbox.detector.commands.export.write import onnx_model
 from boltbox.detector.data.demo import draw_image
 from boltbox.detector.data.images import read_image
+from boltbox.detector.data.inputs.tiles import Tiles
 from boltbox.detector.data.transforms.letterbox import letterbox
 from boltbox.detector.inference.exported import (
     ENDINGS,
@@ -146,6 +147,8 @@ def test_each_format_computes_what_pytorch_does(checkpoint, decoded, tmp_path, f
     assert (metadata.stride, metadata.dynamic) == (32, False)
     assert metadata.precision == ("float16" if half else "float32")
     assert metadata.thresholds == load(checkpoint)["thresholds"]
+    tiled = dataclasses.replace(metadata, tiles=Tiles(96, 0.5))
+    assert Metadata.from_strings(tiled.to_strings()) == tiled
     compare(exported, decoded, images(3, 64, 96), 2.0 if half else 1e-3)
     with pytest.raises(InputError, match="its runtime fails"):
         exported(images(1, 128, 128))

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, tile_samples
-from boltbox.detector.data.inputs.tiles import MIN_SIDE, is_cut, merge, tile_windows
+from boltbox.detector.data.inputs.tiles import MIN_SIDE, Tiles, is_cut, merge, tile_windows
 from boltbox.detector.data.sample import LetterboxInfo, Sample
 from boltbox.detector.model.boxes import pairwise_iou_xyxy
 
@@ -37,7 +37,7 @@ def test_pixels_and_boxes_come_back_exactly(height, width, seed):
     rng = np.random.default_rng(seed)
     image = rng.integers(0, 256, (height, width, 3), np.uint8)
     none = np.zeros((0, 4), np.float32), np.zeros(0, np.int64)
-    inputs = EvaluationInput(64, 32, tile=64)
+    inputs = EvaluationInput(64, 32, tiles=Tiles(64))
     batch = inputs.batch([Sample(image, *none, letterbox=LetterboxInfo(height, width), index=5)])
     assert batch.indices == [5]
     assert batch.windows is not None

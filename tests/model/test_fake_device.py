@@ -13,6 +13,7 @@ from made_samples import random_sample
 from boltbox.callbacks import EMA, AutoAnchor
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, unlabelled
+from boltbox.detector.data.inputs.tiles import Tiles
 from boltbox.detector.data.sample import Labels, LetterboxInfo, collate
 from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.model.loss import mean_losses
@@ -127,9 +128,9 @@ def test_anchors():
         strategy=SimpleNamespace(broadcast=lambda _: np.ones((3, 3, 2)).tolist()),
     )
     AutoAnchor().on_fit_start(trainer, detector)
-    labels = SimpleNamespace(crowd=np.zeros(9, bool), object_sizes=lambda _: np.ones((9, 2)))
+    labels = SimpleNamespace(crowd=np.zeros(9, bool), object_sizes=lambda *_: np.ones((9, 2)))
     dataset = SimpleNamespace(labels=labels)
-    data = SimpleNamespace(datasets={"train": dataset}, image_size=64, seed=0)
+    data = SimpleNamespace(datasets={"train": dataset}, image_size=64, tile_size=None, seed=0)
     assert not AutoAnchor().examine(detector, data)[0].changed
     batch = batch_on_cpu()
     score_pretrained(detector.network, [batch._replace(images=batch.images[:1])], [0])
@@ -157,7 +158,7 @@ def test_predictions(other, options, tmp_path):
     predictor = Predictor.load(files[0], files[1:], GPU, conf=0.0, **options)
     whole = batch_on_cpu()
     large = unlabelled(np.full((100, 150, 3), 114, np.uint8), 0)
-    tiles = EvaluationInput(64, 32, tile=64).batch([large])
+    tiles = EvaluationInput(64, 32, tiles=Tiles(64)).batch([large])
     for _, images in predictor.predict_batches([whole, tiles]):
         for rows in images:
             assert len(rows)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 from made_runs import load
 
@@ -45,10 +46,12 @@ def test_frozen_layers_do_not_move(small_data, tmp_path):
 
 RANDOM = f"""--config {CONFIGS}/albumentations.yaml --data.augment.mixup 0.5 --data.batch_size 5
 --model.multi_scale true --data.image_weights true --model.loss.fl_gamma 1.5"""
+TILES = "--data.tile_size 128 --data.image_weights true"
 
 
-def test_workers_do_not_matter_but_the_seed_does(small_data, tmp_path):
-    options = f"{RANDOM} {ONE_EPOCH}"
+@pytest.mark.parametrize("options", [RANDOM, TILES], ids=["random", "tiles"])
+def test_workers_do_not_matter_but_the_seed_does(options, small_data, tmp_path):
+    options = f"{options} {ONE_EPOCH}"
     alone = train(small_data, tmp_path / "alone", options)
     workers = train(small_data, tmp_path / "workers", f"{options} --data.workers 2")
     assert alone.keys() == workers.keys()

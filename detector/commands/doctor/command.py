@@ -43,7 +43,7 @@ def run_doctor(
     file.names = next(iter(datasets.values())).names
     if fix:
         check_folder(file.root, fix)
-    diagnosis = diagnose(file, datasets, size)
+    diagnosis = diagnose(file, datasets, size, datamodule.tile_size)
     diagnosis.findings += unusable
     rank_zero_print(diagnosis.verdict())
     for split, dataset in datasets.items():

@@ -2,7 +2,12 @@
 
 from boltbox.detector.commands.doctor.finding import Diagnosis, Finding, by_kind
 from boltbox.detector.commands.doctor.images import examine_images
-from boltbox.detector.commands.doctor.labels import examine_labels, examine_orphans, left_out
+from boltbox.detector.commands.doctor.labels import (
+    SMALL_OBJECTS,
+    examine_labels,
+    examine_orphans,
+    left_out,
+)
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.sample import Labels
@@ -41,7 +46,10 @@ def open_splits(
 
 
 def diagnose(
-    file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: int
+    file: DatasetFile,
+    datasets: dict[str, DetectionDataset],
+    image_size: int,
+    tile_size: int | None = None,
 ) -> Diagnosis:
     """Examine everything; every image of the splits is decoded.
 
@@ -49,6 +57,7 @@ def diagnose(
         file: the dataset.
         datasets: its splits that could be opened.
         image_size: longer side of the network's input in pixels.
+        tile_size: see `examine_labels`.
 
     Returns:
         The diagnosis.
@@ -71,26 +80,32 @@ def diagnose(
         findings.append(finding)
     for split, dataset in datasets.items():
         findings += left_out(split, dataset)
-    findings += _without_images(file, datasets, image_size)
+    findings += _without_images(file, datasets, image_size, tile_size)
     boxes = {}
     for split, dataset in datasets.items():
         boxes[split] = dict(zip(dataset.names, dataset.class_counts().tolist(), strict=True))
     return Diagnosis(file.source, findings, boxes)
 
 
-def brief(file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: int) -> list[str]:
+def brief(
+    file: DatasetFile,
+    datasets: dict[str, DetectionDataset],
+    image_size: int,
+    tile_size: int | None = None,
+) -> list[str]:
     """Examine a dataset before training; no image is opened.
 
     Args:
         file: the dataset.
         datasets: the splits in use, opened for training, which reports what it drops.
         image_size: longer side of the network's input in pixels.
+        tile_size: see `examine_labels`.
 
     Returns:
         A few lines for the terminal; none if all is well.
     """
-    findings = _without_images(file, datasets, image_size)
-    groups = by_kind(f for f in findings if f.severity != "note")
+    findings = _without_images(file, datasets, image_size, tile_size)
+    groups = by_kind(f for f in findings if f.severity != "note" or f.kind == SMALL_OBJECTS)
     if not groups:
         return []
     lines = []
@@ -103,12 +118,15 @@ def brief(file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: 
 
 
 def _without_images(
-    file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: int
+    file: DatasetFile,
+    datasets: dict[str, DetectionDataset],
+    image_size: int,
+    tile_size: int | None,
 ) -> list[Finding]:
     """The findings in labels and folders."""
     findings = list(examine_orphans(file, datasets))
     for split, dataset in datasets.items():
-        findings += examine_labels(file, split, dataset, image_size)
+        findings += examine_labels(file, split, dataset, image_size, tile_size)
     return findings
 
 

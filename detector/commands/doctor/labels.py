@@ -12,9 +12,11 @@ from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.file_list import list_folder
 from boltbox.detector.data.formats.format import PerImageFormat
 from boltbox.detector.data.label_table import LabelTable
+from boltbox.detector.data.windows import choose_tile_size
 
 PAST_FRAME = 0.25  # pixels; less is the rounding of the fractions in a label file
 TINY = 2.0  # pixels; the augmentation keeps only boxes with both sides above
+SMALL_OBJECTS = "small_objects"  # a note that a training shows too
 LISTED = 10  # class names in a sentence
 BLOCK = 2**17  # images looked at together
 # others are faults
@@ -41,7 +43,11 @@ def left_out(split: str, dataset: DetectionDataset) -> Iterator[Finding]:
 
 
 def examine_labels(
-    file: DatasetFile, split: str, dataset: DetectionDataset, image_size: int
+    file: DatasetFile,
+    split: str,
+    dataset: DetectionDataset,
+    image_size: int,
+    tile_size: int | None = None,
 ) -> Iterator[Finding]:
     """Report labels that training uses as they are, although they may be wrong.
 
@@ -50,6 +56,7 @@ def examine_labels(
         split: train, val or test.
         dataset: of the split.
         image_size: longer side of the network's input in pixels.
+        tile_size: `data.tile_size`; None: advise whether to give it.
 
     Yields:
         The findings.
@@ -87,8 +94,13 @@ def examine_labels(
             )
             yield Finding("fault", "wrong_size", problem, image, split, image=image)
     yield from _missing_classes(split, dataset)
+    if split == "train" and tile_size is None:
+        better, reason = choose_tile_size(dataset.labels, image_size)
+        if better:
+            problem = f"{reason}; tiles may find more: --data.tile_size {better}"
+            yield Finding("note", SMALL_OBJECTS, problem, split=split)
     for start in range(0, images, BLOCK):
-        yield from _boxes(split, dataset, image_size, start)
+        yield from _boxes(split, dataset, image_size, tile_size, start)
 
 
 def _missing_classes(split: str, dataset: DetectionDataset) -> Iterator[Finding]:
@@ -100,7 +112,9 @@ def _missing_classes(split: str, dataset: DetectionDataset) -> Iterator[Finding]
         yield Finding("warning", "class_without_examples", problem, split=split)
 
 
-def _boxes(split: str, dataset: DetectionDataset, image_size: int, start: int) -> Iterator[Finding]:
+def _boxes(
+    split: str, dataset: DetectionDataset, image_size: int, tile_size: int | None, start: int
+) -> Iterator[Finding]:
     """Boxes outside or past the frame, duplicates (YOLO text: in `left_out`), and boxes that the
     augmentation drops, in BLOCK images from `start` on."""
     table = dataset.labels.part(start, start + BLOCK)
@@ -112,7 +126,7 @@ def _boxes(split: str, dataset: DetectionDataset, image_size: int, start: int) -
     past = np.concatenate((-low, high - sizes), 1).max(1)  # pixels
     outside = np.any((low >= sizes) | (high <= 0), 1)
     again = _repeated(table)
-    scaled = table.object_sizes(image_size)
+    scaled = table.object_sizes(image_size, tile_size)
     tiny = (scaled <= TINY).any(1) & ~table.crowd
 
     def finding(k: int, severity: str, kind: str, problem: str) -> Finding:

@@ -124,6 +124,7 @@ def export(
         precision=precision,
         origins=trained.origins,
         thresholds=trained.thresholds,
+        tiles=trained.tiles,
     )
     writer = FORMATS[format]
     target = trained.path.with_name(f"{trained.path.stem}{suffix}{writer.ending}")

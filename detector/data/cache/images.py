@@ -93,7 +93,10 @@ class ResizedImages:
             small.
 
     Attributes:
-        sizes: (n, 2) height and width in pixels of each image; its labels are scaled with it.
+        shapes: (n, 2) height and width in pixels of each item; its labels are scaled with it.
+        sizes: (n, 2) of the pixels that `read` gives: the same.
+        image_of: (m,) the image of each training sample: of every image one.
+        sample_sizes: (m, 2) height and width in pixels of the file that each of them shows.
         store: images that need not be decoded again.
     """
 
@@ -104,20 +107,31 @@ class ResizedImages:
         self.size = size
         self.smooth = smooth
         self.shrink = shrink
-        self.sizes = _scaled(dataset.labels.sizes, size)
+        self.shapes = _scaled(dataset.labels.sizes, size)
+        self.sizes = self.shapes
+        self.image_of = np.arange(len(dataset))
+        self.sample_sizes = dataset.labels.sizes
         self.store: ImageStore | None = None
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def __getitem__(self, i: int) -> Sample:
-        size = self.sizes[i]
+        size = self.shapes[i]
         height, width = size.tolist()
-        image = LazyImage((height, width), [Patch(partial(self.read, i), (0, 0, width, height))])
+        image = LazyImage((height, width), [Patch(partial(self._item, i), (0, 0, width, height))])
         h, w = self.dataset.labels.sizes[i].tolist()
         letterbox = LetterboxInfo(h, w, width / w, height / h)
         labels = self.dataset.labels.counted(i, size)
         return Sample(image, *labels, letterbox=letterbox, index=i)
+
+    def sample(self, number: int, rng: np.random.Generator) -> Sample:
+        """A training sample before the augmentation: here an item."""
+        return self[number]
+
+    def _item(self, i: int) -> np.ndarray:
+        height, width = self.shapes[i].tolist()
+        return resize(self.read(i), (height, width), smooth=True)
 
     def read(self, i: int) -> np.ndarray:
         """(h, w, 3) uint8 RGB of image i; not to be written to."""
@@ -133,7 +147,7 @@ class ResizedImages:
         """A checksum of all that decides the pixels."""
         files = list(self.dataset.files)
         looks = [look_at(folder, False) for folder in sorted(set(map(os.path.dirname, files)))]
-        how = [self.size, self.smooth, self.shrink]
+        how = [self.size, self.smooth, self.shrink, store_bytes(self.sizes)]
         return digest([VERSION, cv2.__version__, how, files, looks])
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from boltbox.detector.data.cache.images import ResizedImages
-from boltbox.detector.data.inputs.tiles import tile_windows
-from boltbox.detector.data.sample import Batch, LetterboxInfo, Sample, collate
+from boltbox.detector.data.inputs.tiles import Tiles, tile_windows
+from boltbox.detector.data.sample import IGNORED, Batch, LetterboxInfo, Sample, collate
 from boltbox.detector.data.transforms.letterbox import (
     letterbox_sample,
     rectangular_batches,
@@ -30,15 +30,15 @@ class EvaluationInput(NamedTuple):
         stride: both sides are multiples of it.
         pad: extra, in strides.
         fixed: (height, width) of every input, for a network that takes no other.
-        tile: side in pixels of the file. A larger image becomes a batch of windows: the full image
-            and its tiles. None: no tiles.
+        tiles: An image that is larger becomes a batch of windows: the full image and its tiles.
+            None: no tiles.
     """
 
     size: int
     stride: int
     pad: float = 0.0
     fixed: tuple[int, int] | None = None
-    tile: int | None = None
+    tiles: Tiles | None = None
 
     def batches(
         self, sizes: np.ndarray, batch_size: int, stable: bool = True
@@ -54,7 +54,7 @@ class EvaluationInput(NamedTuple):
             batches: of image numbers.
             shapes: (n, 2) height and width in pixels of each image's input.
         """
-        if self.tile or len(sizes) == 0:
+        if self.tiles or len(sizes) == 0:
             return [[i] for i in range(len(sizes))], sizes
         batches, shapes = rectangular_batches(
             sizes, self.size, batch_size, self.stride, self.pad, stable
@@ -74,8 +74,8 @@ class EvaluationInput(NamedTuple):
             The image scaled so that its longer side has `size` pixels, then centred on grey of
             `shape`. With tiles: a batch of windows.
         """
-        if self.tile:
-            return self._windows(sample, self.tile)
+        if self.tiles:
+            return self._windows(sample, *self.tiles)
         resized = resize_longest(sample, self.size)
         return letterbox_sample(resized, shape, scaleup=False)
 
@@ -86,15 +86,15 @@ class EvaluationInput(NamedTuple):
         height, width = shapes[0].tolist()
         return collate_items([self.sample(sample, (height, width)) for sample in samples])
 
-    def _windows(self, sample: Sample, tile: int) -> Batch:
+    def _windows(self, sample: Sample, tile: int, overlap: float) -> Batch:
         """The full image, with its pixels and its tiles, all of one shape, if it is larger than a
         tile."""
         height, width = sample.size
         full_window = np.array([(0, 0, width, height)])
         if max(height, width) <= tile:
-            untiled = self._replace(pad=0.0, tile=None)
+            untiled = self._replace(pad=0.0, tiles=None)
             return untiled.batch([sample])._replace(windows=full_window)
-        tiles = tile_windows(height, width, tile)
+        tiles = tile_windows(height, width, tile, overlap)
         shape = self.fixed
         if shape is None:
             sides = (tiles[0, 2:] - tiles[0, :2]) * (self.size / tile)
@@ -128,21 +128,25 @@ class EvaluationSamples:
         height, width = self.shapes[index].tolist()
         dataset = self.images.dataset
         truth = dataset.labels[index]  # as in the files, crowd regions too
-        if self.inputs.tile:
+        if self.inputs.tiles:
             return self.inputs.sample(dataset[index].replace(truth=truth), (height, width))
         sample = letterbox_sample(self.images[index], (height, width), scaleup=False)
         return sample.replace(image=sample.image.render(), truth=truth)
 
 
 def examples(images: ResizedImages, inputs: EvaluationInput, number: int) -> Iterator[Batch]:
-    """Up to `number` of the images with objects, spread over the dataset, each as a batch."""
-    labels = images.dataset.labels
-    _, shapes = inputs.batches(labels.sizes, 1)
-    samples = EvaluationSamples(images, inputs, shapes)
-    with_objects = np.flatnonzero(np.diff(labels.starts))
+    """Up to `number` of the training samples with objects, spread over the dataset, each as a
+    batch."""
+    _, shapes = inputs.batches(images.sample_sizes, 1)
+    has_objects = np.diff(images.dataset.labels.starts)[images.image_of] > 0
+    with_objects = np.flatnonzero(has_objects)
     step = math.ceil(len(with_objects) / number)
     for i in with_objects[:: max(step, 1)].tolist():
-        yield collate_items([samples[i]])
+        sample = images.sample(i, np.random.default_rng(i))
+        if (sample.classes != IGNORED).any():
+            height, width = shapes[i].tolist()
+            sample = letterbox_sample(sample, (height, width), scaleup=False)
+            yield collate([sample.replace(image=sample.image.render())])
 
 
 def collate_items(items: Sequence[Sample | Batch | None]) -> Batch:

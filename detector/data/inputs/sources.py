@@ -404,7 +404,7 @@ def frame_batches(
     """
     video = Video(source, step, live)
     expected = math.ceil(video.frames / step)
-    if live or inputs.tile:
+    if live or inputs.tiles:
         batch_size = 1
     frames = iter(video)
     while chunk := list(islice(frames, batch_size)):

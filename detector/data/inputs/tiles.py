@@ -13,32 +13,65 @@ box (of an object larger than the overlap) that agree are joined to the box arou
 """
 
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from boltbox.detector.model.boxes import pairwise_iou_xyxy
 
-OVERLAP = 0.2  # minimum share of a tile that neighbours have in common
+OVERLAP = 0.2  # minimum share of a tile that neighbours have in common, unless another is given
 EDGE = 0.01  # a box is cut if it ends this near to its window's border, as a share of its side
 AT_ONCE = 250_000  # pairs of boxes that are compared together
 MIN_SIDE = 1.0  # pixels; boxes that have less in common, in width or height, are not compared
 
 
-def tile_starts(length: int, tile: int) -> np.ndarray:
+class Tiles(NamedTuple):
+    """The tiles of a detector.
+
+    Attributes:
+        size: of their sides in pixels of the image file.
+        overlap: minimum share of a tile that neighbours have in common.
+    """
+
+    size: int
+    overlap: float = OVERLAP
+
+    def __str__(self) -> str:
+        overlap = "" if self.overlap == OVERLAP else f", overlap {self.overlap:g}"
+        return f"{self.size} px{overlap}"
+
+
+def tiles_of(values: Sequence[float] | None) -> Tiles | None:
+    """Of what a file says.
+
+    Raises:
+        ValueError, TypeError: It is no size with an overlap.
+    """
+    if not values:
+        return None
+    size, overlap = values
+    if not (size >= 1 and 0 <= overlap < 1):
+        raise ValueError(f"tiles {values}")
+    return Tiles(int(size), float(overlap))
+
+
+def tile_starts(length: int, tile: int, overlap: float = OVERLAP) -> np.ndarray:
     """(n,) int64 first pixel of each tile along a side. Tiles are evenly spread; the first begins
-    at 0, the last ends at `length`; neighbours share at least OVERLAP of a tile.
+    at 0, the last ends at `length`; neighbours share at least `overlap` of a tile.
 
     >>> tile_starts(1280, 640).tolist()
     [0, 320, 640]
     """
     last = max(length - tile, 0)
-    step = max(int(tile * (1 - OVERLAP)), 1)
+    step = max(int(tile * (1 - overlap)), 1)
     return np.linspace(0, last, math.ceil(last / step) + 1).astype(np.int64)
 
 
-def tile_windows(height: int, width: int, tile: int) -> np.ndarray:
+def tile_windows(height: int, width: int, tile: int, overlap: float = OVERLAP) -> np.ndarray:
     """(n, 4) int64 windows x1, y1, x2, y2 of equal size that cover an image, row by row."""
-    x1, y1 = np.meshgrid(tile_starts(width, tile), tile_starts(height, tile))
+    columns = tile_starts(width, tile, overlap)
+    x1, y1 = np.meshgrid(columns, tile_starts(height, tile, overlap))
     x2 = x1 + min(tile, width)
     y2 = y1 + min(tile, height)
     return np.stack((x1, y1, x2, y2), -1).reshape(-1, 4)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from boltbox.detector.data.cache.images import ResizedImages
-from boltbox.detector.data.sample import Sample
+from boltbox.detector.data.sample import IGNORED, Sample
 from boltbox.detector.data.sampler import Key
 from boltbox.detector.data.transforms.colour import Albumentations, RandomFlip, RandomHSV
 from boltbox.detector.data.transforms.letterbox import Letterbox
@@ -203,7 +203,7 @@ class TrainSamples:
         self.closing_from = closing_from
 
     def __len__(self) -> int:
-        return len(self.images)
+        return len(self.images.image_of)
 
     def __getitem__(self, key: Key) -> Sample:
         rng = np.random.default_rng((self.seed, 1, key.epoch, key.index, key.repeat))
@@ -214,8 +214,8 @@ class TrainSamples:
     def _apply(
         self, steps: Sequence[Transform], index: int, key: Key, rng: np.random.Generator
     ) -> Sample:
-        """Image `index` after these steps."""
-        sample = self.images[index]
+        """Sample `index` after these steps."""
+        sample = self.images.sample(index, rng)
         for i, step in enumerate(steps):
             sample = step(sample, rng, partial(self._partner, steps[:i], key, rng))
         return sample
@@ -243,7 +243,7 @@ class TrainSamples:
             epoch, index = divmod(number, len(self))
             sample = self[Key(epoch, index, 0)]
             height, width = sample.size
-            boxes = clip_xyxy(sample.boxes, width, height)
+            boxes = clip_xyxy(sample.boxes[sample.classes != IGNORED], width, height)
             return boxes[:, 2:] - boxes[:, :2]
 
         # custom transforms may not be thread-safe, and those of Albumentations are not
