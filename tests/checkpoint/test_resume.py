@@ -16,7 +16,7 @@ import cli
 from benchmarks.resume_fuzz import command, difference, start, trial
 
 ROOT = Path(cli.__file__).parent
-# tiles: windows of the larger half of the images, one of each
+# tiles: windows of the larger images, of each one
 THREE = "--data.batch_size 8 --data.tile_size 192 --model.optim.nominal_batch_size 48 --doctor.enabled false"
 # of three batches
 SHORT = f"--trainer.max_epochs 2 {THREE} --autoanchor.enabled false".split()
