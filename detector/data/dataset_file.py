@@ -168,10 +168,10 @@ class DatasetFile:
         cache = CacheFile("names", [kind.__qualname__, *self.splits.values()])
         with one_at_a_time():
             if found := cache.load(VERSION):
-                return found.about["names"]
+                return found["names"]
             files = FileList()
             names = kind.find_names(self.root, self.splits, files)
-            cache.save(VERSION, files, {"names": names}, {})
+            cache.save(VERSION, files, {"names": names})
             return names
 
     def _divide(self, share: object) -> None:

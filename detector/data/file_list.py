@@ -30,18 +30,7 @@ class State(NamedTuple):
 
 FOLDER = State(-1, 0)
 FILE = State(0, 0)  # whose state is not known
-
-
-class Look(NamedTuple):
-    """At a folder.
-
-    Attributes:
-        searched: whether its subfolders count too.
-        checksum: of the names and states of all that is in it; "" if there is no such folder.
-    """
-
-    searched: bool
-    checksum: str
+Look = tuple[bool, str]  # whether its subfolders count too; see `look_at`
 
 
 class FileList:
@@ -55,7 +44,7 @@ class FileList:
 
     def __init__(self) -> None:
         self._folders: dict[str, Mapping[str, State] | None] = {}
-        self._looks: dict[str, Look] = {}
+        self._looks: dict[str, Look] = {}  # by folder
         self._files: dict[str, State] = {}
         self._searched: set[str] = set()  # folders whose subfolders were listed too
 
@@ -108,41 +97,45 @@ class FileList:
         newer, and a later start notices that; what is read before may be older."""
         for folder, listing in self._folders.items():
             if folder not in self._looks:
-                look = look_at(folder, folder in self._searched, listing)
-                self._looks[folder] = look
+                searched = folder in self._searched
+                self._looks[folder] = (searched, look_at(folder, searched, listing))
 
-    def record(self) -> tuple[dict[str, Look], dict[str, State]]:
-        """What the answers so far depend on: looks at folders, states of single files."""
+    def record(self) -> tuple[dict[str, Look], dict[str, tuple[int, ...]]]:
+        """What the answers so far depend on, in plain types: looks at folders, states of single
+        files."""
         self.look()
-        return self._looks, self._files
+        return self._looks, {path: tuple(state) for path, state in self._files.items()}
 
     @staticmethod
-    def is_same(folders: Mapping[str, Look], files: Mapping[str, State]) -> bool:
+    def is_same(folders: Mapping[str, Look], files: Mapping[str, tuple[int, ...]]) -> bool:
         """Whether the files are as they were; arguments: see `record`."""
-        for folder, look in folders.items():
-            if look_at(folder, look.searched) != look:
+        for folder, (searched, checksum) in folders.items():
+            if look_at(folder, searched) != checksum:
                 return False
         return all(state_of(path) == state for path, state in files.items())
 
 
-def look_at(folder: str, searched: bool, expected: Mapping[str, State] | None = None) -> Look:
-    """The states of all that is in a folder.
+def look_at(folder: str, searched: bool, expected: Mapping[str, State] | None = None) -> str:
+    """A checksum of the names and states of all that is in a folder.
 
     Args:
         folder: its path or address.
         searched: whether its subfolders count too.
-        expected: the names in it, if they are known; with others, the look fits no folder.
+        expected: the names in it, if they are known; of others, the checksum is that of no folder.
+
+    Returns:
+        "" if there is no such folder.
     """
     states = list_folder(folder, with_states=True)
     if states is None:
-        return Look(searched, "")
+        return ""
     if expected is not None and states.keys() != expected.keys():
-        return Look(searched, "it changes")
+        return "it changes"
     lines = []
     for name, state in states.items():
         if searched or state != FOLDER:
             lines.append(f"{name}\0{state.size}\0{state.time}")
-    return Look(searched, sha256(os.fsencode("\0".join(sorted(lines)))).hexdigest())
+    return sha256(os.fsencode("\0".join(sorted(lines)))).hexdigest()
 
 
 def state_of(path: str | Path) -> State | None:
@@ -181,18 +174,25 @@ def list_folder(folder: str, with_states: bool = False) -> Mapping[str, State] |
     try:
         with os.scandir(folder or os.curdir) as entries:
             for entry in entries:
-                if entry.is_dir():
-                    listing[entry.name] = FOLDER
-                elif entry.is_file():
-                    listing[entry.name] = FILE
-                    if with_states:
-                        status = entry.stat()
-                        listing[entry.name] = State(status.st_size, status.st_mtime_ns)
+                if state := _state_of_entry(entry, with_states):
+                    listing[entry.name] = state
     except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: as above
         return None
     except OSError:
         return {}
     return listing
+
+
+def _state_of_entry(entry: os.DirEntry, with_states: bool) -> State | None:
+    try:
+        if entry.is_dir():
+            return FOLDER
+        if not entry.is_file():
+            return None
+        status = entry.stat() if with_states else None
+    except OSError:  # a link to itself
+        return None
+    return State(status.st_size, status.st_mtime_ns) if status else FILE
 
 
 def _list_address(folder: str, with_states: bool) -> Mapping[str, State] | None:

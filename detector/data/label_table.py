@@ -37,7 +37,7 @@ class Texts(Sequence[str]):
         number_of: dict[str, int] = {}
         numbers = [number_of.setdefault(text, len(number_of)) for text in texts]
         encoded = list(map(os.fsencode, number_of))
-        content = np.frombuffer(b"".join(encoded), np.uint8)
+        content = np.frombuffer(bytearray(b"".join(encoded)), np.uint8)
         return cls(np.array(numbers, np.int32), starts(encoded), content)
 
     def __len__(self) -> int:
