@@ -8,7 +8,7 @@ import pytest
 import torch
 import yaml
 from made_datasets import lay_out, picture, save
-from made_runs import load, read, type_line
+from made_runs import column, load, read, type_line
 
 from boltbox.callbacks import AutoAnchor
 from boltbox.detector.data.datamodule import DetectionData
@@ -194,4 +194,4 @@ def test_anchors_that_boxes_were_trained_with_are_kept_longer(flat_data, here):
     detector.loaded = detector.loaded._replace(has_head=True)
     trained, _ = AutoAnchor().examine(detector, data)
     asked, _ = AutoAnchor(bpr_limit=0.98).examine(detector, data)
-    assert [choice.changed for choice in (fresh, trained, asked)] == [True, False, True]
+    assert column((fresh, trained, asked), "changed") == [True, False, True]

@@ -87,7 +87,7 @@ def test_one_wandb_run(run):
     """Its name and configuration; nothing is lost or doubled by the resume."""
     headers = run.records("run")
     assert len(run.files) == 2
-    assert len({header.run_id for header in headers}) == 1
+    assert len(set(column(headers, "run_id"))) == 1
     assert headers[0].display_name == "first"
     options = {}
     for config in run.records("config"):
@@ -141,14 +141,14 @@ def test_wandb_pictures_have_boxes_with_names_and_scores(run):
 
 def test_tensorboard_shows_the_same(run):
     events = run.events
-    steps = [event.step for event in events.Scalars("val/mAP50")]
+    steps = column(events.Scalars("val/mAP50"), "step")
     plots = {f"plots/{path.name}" for path in (run.folder / "plots").iterdir()}
     tables = events.Tensors("val/per_class/text_summary")
     assert len(steps) == len(set(steps)) == 2
-    assert [event.step for event in events.Images("val/images")] == steps
-    assert [event.step for event in tables] == steps
+    assert column(events.Images("val/images"), "step") == steps
+    assert column(tables, "step") == steps
     assert "    disc " in tables[0].tensor_proto.string_val[0].decode()
-    rates = [event.step for event in events.Scalars("lr/bias")]
+    rates = column(events.Scalars("lr/bias"), "step")
     assert rates == list(range(len(rates)))
     assert {"plots/train_batch0.jpg", "plots/val_labels.jpg"} <= plots
     assert plots <= set(events.Tags()["images"])

@@ -8,7 +8,7 @@ import torch
 from lightning.pytorch.plugins import MixedPrecision
 from made_networks import same
 from made_options import made_detector
-from made_runs import read
+from made_runs import column, read
 from plain_loop import CLIP, Steps, batches, small_detector, spawn
 from torch.multiprocessing import ProcessRaisedException
 from torch.utils.data import DataLoader
@@ -157,4 +157,4 @@ def test_two_processes_stop_together(small_data, tmp_path):
         trainer.fit(detector(), data_of(small_data))
     (report,) = reports(tmp_path).values()
     batch = list(TrainBatches(24, 8, 0, lambda: (0, 0)))[1]
-    assert report["indices"] == [key.index for key in batch[1::2]]
+    assert report["indices"] == column(batch[1::2], "index")

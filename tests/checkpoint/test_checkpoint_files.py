@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from made_runs import load, type_line
+from made_runs import column, load, type_line
 from small_fit import small_fit
 
 import cli
@@ -57,7 +57,7 @@ def test_a_checkpoint_is_complete_and_plain(trained):
     tensors = content["state_dict"]
     run = content["run"]
     assert {name.partition(".")[0] for name in tensors} == {"network", "ema", "loss"}
-    assert {tensor.dtype for tensor in tensors.values()} == {torch.float32, torch.int64}
+    assert set(column(tensors.values(), "dtype")) == {torch.float32, torch.int64}
     assert content["optimizer_states"][0]["state"][0]["exp_avg"].dtype == torch.float32
     assert {"EMA", "EpochTable", "Warmup"} <= content["callbacks"].keys()
     assert {"gradients", "epoch_losses", "random"} == set(content["processes"][0])

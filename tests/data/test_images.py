@@ -9,6 +9,7 @@ import cv2
 import numpy as np
 import pytest
 from made_datasets import PAIR, SCENES, as_yolo, bgr, files_of, lay_out, load, picture, save
+from made_runs import column
 from PIL import Image, ImageFile
 from PIL.PngImagePlugin import PngInfo
 
@@ -163,7 +164,7 @@ def test_find_images(here):
     (here / "linked/folder").symlink_to(here / "set")
     found = {}
     for source in ("set", "linked", "set/notes.txt", "set/*.JPG", "*/deep/*", "set/*.txt", "gone"):
-        found[source] = [path.name for path in find_images(source)]
+        found[source] = column(find_images(source), "name")
     images = ["a.png", "b.JPG", "c.webp"]
     assert list(found.values()) == [images, images, ["notes.txt"], ["b.JPG"], ["c.webp"], [], []]
 
@@ -202,7 +203,7 @@ def test_no_decoder_is_called_for_a_huge_image(kind, tmp_path, monkeypatch):
     for shrink in (1, 8):
         with pytest.raises(InputError, match=f"{path}: .* exceeds limit"):
             read_image(path, shrink)
-    assert {f.kind for f in examine_images({"train": [str(path)]})} == {"damaged_image"}
+    assert set(column(examine_images({"train": [str(path)]}), "kind")) == {"damaged_image"}
     detector = Detector(["a"], network=NetworkOptions(width_multiple=0.0625)).eval()
     for image in (path, path.read_bytes()):
         with pytest.raises(InputError):

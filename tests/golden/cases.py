@@ -30,7 +30,7 @@ def beside(case, name):
         f / name for f in (case.path.parent, SHARED / "golden", SLICE) if (f / name).is_file()
     )
     with np.load(path) as file:
-        return {k: file[k] for k in file.files}
+        return dict(file)
 
 
 # What is not covered, and why. test_coverage.py fails for any other case that no test takes.
@@ -55,7 +55,7 @@ class Case:
     @cached_property
     def arrays(self):
         with np.load(self.path) as file:
-            return {k: file[k] for k in file.files}
+            return dict(file)
 
     def __getitem__(self, key):
         return self.arrays[key]

@@ -4,6 +4,7 @@ from importlib import import_module
 from pathlib import Path
 
 from golden import cases
+from made_runs import column
 
 for module in Path(__file__).parent.glob("test_golden_*.py"):
     import_module(f"golden.{module.stem}")  # each enters its kinds into cases.TAKEN
@@ -28,4 +29,4 @@ def test_the_committed_slice_holds_every_kind():
     assert (cases.TAKEN | BY_HAND) - kinds <= {"e2e", "checkpoint"}
     size = sum(p.stat().st_size for p in cases.SLICE.iterdir())
     assert size < 2_000_000
-    assert {p.suffix for p in cases.SLICE.iterdir()} <= {".npz", ".json"}
+    assert set(column(cases.SLICE.iterdir(), "suffix")) <= {".npz", ".json"}

@@ -19,7 +19,7 @@ def test_forward(case):
     weights = Weights(case.tensors("in_w::"), case.names())
     network.load_state_dict(by_our_names(network, weights))
     names = key_map(network)
-    assert sum(p.numel() for p in network.parameters()) == case.meta["n_params"]
+    assert sum(map(torch.numel, network.parameters())) == case.meta["n_params"]
     images = case.tensor("in_images_u8").float() / 255
     with torch.no_grad():
         raw = network.eval()(images)
@@ -79,17 +79,17 @@ def test_models(model):
         network = YOLOv5(model["nc"], **shape_of(model))
         raw = network.eval()(torch.zeros(1, 3, 640, 640))
         fused = network.fused()
-    assert sum(p.numel() for p in network.parameters()) == model["params"]
+    assert sum(map(torch.numel, network.parameters())) == model["params"]
     assert len(list(network.parameters())) == model["n_param_tensors"]
     assert len(network.state_dict()) == model["n_state_entries"]
     assert network.strides == model["strides"]
     assert list(network.anchors.shape) == [model["nl"], model["na"], 2]
-    assert [c.in_channels for c in network.head.convs] == model["head_in_channels"]
-    assert {c.out_channels for c in network.head.convs} == {model["head_channels"]}
+    assert column(network.head.convs, "in_channels") == model["head_in_channels"]
+    assert set(column(network.head.convs, "out_channels")) == {model["head_channels"]}
     assert max(network.layer_names()) + 1 == model["top_layers"]
     assert [list(r.shape) for r in raw] == model["level_shapes_640"]
     assert sum(r[..., 0].numel() for r in raw) == model["eval_rows_640"]
-    assert sum(p.numel() for p in fused.parameters()) == model["fused"]["params"]
+    assert sum(map(torch.numel, fused.parameters())) == model["fused"]["params"]
     if model["base"] in PARAM_GROUPS:
         expected = PARAM_GROUPS[model["base"]]
         groups = parameter_groups(network)
@@ -97,7 +97,7 @@ def test_models(model):
         assert [names[k] for k in expected["optimizer_group_order"]] == list(groups)
         for g in expected["groups"]:
             ours = groups[names[g["group"]]]
-            assert (len(ours), sum(p.numel() for p in ours)) == (g["n_tensors"], g["n_params"])
+            assert (len(ours), sum(map(torch.numel, ours))) == (g["n_tensors"], g["n_params"])
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from shlex import split
 from typing import Any
@@ -46,10 +46,10 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def column(table: Iterable[Any], name: str) -> list[Any]:
-    """What each row of a table says under a name."""
+    """What each row of a table says under a name; rows are maps or objects."""
     found = []
     for row in table:
-        found.append(row[name])
+        found.append(row[name] if isinstance(row, Mapping) else getattr(row, name))
     return found
 
 

@@ -11,20 +11,20 @@ import sys
 import threading
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 import torch
 from made_predictions import NAMES, checkpoint_file, pictures_folder, predict  # noqa: F401
+from made_runs import column
 
 import cli
 from boltbox.detector.commands.validate import load_ensemble
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput
 from boltbox.detector.data.inputs.sources import Sources, Video
-from boltbox.detector.data.sample import Batch, SourceImage
+from boltbox.detector.data.sample import SourceImage
 from boltbox.detector.inference.detections import Style
 from boltbox.detector.inference.predictor import Predictor, in_classes
 from boltbox.detector.report.prediction_files import PredictionFiles
@@ -32,7 +32,7 @@ from boltbox.detector.report.video_file import VideoFile
 from boltbox.detector.system.errors import InputError
 
 
-def make_video(path: Path, frames: int = 8) -> Path:
+def make_video(path, frames=8):
     """Noise, whose frames are large enough that a cut file holds some of them."""
     rng = np.random.default_rng(0)
     writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), 12.5, (96, 64))
@@ -42,7 +42,7 @@ def make_video(path: Path, frames: int = 8) -> Path:
     return path
 
 
-def labels(run: Path) -> dict[str, list[list[str]]]:
+def labels(run):
     """The words of each line of each label file."""
     files = sorted((run / "labels").rglob("*.txt"))
     return {file.stem: [line.split() for line in file.read_text().splitlines()] for file in files}
@@ -152,7 +152,7 @@ def test_a_folder_of_images_and_a_video(checkpoint, pictures, capsys):
     empty = sum(not lines for lines in of_file.values())
     assert len(table) == len(results) == len(crops) == total > 16
     assert f" ({total} detections in 16 images, {empty} without any)\nresults:   {run}\n" in told
-    numbers: dict[str, int] = {}
+    numbers = {}
     for row, result in zip(table, results, strict=True):
         name = Path(row["image"]).stem
         name = f"{name}_{int(row['frame']):06d}" if row["frame"] else name
@@ -166,7 +166,7 @@ def test_a_folder_of_images_and_a_video(checkpoint, pictures, capsys):
         kind, *line = of_file[name][number]
         height, width = (64, 96) if row["frame"] else cv2.imread(row["image"]).shape[:2]
         box = (x1 + x2) / 2 / width, (y1 + y2) / 2 / height, (x2 - x1) / width, (y2 - y1) / height
-        np.testing.assert_allclose([float(v) for v in line], [*box, result["score"]], atol=2e-4)
+        np.testing.assert_allclose(list(map(float, line)), [*box, result["score"]], atol=2e-4)
         assert kind == row["class"]
 
 
@@ -198,7 +198,7 @@ def test_lists_and_what_is_not_saved(checkpoint, pictures, here):
     run = predict(checkpoint, "pictures/0003.jpg", *options)
     (lines,) = labels(run).values()
     assert {line[0] for line in lines} == {"0", "2"}
-    assert {len(line) for line in lines} == {5}
+    assert set(map(len, lines)) == {5}
     assert not (run / "images").exists()
 
 
@@ -213,8 +213,9 @@ def test_a_video_file_is_there_whole_or_not_at_all(here):
     video = Video("deep/film.mp4")
     assert video.fps == pytest.approx(119.8765, rel=1e-3)
     frames = [pixels for _, pixels in video]
-    assert [f.shape for f in frames] == [(66, 98, 3)] * 3
-    assert all(np.abs(f.astype(int) - (200, 100, 50)).max() < 12 for f in frames), "RGB stays RGB"
+    assert column(frames, "shape") == [(66, 98, 3)] * 3
+    for f in frames:
+        assert np.abs(f.astype(int) - (200, 100, 50)).max() < 12, "RGB stays RGB"
 
 
 def test_what_was_found_before_a_signal_is_kept(checkpoint, here, monkeypatch):
@@ -222,7 +223,7 @@ def test_what_was_found_before_a_signal_is_kept(checkpoint, here, monkeypatch):
     look = Predictor.detect
     seen = []
 
-    def stopped(self: Predictor, batch: Batch, *rest: Any) -> object:
+    def stopped(self, batch, *rest):
         """A signal in the third batch."""
         seen.append(batch)
         if len(seen) == 3:
@@ -237,7 +238,7 @@ def test_what_was_found_before_a_signal_is_kept(checkpoint, here, monkeypatch):
     assert list(labels(Path("out"))) == [f"film_{k:06d}" for k in range(8)]
     assert Video("out/videos/film.mp4").frames == 8
     results = json.loads(Path("out/predictions.json").read_text())
-    assert {result["image_id"] for result in results} <= set(labels(Path("out")))
+    assert set(column(results, "image_id")) <= set(labels(Path("out")))
 
 
 def test_every_third_frame_of_a_video_that_is_cut_short(checkpoint, here):
@@ -261,24 +262,24 @@ def test_a_stream_gives_its_newest_frame(here, monkeypatch):
         def __init__(self, source: object) -> None:
             self.number = 0
 
-        def isOpened(self) -> bool:
+        def isOpened(self):
             return True
 
-        def get(self, what: int) -> float:
+        def get(self, what):
             return 0.0
 
-        def grab(self) -> bool:
+        def grab(self):
             self.number += 1
             return self.number <= 300
 
-        def retrieve(self) -> tuple[bool, np.ndarray]:
+        def retrieve(self):
             return True, np.full((4, 4, 3), self.number % 256, np.uint8)
 
-        def read(self) -> tuple[bool, np.ndarray | None]:
+        def read(self):
             slow.wait(0.001)
             return (True, self.retrieve()[1]) if self.grab() else (False, None)
 
-        def release(self) -> None:
+        def release(self):
             pass
 
     slow = threading.Event()
@@ -337,7 +338,7 @@ def test_an_ensemble_knows_the_classes_of_all_members(checkpoint, pictures):
         if "head.convs" in name:
             tensor.mul_(0.9)
     torch.save(other, "other.ckpt")
-    options: dict[str, Any] = {"device": "cpu", "conf": 0.001, "max_det": 100000}
+    options = {"device": "cpu", "conf": 0.001, "max_det": 100000}
     options["multi_label"] = True
     twins = Predictor.load(checkpoint, [checkpoint], **options)
     same = Predictor.load(checkpoint, **options).predict("pictures/0000.jpg")
@@ -345,11 +346,11 @@ def test_an_ensemble_knows_the_classes_of_all_members(checkpoint, pictures):
     both = Predictor.load(checkpoint, ["other.ckpt"], **options)
     assert both.names == NAMES + ["hoop", "bar", "moon", "box"]
 
-    def found(predictor: Predictor, name: str) -> list[tuple[float, ...]]:
+    def found(predictor, name):
         own = predictor.predict("pictures/0000.jpg")
         number = predictor.names.index(name)
         rows = np.column_stack((own.xyxy, own.confidence))[own.class_id == number]
-        return [tuple(row) for row in rows.tolist()]
+        return list(map(tuple, rows.tolist()))
 
     for path, known in ((checkpoint, NAMES[1:]), ("other.ckpt", ["hoop"] + names[2:])):
         alone = Predictor.load(path, **options)
@@ -390,4 +391,5 @@ def test_validation_with_augmentation_and_in_tiles(checkpoint, small_data, here)
     figures = json.loads(Path("validated/metrics.json").read_text())
     assert figures["images"] == 8
     assert figures["objects"] > 8
-    assert not any("loss" in name for name in figures)
+    for name in figures:
+        assert "loss" not in name

@@ -11,6 +11,7 @@ import timm
 import torch
 from made_backbones import BACKBONE, EFFICIENT, MAMBAOUT, RESNET, settled
 from made_options import made_detector
+from made_runs import column
 from safetensors.torch import save_file
 from small_fit import small_fit
 
@@ -163,7 +164,7 @@ def test_a_checkpoint_tells_its_origin_and_needs_no_weights(small_data, here, mo
         ("scratch.ckpt", "scratch.ckpt, trained from scratch"),
     ):
         load_weights(detector.network, file)
-        assert [o.source for o in detector.network.origins] == [source]
+        assert column(detector.network.origins, "source") == [source]
     # the surest detection, which no suppression takes away
     images = sorted((small_data.parent / "images/val").iterdir())[:2]
     expected = Predictor.load("a.ckpt", conf=0.0001, max_det=1).predict(images)

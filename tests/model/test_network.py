@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 import torch
 import yaml
+from made_runs import column
 from torch import nn
 
 from boltbox.detector.model.layers import Conv
@@ -27,7 +28,7 @@ def test_free_levels(levels):
     height = network.max_stride
     width = 2 * network.max_stride
     raw = network(torch.zeros(1, 3, height, width))
-    assert [r.shape for r in raw] == [(1, 3, height // 2**k, width // 2**k, 7) for k in levels]
+    assert column(raw, "shape") == [(1, 3, height // 2**k, width // 2**k, 7) for k in levels]
 
 
 # Specification 1.3: YOLOv5's layer numbers.

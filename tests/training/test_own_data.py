@@ -160,7 +160,7 @@ def test_the_decoded_prediction():
     """It is a fused network's, and changes neither statistics nor modes; nor does a summary."""
     detector = make_detector()
     detector.network.backbone.eval()  # as frozen layers are
-    modes = [module.training for module in detector.network.modules()]
+    modes = column(detector.network.modules(), "training")
     before = copied(detector)
     ModelSummary(detector)
     images = torch.rand(1, 3, 64, 64)
@@ -168,6 +168,6 @@ def test_the_decoded_prediction():
     assert rows.shape == (1, 3 * 2 * 2, 7)
     fused = detector.network.fused()
     torch.testing.assert_close(rows, fused.decode(fused(images)), rtol=1e-3, atol=1e-3)
-    assert [module.training for module in detector.network.modules()] == modes
+    assert column(detector.network.modules(), "training") == modes
     for name, value in detector.state_dict().items():
         assert torch.equal(value, before[name])

@@ -4,6 +4,7 @@ import pytest
 import torch
 from made_networks import copied, same, small, yolov5_converter  # noqa: F401
 from made_options import made_detector
+from made_runs import column
 from shared import published_file  # noqa: F401
 from weight_files import read_yolov5
 
@@ -20,7 +21,7 @@ def test_published_weights(published):
     weights = read_yolov5(published)
     assert len(weights.names) == 80
     assert (weights.names[0], weights.names[79]) == ("person", "toothbrush")
-    assert {t.dtype for t in weights.state.values()} == {torch.float32, torch.int64}
+    assert set(column(weights.state.values(), "dtype")) == {torch.float32, torch.int64}
     network = YOLOv5(80, "n")
     assert "loaded 349 of 349 tensors" in load_weights(network, published).line
     state = network.state_dict()
@@ -60,7 +61,7 @@ def test_files_of_trainings_of_yolov5(tmp_path, as_yolov5, names):
     network.load_state_dict(by_our_names(network, weights))
     expected = small(seed=2 if names else 1)
     assert same(network.state_dict(), expected.state_dict(), atol=0.02)
-    assert {t.dtype for t in network.state_dict().values()} == {torch.float32, torch.int64}
+    assert set(column(network.state_dict().values(), "dtype")) == {torch.float32, torch.int64}
 
 
 def test_files_of_yolov5_that_do_not_fit(tmp_path, as_yolov5):

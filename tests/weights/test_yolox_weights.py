@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from made_networks import copied, same, small
-from made_runs import load
+from made_runs import column, load
 from shared import shared
 from small_fit import train
 from torch.nn.functional import batch_norm, conv2d, interpolate, max_pool2d, silu
@@ -174,7 +174,7 @@ def test_a_file_as_a_training_of_yolox_leaves_it(tmp_path, zip_format):
     network = small(seed=1, anchors=[[10, 20] * 2] * 3, **NARROW)
     head = copied(network.head)
     assert not load_weights(network, file, reuse_head=True).has_head
-    assert {t.dtype for t in network.state_dict().values()} == {torch.float32, torch.int64}
+    assert set(column(network.state_dict().values(), "dtype")) == {torch.float32, torch.int64}
     assert same(network.neck.state_dict(), small(**NARROW).neck.state_dict(), atol=0.01)
     assert same(network.head.state_dict(), head)
     assert network.origins == [("yolox.pth", "Apache-2.0, if published by YOLOX")]

@@ -7,6 +7,7 @@ import cv2
 import numpy as np
 import pytest
 from made_datasets import picture, save
+from made_runs import column
 from PIL import Image
 
 from boltbox.detector.commands.doctor import images, near_duplicates
@@ -86,7 +87,7 @@ def test_broken_files(tmp_path, size, capfd):
         paths.append(save(tmp_path / f"{k}.{suffix}", picture(*size, k)))
         paths[k].write_bytes(spoil(paths[k].read_bytes()))
     findings = examine(*paths, save(tmp_path / "good.png", picture(*size, 99)))
-    assert [f.file for f in findings] == list(map(str, paths))
+    assert column(findings, "file") == list(map(str, paths))
     assert {(f.severity, f.kind) for f in findings} == {("fault", "damaged_image")}
     bar = r"images: +\d+%\|[^|\r\n]*\| \d+/\d+ \[[^\]]*\]"
     rest = re.sub(bar, "", capfd.readouterr().err).strip()

@@ -83,7 +83,7 @@ def test_two_generations_of_two(small_data, here, capsys):
     assert keys.index("runs") < keys.index("expected") < keys.index("trial 0")
     assert re.findall(r"left: +(.*)", printed)[-1] == "0, ETA 0:00:00"
     individuals = trials("found")
-    assert [t.state for t in individuals[:4]] == [TrialState.COMPLETE] * 4
+    assert column(individuals[:4], "state") == [TrialState.COMPLETE] * 4
     individuals = individuals[:4]
     assert [t.params["scale"] for t in individuals[:2]] == [0.5, 0.9], "as it stands; med.yaml"
     for trial in individuals:
@@ -176,7 +176,7 @@ def test_kill_9_of_a_training_and_of_the_command(
     assert "last.ckpt" in (run / "log.txt").read_text()
     assert (run / "metrics.csv").read_text().startswith(before)
     individuals = trials("found")[:2]
-    assert [t.state for t in individuals] == [TrialState.COMPLETE] * 2
+    assert column(individuals, "state") == [TrialState.COMPLETE] * 2
     assert individuals[0].params == trial.params
 
 
@@ -213,7 +213,7 @@ def test_what_a_study_is_about(here, capsys):
 
     line = ["evolve", "--data.dataset", "demo", "--trainer.max_epochs", "40"]
     plan, settings, config = planned(Evolution(), printed(*line, "--seed_everything", "7"))
-    assert [g.name for g in plan.genes] == EVOLVED
+    assert column(plan.genes, "name") == EVOLVED
     assert (plan.seed, plan.evolve.size) == (7, 120)
     Path("common.yaml").write_text(yaml.safe_dump(config))
     assert printed("fit", "--config", "common.yaml")["trainer"]["max_epochs"] == 40

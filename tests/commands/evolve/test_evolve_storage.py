@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from jsonargparse.typing import SecretStr
+from made_runs import column
 from optuna import load_study
 from optuna.storages import RDBStorage
 from postgres import PASSWORD, Server
@@ -143,7 +144,7 @@ class Machines:
         """Each individual was trained to its end once; how often it was begun."""
         trials = individuals(self.plan)
         numbers = list(range(self.plan.evolve.size))
-        assert [trial.number for trial in trials] == numbers
+        assert column(trials, "number") == numbers
         for trial in trials:
             assert trial.value == trial.params["scale"]
         assert len({tuple(trial.params.values()) for trial in trials}) == len(numbers)
@@ -277,7 +278,7 @@ def test_refused(server, address, tmp_path, bad):
     assert REFUSED[bad] in str(e.value)
     assert PASSWORD not in str(e.value)
     assert "\n" not in str(e.value)
-    left = [path.name for path in folder.glob("*")]
+    left = column(folder.glob("*"), "name")
     assert left == (["study.db"] if bad == "folder of another study" else [])
 
 
@@ -310,7 +311,7 @@ def test_the_password_is_nowhere(
     assert PASSWORD not in printed.out + printed.err
     files = [path for path in here.rglob("*") if path.is_file()]
     names = {"evolve.csv", "hyp_evolved.yaml", "config.yaml", "study.id"}
-    assert names <= {path.name for path in files}
+    assert names <= set(column(files, "name"))
     for path in files:
         assert PASSWORD.encode() not in path.read_bytes()
     with pytest.raises(SystemExit) as e:

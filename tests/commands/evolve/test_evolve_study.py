@@ -184,7 +184,7 @@ def test_a_training_gets_its_values_and_gives_its_metrics(tmp_path, monkeypatch,
     claim(tmp_path / "trials/0000", "fit")
     (tmp_path / "trials/0000/in_use").touch()
     trials = trained(0.3, 0.5, 0.05, 0.15, 0.4, 0.65)
-    assert [t.value for t in trials] == [0.3, 0.5, None, None, 0.4, None]
+    assert column(trials, "value") == [0.3, 0.5, None, None, 0.4, None]
     assert trials[0].user_attrs["metrics"] == {
         "val/P": 0.5, "val/mAP50": 0.15, "val/fitness": 0.3, "val/box_loss": 2.0
     }  # fmt: skip
@@ -216,5 +216,5 @@ def test_a_command_that_is_stopped(tmp_path, trained):
         trained(0.8, 0.3, on_end=stop)
     assert (run / "checkpoints/saved").is_file()
     trials = optuna.load_study(study_name="evolve", storage=f"sqlite:///{tmp_path}/study.db").trials
-    assert [t.state for t in trials] == [TrialState.RUNNING, TrialState.COMPLETE]
-    assert [t.value for t in trained(0.8, 0.3)] == [0.8, 0.3]
+    assert column(trials, "state") == [TrialState.RUNNING, TrialState.COMPLETE]
+    assert column(trained(0.8, 0.3), "value") == [0.8, 0.3]
