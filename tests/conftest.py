@@ -124,7 +124,7 @@ class SlowTests:
     """Writes slow.tsv in the end. A fixture's time is that of the test that came first, so look at
     the list."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.seconds = defaultdict(float)
 
     def pytest_runtest_logreport(self, report):

@@ -28,7 +28,7 @@ class Trouble(L.Callback):
     """In one batch, given as (epoch, batch): NaN in the images, an infinite gradient or an error.
     In process `rank` only."""
 
-    def __init__(self, where: tuple[int, int], what: Any = "image", rank: int = 0) -> None:
+    def __init__(self, where: tuple[int, int], what: Any = "image", rank: int = 0):
         self.where = where
         self.what = what
         self.rank = rank
@@ -51,12 +51,9 @@ class Trouble(L.Callback):
 
 
 def trainer_in(folder, *callbacks, **options):
-    quiet = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
-    given = dict.fromkeys(quiet, False)
-    given |= {"accelerator": "cpu", "max_epochs": 2, "gradient_clip_val": CLIP}
-    given |= {"num_sanity_val_steps": 0, "limit_val_batches": 0, "use_distributed_sampler": False}
-    given |= {"callbacks": [Warmup(warmup_epochs=0)] + list(callbacks), "default_root_dir": folder}
-    return L.Trainer(**(given | options))
+    given = {"max_epochs": 2, "gradient_clip_val": CLIP, "limit_val_batches": 0}
+    own = [Warmup(warmup_epochs=0), *callbacks]
+    return spawn(1, callbacks=own, default_root_dir=folder, **given | options)
 
 
 def detector(**options):

@@ -37,7 +37,7 @@ class Where(L.Callback):
 class Late(CSVLogger):
     """Starts when the run has its folder."""
 
-    def __init__(self, save_dir: str) -> None:
+    def __init__(self, save_dir: str):
         super().__init__(save_dir)
         assert read(Path(save_dir, "machine.json"))["command"] == "fit"
 

@@ -63,17 +63,6 @@ def test_once_is_twice_but_for_the_interpolation(dataset):
             assert (apart > 8).mean() < 12 / size
 
 
-def test_tiles_out_of_sight_are_not_read(dataset, monkeypatch):
-    read = []
-    samples = TrainSamples(ResizedImages(dataset, 64), GEOMETRY.steps(64), 0)
-
-    whole = dataset.read
-    monkeypatch.setattr(dataset, "read", lambda i, least: (read.append(i), whole(i, least))[1])
-    for epoch in range(20):
-        samples[Key(epoch, 0, 0)]
-    assert 20 < len(read) < 20 * 0.9 * (1 + 3 * 0.8) * 1.2
-
-
 def test_jpeg_is_decoded_smaller_but_never_too_small(tmp_path):
     (tmp_path / "images").mkdir()
     for k, (h, w) in enumerate(((90, 128), (91, 127), (500, 300), (64, 64))):

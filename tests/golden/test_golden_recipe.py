@@ -10,6 +10,7 @@ from golden.cases import close, detector, each, write_images
 from made_options import made_detector
 from made_runs import column
 from original_recipe import MODEL, yolov5_average
+from plain_loop import spawn
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -26,7 +27,7 @@ from boltbox.detector.weights.yolov5 import Weights, by_our_names, key_map
 class Recorder(L.Callback):
     """What the optimizer is told in every iteration. Comes after Warmup."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.rows = []
         self.epochs = []
 
@@ -78,19 +79,8 @@ def literal_warmup(case):
 
 
 def trainer(epochs, callbacks):
-    return L.Trainer(
-        accelerator="cpu",
-        max_epochs=epochs,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        gradient_clip_val=10.0,
-        num_sanity_val_steps=0,
-        reload_dataloaders_every_n_epochs=1,
-        precision="32-true",
-        callbacks=callbacks,
-    )
+    afresh = {"reload_dataloaders_every_n_epochs": 1, "precision": "32-true"}
+    return spawn(1, max_epochs=epochs, gradient_clip_val=10.0, callbacks=callbacks, **afresh)
 
 
 class Featherweight(Detector):

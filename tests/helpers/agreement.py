@@ -1,8 +1,5 @@
 """Whether the last checkpoints of two trainings are the same."""
 
-from pathlib import Path
-from typing import Any
-
 import lightning as L
 import torch
 
@@ -10,11 +7,11 @@ import torch
 class Contiguous(L.Callback):
     """Under DDP the memory layout that FSDP2 asks for: else the convolutions round differently."""
 
-    def setup(self, trainer: L.Trainer, pl_module: Any, stage: str) -> None:
+    def setup(self, trainer, pl_module, stage):
         pl_module.network.to(memory_format=torch.contiguous_format)
 
 
-def assert_close(ours: Path, theirs: Path) -> None:
+def assert_close(ours, theirs):
     """The last checkpoints of two runs: weights, average, statistics, the optimizer's state."""
     a = torch.load(ours / "checkpoints/last.ckpt", weights_only=True)
     b = torch.load(theirs / "checkpoints/last.ckpt", weights_only=True)

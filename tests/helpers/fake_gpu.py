@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
@@ -25,17 +22,17 @@ class OnGpu(Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
-    def __new__(cls, values: Tensor) -> OnGpu:
+    def __new__(cls, values):
         layout = {"strides": values.stride(), "dtype": values.dtype, "device": GPU}
         tensor = Tensor._make_wrapper_subclass(cls, values.shape, **layout)
         tensor.values = values
         return tensor
 
-    def tolist(self) -> Any:
+    def tolist(self):
         return self.cpu().tolist()
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
         with Devices() as devices:
             return devices.__torch_dispatch__(func, types, args, kwargs)
 
@@ -43,7 +40,7 @@ class OnGpu(Tensor):
 class Devices(TorchDispatchMode):
     """Refuses what a machine with a GPU would refuse, and computes the rest on the CPU."""
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         on_gpu = [tensor for tensor in tensors if isinstance(tensor, OnGpu)]
@@ -55,7 +52,7 @@ class Devices(TorchDispatchMode):
         args, kwargs = tree_map(values_of, (args, kwargs))
         known = {id(tensor.values): tensor for tensor in on_gpu}  # what changes in place
 
-        def placed(value: Any) -> Any:
+        def placed(value):
             if not isinstance(value, Tensor) or device.type == "cpu":
                 return value
             return known[id(value)] if id(value) in known else OnGpu(value)
@@ -63,11 +60,11 @@ class Devices(TorchDispatchMode):
         return tree_map(placed, func(*args, **kwargs))
 
 
-def values_of(value: Any) -> Any:
+def values_of(value):
     return value.values if isinstance(value, OnGpu) else value
 
 
-def check(name: str, args: Any, tensors: list[Tensor]) -> None:
+def check(name, args, tensors):
     """A single number of the CPU may meet tensors of the GPU, and indices of the CPU choose among
     them; whatever else is mixed is an error."""
     if name in COPIES:
@@ -80,7 +77,7 @@ def check(name: str, args: Any, tensors: list[Tensor]) -> None:
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
+def gpu(monkeypatch):
     """Within the test there is a GPU, but no backward pass, which needs a real one."""
     missing = [name for name in PRIVATE if not hasattr(torch._C, name)]
     if missing:  # as in the oldest versions

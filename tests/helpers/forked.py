@@ -18,9 +18,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from execnet.gateway_io import popen_bootstrapline
@@ -29,11 +27,11 @@ from lightning.pytorch.utilities import rank_zero_only
 
 MODULES = ("boltbox", "boltbox.__main__", "torch.distributed.run")
 WORKER = [sys.executable, "-u", "-c", popen_bootstrapline]
-_execute_child = subprocess.Popen._execute_child  # type: ignore[attr-defined]
+_execute_child = subprocess.Popen._execute_child
 
 
 @contextlib.contextmanager
-def forks() -> Iterator[None]:
+def forks():
     """While this lasts, and for ever in processes that are started meanwhile, subprocess.Popen
     forks where the command line is `python cli.py`, one of MODULES or a worker of pytest-xdist
     (`python -u -c ...`, which reads what to do from its standard input). All else is as always:
@@ -48,7 +46,7 @@ def forks() -> Iterator[None]:
         yield
 
 
-def _start(self: Any, *given: Any) -> None:
+def _start(self, *given):
     """In place of Popen._execute_child, which leaves `pid` behind and closes the child's ends of
     the pipes."""
     how = inspect.signature(_execute_child).bind(self, *given).arguments
@@ -74,7 +72,7 @@ def _start(self: Any, *given: Any) -> None:
     )
 
 
-def _program(line: Any) -> tuple[list[str], str | None, bool] | None:
+def _program(line):
     """argv, module (None: argv begins with a script), and whether its folder is left out of the
     path."""
     if isinstance(line, str | bytes | os.PathLike):
@@ -94,7 +92,7 @@ def _program(line: Any) -> tuple[list[str], str | None, bool] | None:
     return (rest, None, "-P" in flags) if Path(rest[0]).name == "cli.py" else None
 
 
-def _become(how: dict[str, Any], argv: list[str], module: str | None, safe: bool) -> int:
+def _become(how, argv, module, safe):
     """The new process, as far as the old one's state could be seen in it; its exit code."""
     gc.freeze()  # or the collector would touch, and so copy, all pages of the old process
     for number in signal.valid_signals():
@@ -105,17 +103,17 @@ def _become(how: dict[str, Any], argv: list[str], module: str | None, safe: bool
     sys.excepthook = sys.__excepthook__
     faulthandler.disable()
     atexit._clear()
-    weakref.finalize._registry.clear()  # type: ignore[attr-defined]
-    concurrent.futures.thread._threads_queues.clear()  # type: ignore[attr-defined]
-    multiprocessing.util._finalizer_registry.clear()  # type: ignore[attr-defined]
-    multiprocessing.process._children.clear()  # type: ignore[attr-defined]
-    multiprocessing.util._run_after_forkers()  # type: ignore[attr-defined]
+    weakref.finalize._registry.clear()
+    concurrent.futures.thread._threads_queues.clear()
+    multiprocessing.util._finalizer_registry.clear()
+    multiprocessing.process._children.clear()
+    multiprocessing.util._run_after_forkers()
     atexit.register(multiprocessing.util._exit_function)
     loader = sys.modules.get("boltbox.detector.data.loader")
     if loader is not None:
         atexit.register(loader._kill_workers)
     if argv == WORKER[2:3]:
-        subprocess.Popen._execute_child = _execute_child  # type: ignore[attr-defined]
+        subprocess.Popen._execute_child = _execute_child
     if how["start_new_session"]:
         os.setsid()
     if how["cwd"] is not None:
@@ -134,7 +132,7 @@ def _become(how: dict[str, Any], argv: list[str], module: str | None, safe: bool
     return _exit_code(module)
 
 
-def _redirect(how: dict[str, Any]) -> None:
+def _redirect(how):
     for target, source in enumerate(how[name] for name in ("p2cread", "c2pwrite", "errwrite")):
         if source not in (-1, target):
             os.dup2(source, target)
@@ -156,16 +154,16 @@ def _redirect(how: dict[str, Any]) -> None:
                 handler.stream = sys.stderr
 
 
-def _close_pipes() -> None:
+def _close_pipes():
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # that of the folder itself is gone
             if int(name) > 2 and os.readlink(f"/proc/self/fd/{name}").startswith("pipe:"):
                 os.close(int(name))
 
 
-def _exit_code(module: str | None) -> int:
+def _exit_code(module):
     """Run it to its end, as the interpreter would."""
-    code: Any = 0
+    code = 0
     try:
         if sys.argv == WORKER[2:3]:
             exec(popen_bootstrapline, {"__name__": "__main__"})
@@ -185,7 +183,7 @@ def _exit_code(module: str | None) -> int:
         if isinstance(error, KeyboardInterrupt):
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGINT)
-    threading._shutdown()  # type: ignore[attr-defined]
+    threading._shutdown()
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(BrokenPipeError, ValueError):

@@ -6,15 +6,14 @@ import shutil
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import yaml
 from made_datasets import lay_out, picture, save, voc_object, voc_xml, yolo_line
 
 NAMES = ["cat", "dog"]
-Box = tuple[int, float, float, float, float]  # class, xyxy pixels
 # name: height, width, boxes, which are exact in binary; the last two are val where there are two
-PICTURES: dict[str, tuple[int, int, list[Box]]] = {
+PICTURES = {
     "p0": (64, 64, [(0, 4.0, 8.0, 36.0, 40.0)]),
     "p1": (64, 128, [(1, 16.0, 8.0, 96.0, 40.0), (0, 2.0, 2.0, 18.0, 34.0)]),
     "p2": (128, 64, []),
@@ -26,17 +25,17 @@ TRAIN = list(PICTURES)[:4]
 VAL = list(PICTURES)[4:]
 
 
-def _picture(path: Path) -> None:
+def _picture(path):
     height, width, _ = PICTURES[path.stem]
     save(path, picture(height, width, int(path.stem[1:])))
 
 
-def yolo(names: Sequence[str]) -> str:
+def yolo(names):
     height, width, boxes = PICTURES[names[0]]
     return "".join(f"{yolo_line(*box, width, height)}\n" for box in boxes)
 
 
-def corners(name: str) -> list[tuple[int, list[float]]]:
+def corners(name):
     """Class and corners, turned by an eighth: the boxes around them are the boxes."""
     turned = []
     for c, x1, y1, x2, y2 in PICTURES[name][2]:
@@ -46,7 +45,7 @@ def corners(name: str) -> list[tuple[int, list[float]]]:
     return turned
 
 
-def polygons(names: Sequence[str]) -> str:
+def polygons(names):
     height, width, _ = PICTURES[names[0]]
     text = ""
     for c, points in corners(names[0]):
@@ -55,7 +54,7 @@ def polygons(names: Sequence[str]) -> str:
     return text
 
 
-def dota(names: Sequence[str]) -> str:
+def dota(names):
     """Pixels, and the class by its name."""
     text = "imagesource:x\ngsd:1\n"
     for c, points in corners(names[0]):
@@ -63,11 +62,11 @@ def dota(names: Sequence[str]) -> str:
     return text
 
 
-def voc(names: Sequence[str]) -> str:
+def voc(names):
     return voc_xml(*(voc_object(NAMES[c], *box) for c, *box in PICTURES[names[0]][2]))
 
 
-def csv(names: Sequence[str]) -> str:
+def csv(names):
     """TensorFlow Object Detection; an image without an object is in no row."""
     text = "filename,width,height,class,xmin,ymin,xmax,ymax\n"
     for name in names:
@@ -77,21 +76,21 @@ def csv(names: Sequence[str]) -> str:
     return text
 
 
-def objects(name: str) -> dict[str, Any]:
+def objects(name):
     """As Hugging Face's examples have them: xywh in pixels."""
     boxes = PICTURES[name][2]
     sides = [[x1, y1, x2 - x1, y2 - y1] for _, x1, y1, x2, y2 in boxes]
     return {"bbox": sides, "category": [box[0] for box in boxes]}
 
 
-def jsonl(names: Sequence[str]) -> str:
+def jsonl(names):
     rows = [{"file_name": f"{name}.png", "objects": objects(name)} for name in names]
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def coco(names: Sequence[str]) -> str:
+def coco(names):
     """Ids with gaps; category 0 is Roboflow's group of all others and has no objects."""
-    content: dict[str, Any] = {"images": [], "annotations": [], "categories": []}
+    content = {"images": [], "annotations": [], "categories": []}
     for k, name in enumerate(names, 1):
         height, width, _ = PICTURES[name]
         file = {"id": k, "file_name": f"{name}.png", "height": height, "width": width}
@@ -127,7 +126,7 @@ class Layout(NamedTuple):
     source: str = "."
     names: list[str] = NAMES
 
-    def write(self, root: Path) -> Path:
+    def write(self, root):
         groups = [TRAIN, VAL] if len(self.splits) == 2 else [list(PICTURES)]
         for split, group in zip(self.splits, groups, strict=True):
             names_of = defaultdict(list)
@@ -140,21 +139,21 @@ class Layout(NamedTuple):
 
 
 TEXTS = {f.__name__: f for f in (yolo, polygons, dota, voc, csv, jsonl, coco)}
-LAYOUTS: dict[str, Layout] = {}
+LAYOUTS = {}
 for _name, _row in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text()).items():
     _text = TEXTS[_row.pop("text", "yolo")]
     LAYOUTS[_name] = Layout(text=_text, **_row)
 
 
-def labelimg(root: Path) -> Path:
+def labelimg(root):
     return LAYOUTS["labelimg"].write(root)
 
 
-def images_and_labels(root: Path) -> Path:
+def images_and_labels(root):
     return LAYOUTS["images_and_labels"].write(root)
 
 
-def zip_file(root: Path) -> Path:
+def zip_file(root):
     """What the tools' web pages give, with a folder in it and what macOS adds."""
     folder = LAYOUTS["roboflow_yolo"].write(root / "given/pets").parent
     lay_out(root, {"given/__MACOSX/pets/train/images/._p0.png": ""})
@@ -163,7 +162,7 @@ def zip_file(root: Path) -> Path:
     return Path(archive)
 
 
-def cvat_xml(root: Path) -> Path:
+def cvat_xml(root):
     """CVAT for images 1.1."""
     text = "<annotations><version>1.1</version>"
     for k, (name, (height, width, boxes)) in enumerate(PICTURES.items()):
@@ -177,7 +176,7 @@ def cvat_xml(root: Path) -> Path:
     return root
 
 
-def labelme(root: Path) -> Path:
+def labelme(root):
     """A json file beside each image."""
     for name, (height, width, boxes) in PICTURES.items():
         _picture(root / f"{name}.png")
@@ -191,7 +190,7 @@ def labelme(root: Path) -> Path:
     return root
 
 
-def via(root: Path) -> Path:
+def via(root):
     """VGG Image Annotator 2."""
     content = {}
     for name, (_, _, boxes) in PICTURES.items():

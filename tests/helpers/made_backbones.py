@@ -9,7 +9,7 @@ BACKBONE = ["--model.network.backbone", f"timm/{RESNET}", "--model.network.level
 FINE_TUNED = BACKBONE + ["--model.optim.backbone_lr", "0.0008"]
 
 
-def settled(module: nn.Module) -> nn.Module:
+def settled(module):
     """In evaluation mode, with batch norms that have seen something."""
     for norm in module.modules():
         if isinstance(norm, nn.BatchNorm2d):

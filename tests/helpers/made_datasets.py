@@ -2,21 +2,18 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
 
 from boltbox.detector.data.dataset_file import DatasetFile
-from boltbox.detector.data.datasets import DetectionDataset, Fault
 from boltbox.detector.data.formats.format import Split
 from boltbox.detector.data.formats.yolo_txt import YoloText, parse_yolo
 from boltbox.detector.data.read_split import SplitReader
-from boltbox.detector.data.sample import Polygons
 
 # Three images: height, width, objects as class and xyxy pixels. The boxes are exact in binary, so
 # that text keeps them.
-SCENES: dict[str, tuple[int, int, list[tuple[int, float, float, float, float]]]] = {
+SCENES = {
     "a": (40, 60, [(0, 5.25, 10.5, 30.75, 39.0)]),
     "b": (100, 37, [(1, 0.0, 50.0, 37.0, 100.0), (0, 1.5, 2.5, 12.25, 20.0)]),
     "c": (64, 64, []),
@@ -26,23 +23,23 @@ TRAIN = "train: images/train\n"
 PAIR = "names: [cat, dog]\n"
 
 
-def picture(height: int, width: int, seed: int = 0) -> np.ndarray:
+def picture(height, width, seed=0):
     """Random (height, width, 3) uint8 RGB."""
     return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
-def bgr(array: np.ndarray) -> np.ndarray:
+def bgr(array):
     """Grey (H, W), or (H, W, 3) RGB in OpenCV's order."""
     return array[..., ::-1] if array.ndim == 3 else array
 
 
-def save(path: Path, image: np.ndarray) -> Path:
+def save(path, image):
     path.parent.mkdir(parents=True, exist_ok=True)
     assert cv2.imwrite(str(path), bgr(image))
     return path
 
 
-def lay_out(root: Path, files: dict[str, str]) -> None:
+def lay_out(root, files):
     """Text files by relative path; a path that ends with a slash is an empty folder."""
     for name, text in files.items():
         path = root / name
@@ -53,14 +50,12 @@ def lay_out(root: Path, files: dict[str, str]) -> None:
             path.write_text(text)
 
 
-def yolo_line(c: int, x1: float, y1: float, x2: float, y2: float, width: int, height: int) -> str:
+def yolo_line(c, x1, y1, x2, y2, width, height):
     centre = (x1 + x2) / 2 / width, (y1 + y2) / 2 / height
     return " ".join(f"{v:.9g}" for v in (c, *centre, (x2 - x1) / width, (y2 - y1) / height))
 
 
-def voc_object(
-    name: str, xmin: Any = 1, ymin: Any = 2, xmax: Any = 11, ymax: Any = 22, more: str = ""
-) -> str:
+def voc_object(name, xmin=1, ymin=2, xmax=11, ymax=22, more=""):
     corners = "".join(
         f"<{k}>{v}</{k}>"
         for k, v in zip(("xmin", "ymin", "xmax", "ymax"), (xmin, ymin, xmax, ymax), strict=True)
@@ -68,11 +63,11 @@ def voc_object(
     return f"<object><name>{name}</name>{more}<bndbox>{corners}</bndbox></object>"
 
 
-def voc_xml(*objects: str) -> str:
+def voc_xml(*objects):
     return f"<annotation>{''.join(objects)}</annotation>"
 
 
-def as_yolo(root: Path) -> None:
+def as_yolo(root):
     for k, (stem, (h, w, objects)) in enumerate(SCENES.items()):
         save(root / f"images/train/{stem}.png", picture(h, w, k))
         lay_out(
@@ -81,7 +76,7 @@ def as_yolo(root: Path) -> None:
     lay_out(root, {"data.yaml": "path: .\ntrain: images/train\nnames: [cat, dog]\n"})
 
 
-def as_voc(root: Path) -> None:
+def as_voc(root):
     for k, (stem, (h, w, objects)) in enumerate(SCENES.items()):
         save(root / f"JPEGImages/{stem}.png", picture(h, w, k))
         lay_out(
@@ -95,7 +90,7 @@ def as_voc(root: Path) -> None:
     lay_out(root, {"ImageSets/Main/train.txt": "b\nc\na\n"})
 
 
-def coco_content() -> dict[str, list[dict[str, Any]]]:
+def coco_content():
     """The scenes with category ids 17 and 3, and image ids that are not in the order of the
     files."""
     images = []
@@ -118,44 +113,38 @@ def coco_content() -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def as_coco(root: Path, content: dict[str, Any] | None = None) -> None:
+def as_coco(root, content=None):
     for k, (stem, (h, w, _)) in enumerate(SCENES.items()):
         save(root / f"photos/{stem}.png", picture(h, w, k))
     files = {"train.json": json.dumps(content or coco_content())}
     lay_out(root, files | {"data.yaml": "train: train.json\nimages: photos\nnames: [cat, dog]\n"})
 
 
-def coco_with(annotations: list[dict[str, Any]]) -> dict[str, Any]:
+def coco_with(annotations):
     """These annotations, by default of image a.png (40 x 60 pixels) and category cat."""
     defaults = {"image_id": 30, "category_id": 17, "bbox": [10, 20, 30, 10]}
     rows = [defaults | {"id": 101 + k} | row for k, row in enumerate(annotations)]
     return coco_content() | {"annotations": rows}
 
 
-def load(given: Path, split: str = "train") -> DetectionDataset:
+def load(given, split="train"):
     return DatasetFile.read(str(given)).open(split)
 
 
-def counts(dataset: DetectionDataset) -> tuple[int, int, int, int]:
+def counts(dataset):
     """Images, boxes, images without objects, images without a label file."""
     table = dataset.labels
     background = int((np.diff(table.starts) == 0).sum())
     return len(dataset), len(table.boxes), background, dataset.unlabelled
 
 
-def lost_images(dataset: DetectionDataset) -> list[Fault]:
-    return [fault for fault in dataset.faults if not fault.where]
-
-
-def read_yolo(
-    images: Path, names: list[str], root: Path, single_class: bool = False
-) -> DetectionDataset:
+def read_yolo(images, names, root, single_class=False):
     """A folder of images with text labels, without a data.yaml."""
     form = YoloText(Split("train", [images], root))
     return SplitReader(form, names, single_class=single_class).read()
 
 
-def parsed(text: str) -> tuple[np.ndarray, Polygons, list[tuple[str, str]]]:
+def parsed(text):
     """The text of a label file -> (n, 5) class, cx, cy, w, h; n lists of parts; (line, problem) of
     each dropped line."""
     lines = list(parse_yolo(text))
@@ -165,5 +154,5 @@ def parsed(text: str) -> tuple[np.ndarray, Polygons, list[tuple[str, str]]]:
     return rows, [line.polygons for line in kept], faults
 
 
-def files_of(dataset: DetectionDataset) -> list[str]:
+def files_of(dataset):
     return [Path(f).name for f in dataset.files]

@@ -3,20 +3,18 @@
 import numpy as np
 from made_labels import labels_of
 
-from boltbox.detector.data.sample import Labels
-
 
 def random_set(
-    rng: np.random.Generator,
-    images: int = 5,
-    classes: int = 3,
-    most_objects: int = 5,
-    clutter: int = 4,
-    crowds: float = 0.0,
-    ties: bool = False,
-    empty: float = 0.0,
-    areas: bool = False,
-) -> tuple[list[np.ndarray], list[Labels]]:
+    rng,
+    images=5,
+    classes=3,
+    most_objects=5,
+    clutter=4,
+    crowds=0.0,
+    ties=False,
+    empty=0.0,
+    areas=False,
+):
     """Detections and labels of a few images, detections best first.
 
     Args:

@@ -5,15 +5,12 @@ from hypothesis import strategies as st
 from made_labels import labels_of
 
 from boltbox.detector.evaluation.metrics import DetectionMetrics
-from boltbox.detector.evaluation.prediction_record import PredictionRecord
 
 SIDE = 40  # pixels of the images
 NAMES = ["a", "b", "c"]
 
 
-def evidence_of(
-    images: list[tuple[list[tuple], list[tuple]]], names: list[str] = NAMES
-) -> PredictionRecord:
+def evidence_of(images, names=NAMES):
     """For each image its detections (x1, y1, x2, y2, score, class) and labels (x1, y1, x2, y2,
     class)."""
     metrics = DetectionMetrics(len(names))
@@ -29,7 +26,7 @@ def evidence_of(
 
 
 @st.composite
-def drawn_evidence(draw: st.DrawFn) -> PredictionRecord:
+def drawn_evidence(draw):
     """Few places and sizes, so that boxes meet; scores differ."""
     number = st.integers(0, 3)
     corner = st.sampled_from([0, 4, 8, 20])

@@ -1,17 +1,13 @@
 """A head with given anchors, for losses and assigners that are tried on maps of random numbers; and
 their rows."""
 
-from collections.abc import Sequence
-
 import torch
-from torch import Tensor
 
 from boltbox.detector.model.assigner import Assignment, YOLOv5Assigner
 from boltbox.detector.model.head import AnchorHead
-from boltbox.detector.model.loss import Loss
 
 
-def head_of(anchors: Tensor, strides: Sequence[int]) -> AnchorHead:
+def head_of(anchors, strides):
     """anchors: (levels, A, 2) in units of the strides, kept to the bit."""
     head = AnchorHead(
         [1] * len(anchors), strides, 1, [[1.0] * (2 * anchors.shape[1])] * len(anchors)
@@ -20,25 +16,21 @@ def head_of(anchors: Tensor, strides: Sequence[int]) -> AnchorHead:
     return head
 
 
-def losses(
-    loss: Loss, raw: Sequence[Tensor], targets: Tensor, anchors: Tensor
-) -> tuple[Tensor, Tensor]:
+def losses(loss, raw, targets, anchors):
     """Total, and the parts in their order."""
     strides = [2 ** (3 + k) for k in range(len(anchors))]
     total, parts = loss(raw, targets, head_of(anchors, strides))
     return total, torch.stack(list(parts.values()))
 
 
-def assign_targets(
-    targets: Tensor, anchors: Tensor, shapes: Sequence[tuple[int, int]], anchor_t: float
-) -> list[Assignment]:
+def assign_targets(targets, anchors, shapes, anchor_t):
     """YOLOv5's assigner on maps of these (rows, columns)."""
     raw = [torch.empty(1, anchors.shape[1], *shape, 0) for shape in shapes]
     head = head_of(anchors, [2 ** (3 + k) for k in range(len(anchors))])
     return YOLOv5Assigner(anchor_t).assign(raw, targets, head)
 
 
-def only_valid(rows: Assignment) -> Assignment:
+def only_valid(rows):
     """Without the rows that do not count."""
     if rows.valid is None:
         return rows

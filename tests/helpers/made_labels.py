@@ -1,24 +1,22 @@
 """Labels of an image, and tables of them, from a few numbers."""
 
-from collections.abc import Sequence
 from itertools import chain
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from boltbox.detector.data.label_table import LabelTable, starts
-from boltbox.detector.data.sample import Labels, Polygons
+from boltbox.detector.data.sample import Labels
 
 
 def labels_of(
-    boxes: ArrayLike,
-    classes: ArrayLike,
-    height: int,
-    width: int,
-    polygons: Polygons | None = None,
-    crowd: ArrayLike | None = None,
-    area: ArrayLike | None = None,
-) -> Labels:
+    boxes,
+    classes,
+    height,
+    width,
+    polygons=None,
+    crowd=None,
+    area=None,
+):
     """With dtypes set and the optional columns filled in: no polygons, no crowd, area = box
     area."""
     boxes = np.asarray(boxes, np.float32).reshape(-1, 4)
@@ -36,7 +34,7 @@ def labels_of(
     )
 
 
-def table_of(labels: Sequence[Labels]) -> LabelTable:
+def table_of(labels):
     objects = list(chain.from_iterable(x.polygons for x in labels))
     parts = [np.zeros((0, 2)), *chain.from_iterable(objects)]
     columns = [

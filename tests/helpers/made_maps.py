@@ -2,16 +2,13 @@
 assigners."""
 
 import torch
-from torch import Tensor
 
 from boltbox.detector.model.network import YOLOv5
 
 STRIDES = [8, 16, 32]
 
 
-def random_targets(
-    rng: torch.Generator, n: int, images: int = 3, classes: int = 4, lattice: int = 0
-) -> Tensor:
+def random_targets(rng, n, images=3, classes=4, lattice=0):
     """(n, 6); `lattice`: centres on multiples of 1/lattice, borders included."""
     targets = torch.rand(n, 6, generator=rng)
     targets[:, 0] = (targets[:, 0] * images).floor()
@@ -22,12 +19,10 @@ def random_targets(
     return targets
 
 
-def raw_maps(
-    rng: torch.Generator, images: int = 3, classes: int = 4, levels: int = 3
-) -> list[Tensor]:
+def raw_maps(rng, images=3, classes=4, levels=3):
     shapes = [(8, 16), (4, 8), (2, 4), (1, 2)][:levels]
     return [torch.randn(images, 3, h, w, 5 + classes, generator=rng) for h, w in shapes]
 
 
-def the_anchors() -> Tensor:
+def the_anchors():
     return YOLOv5(1, width_multiple=0.01).anchors

@@ -2,18 +2,16 @@
 
 import sys
 import types
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.weights.yolov5 import key_map
 
 
-def small(num_classes: int = 3, seed: int = 0, **options: Any) -> YOLOv5:
+def small(num_classes=3, seed=0, **options):
     torch.manual_seed(seed)
     network = YOLOv5(num_classes, **{"depth_multiple": 0.33, "width_multiple": 0.125} | options)
     for module in network.modules():
@@ -23,17 +21,17 @@ def small(num_classes: int = 3, seed: int = 0, **options: Any) -> YOLOv5:
 
 
 @pytest.fixture(name="as_yolov5")
-def yolov5_converter(monkeypatch: pytest.MonkeyPatch) -> Callable[..., nn.Module]:
+def yolov5_converter(monkeypatch):
     """A function: our network -> what YOLOv5 would pickle, a tree of modules under its names, with
     these attributes."""
     package = types.ModuleType("models")
     module = types.ModuleType("models.yolo")
-    model_class: Any = type("DetectionModel", (nn.Module,), {"__module__": "models.yolo"})
-    module.DetectionModel = model_class  # type: ignore[attr-defined]
+    model_class = type("DetectionModel", (nn.Module,), {"__module__": "models.yolo"})
+    module.DetectionModel = model_class
     monkeypatch.setitem(sys.modules, "models", package)
     monkeypatch.setitem(sys.modules, "models.yolo", module)
 
-    def convert(network: YOLOv5, **attributes: Any) -> nn.Module:
+    def convert(network, **attributes):
         root = model_class()
         state = network.state_dict()
         parameters = dict(network.named_parameters())
@@ -56,13 +54,13 @@ def yolov5_converter(monkeypatch: pytest.MonkeyPatch) -> Callable[..., nn.Module
     return convert
 
 
-def same(a: dict[str, Tensor], b: dict[str, Tensor], atol: float = 0) -> bool:
+def same(a, b, atol=0):
     return a.keys() == b.keys() and all(
         torch.allclose(a[name], b[name], rtol=0, atol=atol) for name in a
     )
 
 
-def copied(module: nn.Module) -> dict[str, Tensor]:
+def copied(module):
     """Its state, which it does not change any more."""
     found = {}
     for name, tensor in module.state_dict().items():

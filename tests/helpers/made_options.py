@@ -1,7 +1,6 @@
 """A Detector from options without their groups."""
 
 from dataclasses import fields
-from typing import Any
 
 from boltbox.detector.model.loss import LossOptions
 from boltbox.detector.model.network import NetworkOptions
@@ -9,7 +8,7 @@ from boltbox.detector.training.module import Detector
 from boltbox.detector.training.optimizer import OptimOptions
 from boltbox.detector.weights.start import StartOptions
 
-GROUPS: dict[str, Any] = {
+GROUPS = {
     "network": NetworkOptions,
     "loss": LossOptions,
     "optim": OptimOptions,
@@ -18,12 +17,12 @@ GROUPS: dict[str, Any] = {
 
 
 def made_detector(
-    names: list[str],
-    image_size: int = 640,
-    batch_size: int = 16,
-    kind: Any = Detector,
-    **options: Any,
-) -> Any:
+    names,
+    image_size=640,
+    batch_size=16,
+    kind=Detector,
+    **options,
+):
     """options: of the groups by their own names, like lr0, and of the Detector. image_size,
     batch_size: of data that it will not be given."""
     grouped = {}

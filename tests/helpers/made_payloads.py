@@ -6,11 +6,11 @@ from typing import Any
 class Call:
     """Pickles as the call of a function."""
 
-    def __init__(self, function: Any, *arguments: Any) -> None:
+    def __init__(self, function: Any, *arguments: Any):
         self.content = function, arguments
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self):
         return self.content
 
-    def __call__(self) -> None:
+    def __call__(self):
         """Never called; the pickler only wants functions that look callable."""

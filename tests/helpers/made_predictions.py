@@ -16,7 +16,7 @@ NAMES = ["disc", "ring", "star", "triangle", "cross"]
 
 
 @pytest.fixture(name="checkpoint", scope="module")
-def checkpoint_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkpoint_file(tmp_path_factory):
     """Of a detector that has learned next to nothing, so that it finds something everywhere."""
     path = tmp_path_factory.mktemp("trained") / "last.ckpt"
     torch.manual_seed(0)
@@ -35,7 +35,7 @@ def checkpoint_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def predict(checkpoint: Path, source: str, *options: str, run: str = "out") -> Path:
+def predict(checkpoint, source, *options, run="out"):
     line = ["predict", "--ckpt_path", str(checkpoint), "--source", source, "--run", run]
     least = ["--workers=0", "--device=cpu", "--conf=0.0005", "--max_det=20"]
     cli.main(line + least + list(options))
@@ -43,6 +43,6 @@ def predict(checkpoint: Path, source: str, *options: str, run: str = "out") -> P
 
 
 @pytest.fixture(name="pictures")
-def pictures_folder(small_data: Path, here: Path) -> Path:
+def pictures_folder(small_data, here):
     shutil.copytree(small_data.parent / "images/val", here / "pictures")
     return here / "pictures"

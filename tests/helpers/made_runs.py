@@ -2,10 +2,9 @@
 
 import csv
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from shlex import split
-from typing import Any
 
 import torch
 import yaml
@@ -21,31 +20,31 @@ QUICK = split(
 )
 
 
-def fit(data: Path, *options: str) -> None:
+def fit(data, *options):
     given = ["--config", str(ROOT / "configs/yolo.yaml"), "--data.dataset", str(data)]
     cli.main(["fit"] + given + QUICK + list(options))
 
 
-def type_line(line: str) -> None:
+def type_line(line):
     cli.main(line.split())
 
 
-def read(path: Path | str) -> Any:
+def read(path):
     """The content of a JSON or YAML file."""
     text = Path(path).read_text()
     return json.loads(text) if str(path).endswith(".json") else yaml.safe_load(text)
 
 
-def rows(run: Path) -> list[dict[str, str]]:
+def rows(run):
     with open(run / "metrics.csv", newline="") as file:
         return list(csv.DictReader(file))
 
 
-def load(path: Path) -> dict[str, Any]:
+def load(path):
     return torch.load(path, weights_only=True)
 
 
-def column(table: Iterable[Any], name: str) -> list[Any]:
+def column(table, name):
     """What each row of a table says under a name; rows are maps or objects."""
     found = []
     for row in table:
@@ -53,7 +52,7 @@ def column(table: Iterable[Any], name: str) -> list[Any]:
     return found
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def contents(folder):
     """The files below a folder, by their paths in it."""
     found = {}
     for path in sorted(folder.rglob("*")):

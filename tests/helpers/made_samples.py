@@ -1,37 +1,34 @@
 """Samples made from a seed, a data set of noise, and how samples are compared."""
 
-from pathlib import Path
-
 import cv2
 import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from made_datasets import read_yolo
 
-from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.data.sample import LetterboxInfo, Polygons, Sample
+from boltbox.detector.data.sample import LetterboxInfo, Sample
 from boltbox.detector.data.transforms.letterbox import GREY
 
 few = settings(max_examples=25)
 seeds = st.integers(0, 2**32 - 1)
 
 
-def noise(height: int, width: int, seed: int = 0) -> np.ndarray:
+def noise(height, width, seed=0):
     return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
-def random_boxes(rng: np.random.Generator, n: int, width: float, height: float) -> np.ndarray:
+def random_boxes(rng, n, width, height):
     """(n, 4) float32 xyxy inside width x height, no side shorter than a tenth."""
     low = rng.uniform(0, 0.9, (n, 2))
     high = low + 0.1 + (0.9 - low) * rng.random((n, 2))
     return (np.hstack((low, high)) * (width, height, width, height)).astype(np.float32)
 
 
-def random_sample(seed: int, height: int, width: int, n: int = 3, polygons: bool = True) -> Sample:
+def random_sample(seed, height, width, n=3, polygons=True):
     """Noise with n boxes; every other one has a polygon whose hull it is."""
     rng = np.random.default_rng(seed)
     boxes = random_boxes(rng, n, width, height)
-    parts: Polygons = [[] for _ in range(n)]
+    parts = [[] for _ in range(n)]
     for i in range(0, n if polygons else 0, 2):
         x1, y1, x2, y2 = boxes[i]
         parts[i] = [np.array(((x1, y1), (x2, (y1 + y2) / 2), (x1, y2)), np.float32)]
@@ -45,7 +42,7 @@ def random_sample(seed: int, height: int, width: int, n: int = 3, polygons: bool
     )
 
 
-def painted(height: int, width: int, x1: int, y1: int, x2: int, y2: int) -> Sample:
+def painted(height, width, x1, y1, x2, y2):
     """A black image with one white box, its label."""
     image = np.zeros((height, width, 3), np.uint8)
     image[y1:y2, x1:x2] = 255
@@ -57,13 +54,13 @@ def painted(height: int, width: int, x1: int, y1: int, x2: int, y2: int) -> Samp
     )
 
 
-def white_box(image: np.ndarray) -> np.ndarray:
+def white_box(image):
     """xyxy of what is at least half white, over the padding's grey."""
     x, y, w, h = cv2.boundingRect((image[..., 0] > (255 + GREY) / 2).astype(np.uint8))
     return np.array((x, y, x + w, y + h))
 
 
-def assert_same(a: Sample, b: Sample) -> None:
+def assert_same(a, b):
     assert np.array_equal(a.image, b.image)
     assert np.array_equal(a.boxes, b.boxes)
     assert np.array_equal(a.classes, b.classes)
@@ -77,7 +74,7 @@ SIZE = 64
 SHAPES = [(30, 64), (64, 64), (48, 40), (20, 60), (64, 33), (50, 50), (90, 70), (40, 64)]
 
 
-def noise_set(root: Path) -> DetectionDataset:
+def noise_set(root):
     """Eight images of noise, two objects each, one of them with a polygon."""
     (root / "images").mkdir()
     (root / "labels").mkdir()

@@ -3,10 +3,8 @@ all options, from the parsers of all commands."""
 
 import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
 
 import cli
 from boltbox.detector.commands import parser
@@ -21,28 +19,28 @@ class Parsed(Exception):
 
 
 @contextlib.contextmanager
-def caught(found: list[Any]) -> Iterator[None]:
+def caught(found):
     """The parser that a command would parse with, into `found`."""
 
-    def stop(self: Any, *_: Any, **__: Any) -> None:
+    def stop(self, *_, **__):
         found.append(self)
         raise Parsed
 
     before = parser.Parser.parse_args
-    parser.Parser.parse_args = stop  # type: ignore[method-assign]
+    parser.Parser.parse_args = stop
     try:
         with contextlib.suppress(Parsed):
             yield
     finally:
-        parser.Parser.parse_args = before  # type: ignore[method-assign]
+        parser.Parser.parse_args = before
 
 
-def parser_of(command: str) -> Any:
+def parser_of(command):
     """The parser of a command."""
     from boltbox.detector.commands.command_line import CommandLine
     from boltbox.detector.commands.lightning_cli import DetectorCLI
 
-    found: list[Any] = []
+    found = []
     with caught(found):
         if COMMANDS[command].needs_trainer:
             DetectorCLI(COMMANDS[command], CommandLine([command, "--help", "all"]))
@@ -51,9 +49,9 @@ def parser_of(command: str) -> Any:
     return found[0]
 
 
-def names_of(command: str) -> set[str]:
+def names_of(command):
     """What may follow `--`, without groups and `.help` of classes."""
-    strings: set[str] = set()
+    strings = set()
     for action in parser_of(command)._actions:
         strings.update(action.option_strings)
     names = {s.removeprefix("--") for s in strings if s.startswith("--") and s[-1] != "+"}
@@ -65,7 +63,7 @@ def names_of(command: str) -> set[str]:
     }
 
 
-def all_names() -> dict[str, list[str]]:
+def all_names():
     """The content of the file."""
     names = {command: names_of(command) for command in COMMANDS}
     shared = set.intersection(*(names[c] for c, row in COMMANDS.items() if row.needs_trainer))
@@ -73,7 +71,7 @@ def all_names() -> dict[str, list[str]]:
     return {SHARED: sorted(shared)} | {command: sorted(found) for command, found in own.items()}
 
 
-def text() -> str:
+def text():
     return json.dumps(all_names(), indent=1) + "\n"
 
 

@@ -1,7 +1,6 @@
 """YOLOv5's recipe from configs/yolov5.yaml, for tests that compare with it."""
 
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -10,11 +9,11 @@ from boltbox.callbacks import EMA
 FILE = Path(__file__).parents[2] / "configs/yolov5.yaml"
 _CONTENT = yaml.safe_load(FILE.read_text())
 # without their groups
-MODEL: dict[str, Any] = {}
+MODEL = {}
 for _group in _CONTENT["model"].values():
     MODEL |= _group
 del MODEL["size"]
 
 
-def yolov5_average() -> EMA:
+def yolov5_average():
     return EMA(**_CONTENT["ema"])

@@ -2,17 +2,15 @@
 with it."""
 
 import copy
-from typing import Any
 
 import lightning as L
 import numpy as np
 import torch
 from made_options import made_detector
 from original_recipe import MODEL
-from torch import Tensor, nn
+from torch import nn
 
 from boltbox.detector.data.sample import Batch
-from boltbox.detector.training.module import Detector
 from boltbox.detector.training.optimizer import OptimOptions
 from boltbox.detector.training.schedule import (
     accumulation,
@@ -29,7 +27,7 @@ EPOCHS = 3
 CLIP = 0.5
 
 
-def batches() -> list[Batch]:
+def batches():
     rng = torch.Generator().manual_seed(0)
     made = []
     for _ in range(BATCHES):
@@ -42,15 +40,13 @@ def batches() -> list[Batch]:
     return made
 
 
-def small_detector(**options: Any) -> Detector:
+def small_detector(**options):
     torch.manual_seed(0)
     small = {"width_multiple": 0.125, "depth_multiple": 0.1}
     return made_detector(["a", "b"], image_size=64, batch_size=BATCH, **small | MODEL | options)
 
 
-def plain_loop(
-    module: Detector, scaler: Any, literal: bool
-) -> tuple[dict[str, Tensor], dict[str, Tensor], list[int]]:
+def plain_loop(module, scaler, literal):
     """The recipe as spec 3 tells it, without Lightning: weights, average, iterations that
     stepped."""
     network = module.network
@@ -108,16 +104,16 @@ def plain_loop(
 class Steps(L.Callback):
     """Which iterations ended in a real optimizer step."""
 
-    def __init__(self) -> None:
-        self.taken: list[int] = []
+    def __init__(self):
+        self.taken = []
 
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_train_start(self, trainer, pl_module):
         trainer.optimizers[0].register_step_post_hook(
             lambda *_: self.taken.append(trainer.fit_loop.total_batch_idx)
         )
 
 
-def spawn(processes: int, **options: Any) -> L.Trainer:
+def spawn(processes, **options):
     return L.Trainer(
         accelerator="cpu",
         devices=processes,

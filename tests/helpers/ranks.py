@@ -6,9 +6,7 @@ import random
 import socket
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from forked import forks
 from torch.multiprocessing.spawn import start_processes
@@ -20,9 +18,7 @@ ROOT = Path(cli.__file__).parent
 DEADLINE = 150  # seconds for commands that run side by side, on a busy machine
 
 
-def run_all(
-    *jobs: tuple[list[Any], Path], folder: str = "", **environment: str
-) -> list[tuple[int, str]]:
+def run_all(*jobs, folder="", **environment):
     """Run command lines side by side, each in a folder and a session of its own.
 
     Args:
@@ -37,7 +33,7 @@ def run_all(
         k: v for k, v in os.environ.items() if k not in ("BOLTBOX_RUN", "PYTEST_XDIST_WORKER")
     }
     variables["PYTHONPATH"] = os.pathsep.join((str(ROOT), str(ROOT / "tests/helpers"), folder))
-    processes: list[subprocess.Popen] = []
+    processes = []
     try:
         for line, place in jobs:
             place.mkdir(parents=True, exist_ok=True)
@@ -58,7 +54,7 @@ def run_all(
     return list(zip(codes, logs, strict=True))
 
 
-def free_port() -> int:
+def free_port():
     """One that no socket gets by itself: those of other processes would be in the way."""
     for port in random.sample(range(20000, 30000), 100):
         with socket.socket() as s, contextlib.suppress(OSError):
@@ -67,7 +63,7 @@ def free_port() -> int:
     raise OSError("no free port")
 
 
-def together(work: Callable[..., Any], *args: Any, ranks: int = 2, deadline: float = 120) -> None:
+def together(work, *args, ranks=2, deadline=120):
     """Call work(*args) in forked processes, the environment of which is that of ranks that somebody
     else started.
 
@@ -90,9 +86,7 @@ def together(work: Callable[..., Any], *args: Any, ranks: int = 2, deadline: flo
             process.join()
 
 
-def _enter(
-    rank: int, work: Callable[..., Any], args: tuple[Any, ...], ranks: int, port: int
-) -> None:
+def _enter(rank, work, args, ranks, port):
     os.environ.pop("PYTEST_XDIST_WORKER", None)
     place = {
         "LOCAL_RANK": rank,

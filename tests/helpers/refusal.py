@@ -1,20 +1,16 @@
 """Command lines that are refused."""
 
-from collections.abc import Callable
-
 import pytest
 
 import cli
 
-Refused = Callable[[str | list[str]], str]
-
 
 @pytest.fixture(name="refused")
-def refused_line(capfd: pytest.CaptureFixture[str]) -> Refused:
+def refused_line(capfd):
     """What a command line says that ends with exit code 2: one sentence, and nothing else
     on standard error."""
 
-    def run(line: str | list[str]) -> str:
+    def run(line):
         capfd.readouterr()
         with pytest.raises(SystemExit) as leaving:
             cli.main(line.split() if isinstance(line, str) else line)

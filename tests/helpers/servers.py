@@ -5,13 +5,11 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import pytest
 
@@ -20,7 +18,7 @@ PATIENCE = 60  # seconds for a server to start
 
 
 @contextmanager
-def s3() -> Iterator[Any]:
+def s3():
     """fsspec's file system of a server in a process of its own, to which the environment leads."""
     pytest.importorskip("moto.server")
     fsspec = pytest.importorskip("s3fs")
@@ -52,8 +50,8 @@ def s3() -> Iterator[Any]:
 class Files(SimpleHTTPRequestHandler):
     """Files of a folder, as often as told with a fault: a status, "cut", "short" or "gone"."""
 
-    def do_GET(self) -> None:
-        server: Any = self.server
+    def do_GET(self):
+        server = self.server
         server.requests[self.path] += 1
         name = self.path.rpartition("/")[2]
         if not server.faults.get(name):
@@ -72,22 +70,22 @@ class Files(SimpleHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(content[: len(content) // 2])
 
-    def do_HEAD(self) -> None:
-        server: Any = self.server
+    def do_HEAD(self):
+        server = self.server
         name = self.path.rpartition("/")[2]
         if server.faults.get(name) and isinstance(server.faults[name][-1], int):
             self.send_error(server.faults[name].pop())
         else:
             super().do_HEAD()
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, *_):
         """Nothing is printed."""
 
 
 @contextmanager
-def http(folder: Path) -> Iterator[Any]:
+def http(folder):
     """A server with `address`, `faults` to come by name of the file, and `requests` by path."""
-    server: Any = ThreadingHTTPServer(("127.0.0.1", 0), partial(Files, directory=str(folder)))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Files, directory=str(folder)))
     server.faults = {}
     server.requests = Counter()
     server.address = f"http://127.0.0.1:{server.server_port}"

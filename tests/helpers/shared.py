@@ -8,7 +8,7 @@ import pytest
 SHARED = Path(os.environ.get("BOLTBOX_SHARED", Path(__file__).parents[3] / "shared"))
 
 
-def shared(name: str) -> Path:
+def shared(name):
     """A file or folder in it, like `data/bccd`; without it the test is skipped."""
     path = SHARED / name
     if not path.exists():
@@ -17,6 +17,6 @@ def shared(name: str) -> Path:
 
 
 @pytest.fixture(name="published")
-def published_file() -> Path:
+def published_file():
     """YOLOv5's weights of size n."""
     return shared("weights/yolov5n.pt")

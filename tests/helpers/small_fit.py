@@ -1,6 +1,5 @@
 """The shortest `fit` there is, for tests that add what they are about."""
 
-from pathlib import Path
 from shlex import split
 
 import cli
@@ -13,10 +12,10 @@ SMALL = split(
 )
 
 
-def small_fit(data: Path, run: Path, *more: str) -> list[str]:
+def small_fit(data, run, *more):
     given = ["--data.dataset", str(data), "--run", str(run), "--data.batch_size", "8"]
     return ["fit"] + SMALL + given + list(more)
 
 
-def train(data: Path, run: Path, options: str = "") -> None:
+def train(data, run, options=""):
     cli.main(small_fit(data, run, *options.split()))

@@ -2,17 +2,14 @@
 
 import json
 import struct
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 
-def read_history(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_history(path):
     """W&B's own step and the values of each row that an offline file holds; of a table or a
     picture, a dictionary."""
     for record in read_records(path):
         if record.WhichOneof("record_type") == "history":
-            values: dict[str, Any] = {}
+            values = {}
             for item in record.history.item:
                 name, *parts = item.nested_key or [item.key]
                 if parts:
@@ -22,13 +19,13 @@ def read_history(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             yield record.history.step.num, values
 
 
-def read_records(path: Path) -> Iterator[Any]:
+def read_records(path):
     """W&B's protocol buffers of the kind `Record` that an offline file holds, as far as it was
     written.
 
     The file is a LevelDB log: blocks of 32 KiB; fragments with crc, length and kind.
     """
-    from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
+    from wandb.proto.wandb_internal_pb2 import Record
 
     data = path.read_bytes()
     position = 7

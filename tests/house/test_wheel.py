@@ -9,8 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import yaml
-from made_runs import read, type_line
+from made_runs import read
 
 import cli
 
@@ -149,13 +148,3 @@ def test_one_name_outside(where, installed, checkout, hostile):
         assert Path(file).is_relative_to(place)
     if where == "checkout without links":
         run(sys.executable, "cli.py", "--help", env=environment(), cwd=checkout)
-
-
-def test_a_file_that_is_here_counts_more_than_a_shipped_one(here, capsys):
-    (here / "med.yaml").write_text("model:\n  optim:\n    lr0: 0.5\n")
-    expected = {"med.yaml --config hyp/voc.yaml": 0.00334, "hyp/none --config med.yaml": 0.5}
-    for names, lr0 in expected.items():
-        with pytest.raises(SystemExit):
-            type_line(f"fit --config {names} --print_config")
-        config = yaml.safe_load(capsys.readouterr().out)
-        assert config["model"]["optim"]["lr0"] == lr0

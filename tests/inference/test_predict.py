@@ -259,7 +259,7 @@ def test_a_stream_gives_its_newest_frame(here, monkeypatch):
     class Camera:
         """Frame k shows k; the camera waits for nobody."""
 
-        def __init__(self, source: object) -> None:
+        def __init__(self, source: object):
             self.number = 0
 
         def isOpened(self):

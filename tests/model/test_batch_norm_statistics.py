@@ -16,7 +16,7 @@ FIRST = "backbone.stem.bn"
 class Seen(L.Callback):
     """(mean, unbiased variance) of what the first batch norm was given in each training batch."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.batches = []
 
     def on_train_start(self, trainer, pl_module):

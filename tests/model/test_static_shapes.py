@@ -59,7 +59,7 @@ class Waits(TorchFunctionMode):
     """Counts calls that would make the host wait for a GPU, by name and the file of ours that the
     call is from."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.calls = Counter()
 

@@ -30,7 +30,7 @@ class Diary(L.Callback):
             that looks across the images of a batch.
     """
 
-    def __init__(self, train_norms: bool) -> None:
+    def __init__(self, train_norms: bool):
         self.train_norms = train_norms
         self.batches = []
         self.gradients = {}

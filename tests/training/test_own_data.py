@@ -48,7 +48,7 @@ class Counted(L.LightningDataModule):
 
     names = ("a", "b")
 
-    def __init__(self, count: int, image_size: int = 96) -> None:
+    def __init__(self, count: int, image_size: int = 96):
         super().__init__()
         self.count = count
         self.image_size = image_size
