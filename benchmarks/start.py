@@ -28,7 +28,7 @@ from boltbox.detector.commands.doctor.examine import brief
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.data.label_table import LabelSources, LabelTable, Texts
+from boltbox.detector.data.label_table import LabelTable, Texts
 from boltbox.detector.data.read_split import SplitReader
 
 
@@ -121,13 +121,14 @@ def make_table(root: Path, images: int) -> Path:
         points=np.zeros((0, 2), "f4"),
     )
     lines = Texts.of(f"line {k}" for k in range(9))
-    sources = LabelSources(
+    made = DetectionDataset(
+        made_paths(root / "images", images, ".jpg"),
+        table,
+        [f"class {k}" for k in range(80)],
         made_paths(root / "labels", images, ".txt"),
-        replace(lines, numbers=np.arange(len(boxes), dtype="i4") % 9),
         np.zeros((images, 2), np.int64),
+        replace(lines, numbers=np.arange(len(boxes), dtype="i4") % 9),
     )
-    files = made_paths(root / "images", images, ".jpg")
-    made = DetectionDataset(files, table, [f"class {k}" for k in range(80)], sources)
     with mock.patch.object(SplitReader, "_read", return_value=made):
         DatasetFile.read(str(root), needs_val=True).open("train")
     return root

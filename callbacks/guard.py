@@ -126,7 +126,7 @@ class Guard(L.Callback):
         data = data_of(trainer)
         files: list[str] = []
         if data:
-            files = [str(data.path(self._split, i)) for i in self._indices]
+            files = [data.path(self._split, i) for i in self._indices]
         process = f"-process{trainer.global_rank}" if trainer.global_rank else ""
         name = f"incident-{epoch}-{self._batch}{process}.json"
         path = Path(trainer.default_root_dir) / "checkpoints" / name

@@ -68,7 +68,7 @@ class MetricsFiles(L.Callback):
         data = data_of(trainer)
         files = [f"image {index}" for index in result.indices]  # no file has such a name
         if data:
-            files = [str(data.path(split, index)) for index in result.indices]
+            files = [data.path(split, index) for index in result.indices]
         record = result.record
         record.names = pl_module.names
         record.command = command

@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import lightning as L
@@ -36,7 +35,6 @@ from boltbox.detector.data.sampler import (
 from boltbox.detector.data.transforms.augment import Augment, TrainSamples
 from boltbox.detector.data.transforms.letterbox import rectangular_batches, round_up
 from boltbox.detector.data.windows import Windows, choose_tile_size
-from boltbox.detector.system.addresses import to_path
 from boltbox.detector.system.errors import InputError, Unreachable
 from boltbox.detector.system.gather import gather
 from boltbox.detector.system.ranges import BelowOne, NonNegativeInt, PositiveInt
@@ -375,6 +373,6 @@ class DetectionData(L.LightningDataModule):
                 was = f"it had {before[0]} images with {before[1]} objects"
                 print_fact("warning", f"{split} has changed since the checkpoint; {was}")
 
-    def path(self, split: str, index: int) -> Path:
+    def path(self, split: str, index: int) -> str:
         """The file of an image."""
-        return to_path(self.datasets[split].files[self.images[split].image_of[index]])
+        return self.datasets[split].files[self.images[split].image_of[index]]

@@ -332,21 +332,16 @@ def _guess_format(root: Path, splits: dict[str, list[Path]]) -> str:
     if first.suffix in FORMAT_OF_SUFFIX:
         return FORMAT_OF_SUFFIX[first.suffix]
     files = FileList()
+    near = chain.from_iterable(files.folder(root / name) or () for name in ANNOTATIONS)
     if files.is_folder(first):
         if has_xml(first, files):
             return "voc"
         if has_labels(first, DotaText, files) and not has_labels(first, YoloText, files):
             return "dota"
     # COCO's json files lie in annotations/ too
-    elif first.suffix == ".txt" and files.is_file(first) and _has_annotations(root, files):
+    elif first.suffix == ".txt" and isfile(first) and any(n.endswith(".xml") for n in near):
         lines = read_lines(first)
         # a list of VOC has no paths of images
         if not lines or Path(lines[0]).suffix.lower() not in SUFFIXES:
             return "voc"
     return "yolo"
-
-
-def _has_annotations(root: Path, files: FileList) -> bool:
-    """Whether VOC's xml files are where VOC has them."""
-    folders = [files.folder(root / name) or () for name in ANNOTATIONS]
-    return any(name.endswith(".xml") for name in chain(*folders))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from boltbox.detector.data.images import read_image
-from boltbox.detector.data.label_table import LabelSources, LabelTable
+from boltbox.detector.data.label_table import LabelTable, Texts
 from boltbox.detector.data.sample import LetterboxInfo, Sample
 
 _KINDS = {  # how a reason begins -> its slug; of others it is malformed_label
@@ -66,7 +66,10 @@ class DetectionDataset:
         files: image paths.
         labels: their Labels.
         names: class names.
-        sources: where the labels are written.
+        label_files: of each image, "" if there is none.
+        label_sizes: (n, 2) int64 height, width of each image according to its label file; 0, 0 if
+            that does not say it.
+        places: what reports call each object ("line 3", "object 2 (cat)").
         faults: what was left out, images first.
         folders: pairs of a folder of label files and one of the images that they belong to.
         fingerprint: number of images, number of objects, and a checksum of file names and labels,
@@ -77,7 +80,9 @@ class DetectionDataset:
     files: Sequence[str]
     labels: LabelTable
     names: list[str]
-    sources: LabelSources
+    label_files: Texts
+    label_sizes: np.ndarray
+    places: Texts
     faults: list[Fault] = field(default_factory=list)
     folders: Sequence[tuple[str, str]] = ()
     fingerprint: list[int] = field(default_factory=list)
@@ -120,7 +125,7 @@ class DetectionDataset:
     @property
     def unlabelled(self) -> int:
         """Number of images without a label file."""
-        return int((self.sources.files.lengths == 0).sum())
+        return int((self.label_files.lengths == 0).sum())
 
     def summary(self, split: str, limit: int = 10) -> list[str]:
         """A line of counts, then the first names of what was left out.

@@ -7,7 +7,6 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from glob import escape, glob
 from io import BytesIO
-from itertools import chain
 from os.path import exists, isdir, isfile
 from pathlib import Path
 
@@ -157,10 +156,7 @@ def image_sizes(paths: Sequence[str | Path]) -> list[tuple[int, int] | str]:
             return f"image too small ({width}x{height} px, least {MIN_SIDE})"
         return height, width
 
-    def probe_some(first: int) -> list[tuple[int, int] | str]:
-        return list(map(probe, paths[first : first + 16]))
-
-    return list(chain.from_iterable(many(probe_some, range(0, len(paths), 16))))
+    return many(probe, paths)
 
 
 def find_images(source: str | Path, suffixes: Collection[str] = SUFFIXES) -> list[Path]:

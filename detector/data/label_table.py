@@ -57,25 +57,6 @@ class Texts(Sequence[str]):
 
 
 @dataclass(frozen=True, eq=False)
-class LabelSources:
-    """Where the labels of n images with N objects are written.
-
-    Attributes:
-        files: the label file of each image, "" if there is none.
-        places: what reports call each object ("line 3", "object 2 (cat)").
-        sizes: (n, 2) int64 height, width of each image according to its label file; 0, 0 if that
-            does not say it.
-    """
-
-    files: Texts
-    places: Texts
-    sizes: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-
-@dataclass(frozen=True, eq=False)
 class LabelTable:
     """The labels of n images with N objects of P polygon parts and Q points; item i is the Labels
     of image i, which are views.

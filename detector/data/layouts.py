@@ -15,7 +15,6 @@ from typing import Any
 from boltbox.detector.data.file_list import FileList
 from boltbox.detector.data.formats.dota_txt import DotaText
 from boltbox.detector.data.formats.format import (
-    SPLIT_GLOBS,
     SPLIT_NAMES,
     PerImageFormat,
     has_labels,
@@ -125,8 +124,9 @@ def _of_image_folders(
         lists = root / "ImageSets/Main"
         has_lists = any(root.glob("[Aa]nnotations"))
     content: Content = {}
-    for split, globs in SPLIT_GLOBS.items():
+    for split, names in SPLIT_NAMES.items():
         paths: list[Path] = []
+        globs = [name + year for name in names for year in ("", "[12][0-9][0-9][0-9]")]
         for name in globs:
             if has_lists:
                 paths += sorted(lists.glob(f"{name}.txt"))

@@ -38,7 +38,6 @@ from boltbox.detector.data.formats.format import (
 )
 from boltbox.detector.data.images import image_sizes
 from boltbox.detector.data.label_table import (
-    LabelSources,
     LabelTable,
     Texts,
     starts,
@@ -206,12 +205,13 @@ class SplitReader:
             read.places += part.places
             read.faults += part.faults
             tables.append(part.labels)
-        sizes = np.array(read.sizes, np.int64).reshape(-1, 2)
         return DetectionDataset(
             Texts.of(read.files),
             LabelTable.joined(tables),
             self.names,
-            LabelSources(Texts.of(read.label_files), Texts.of(read.places), sizes),
+            Texts.of(read.label_files),
+            np.array(read.sizes, np.int64).reshape(-1, 2),
+            Texts.of(read.places),
             read.faults,
             sorted({(dirname(entry.file), dirname(entry.image)) for entry in entries}),
         )

@@ -4,7 +4,7 @@ import errno
 import os
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from multiprocessing.pool import ThreadPool
 from pathlib import Path, PosixPath
@@ -102,11 +102,11 @@ def read_bytes(path: str | Path, most: int | None = None) -> bytes:
     return content
 
 
-def many(question: Callable[[Any], Any], files: Iterable[Any]) -> list[Any]:
+def many(question: Callable[[Any], Any], files: Sequence[Any]) -> list[Any]:
     """The answers to a question about files, AT_ONCE at a time. An error or Ctrl-C ends it: the
     threads are daemons, for which nobody waits."""
     with ThreadPool(AT_ONCE) as pool:
-        return list(pool.imap(question, files, 4))
+        return list(pool.imap(question, files, len(files) // (2 * AT_ONCE) + 1))
 
 
 def ask(address: str | Path, method: str, **options: Any) -> Any:

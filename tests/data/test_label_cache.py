@@ -59,9 +59,8 @@ def content(dataset):
     """All that a dataset says, for comparison."""
     arrays = {name: (x.tolist(), x.dtype) for name, x in vars(dataset.labels).items()}
     faults = [(str(fault), fault.image, fault.box) for fault in dataset.faults]
-    sources = dataset.sources
-    texts = list(map(list, (dataset.files, sources.files, sources.places)))
-    more = (sources.sizes.tolist(), dataset.folders, dataset.fingerprint)
+    texts = list(map(list, (dataset.files, dataset.label_files, dataset.places)))
+    more = (dataset.label_sizes.tolist(), dataset.folders, dataset.fingerprint)
     return texts, arrays, dataset.names, faults, more
 
 

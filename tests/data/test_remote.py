@@ -56,7 +56,7 @@ def described(folder, address, to):
 def told(dataset, root):
     """All that was read, without the place of the files."""
     labels = {name: array.tolist() for name, array in vars(dataset.labels).items()}
-    sources = (list(dataset.sources.files), list(dataset.sources.places))
+    sources = (list(dataset.label_files), list(dataset.places))
     faults = list(map(str, dataset.faults))
     pixels = [dataset[i].image.tolist() for i in range(len(dataset))]
     content = repr([list(dataset.files), labels, sources, faults, pixels])

@@ -77,9 +77,8 @@ def examine_labels(
         )
         yield Finding("warning", "mostly_unlabelled", problem, split=split)
     sizes = dataset.labels.sizes
-    sources = dataset.sources
-    has_no_file = sources.files.lengths == 0
-    has_wrong_size = sources.sizes.any(1) & (sources.sizes != sizes).any(1)
+    has_no_file = dataset.label_files.lengths == 0
+    has_wrong_size = dataset.label_sizes.any(1) & (dataset.label_sizes != sizes).any(1)
     for i in np.flatnonzero(has_no_file | has_wrong_size).tolist():
         image = dataset.files[i]
         if has_no_file[i]:
@@ -87,9 +86,9 @@ def examine_labels(
             yield Finding("note", "missing_label_file", problem, image, split, image=image)
         if has_wrong_size[i]:
             height, width = sizes[i]
-            said_height, said_width = sources.sizes[i]
+            said_height, said_width = dataset.label_sizes[i]
             problem = (
-                f"it has {width}x{height} px, {sources.files[i]} says"
+                f"it has {width}x{height} px, {dataset.label_files[i]} says"
                 f" {said_width}x{said_height} px; its boxes may not fit"
             )
             yield Finding("fault", "wrong_size", problem, image, split, image=image)
@@ -131,8 +130,8 @@ def _boxes(
 
     def finding(k: int, severity: str, kind: str, problem: str) -> Finding:
         i = start + int(image_of[k])
-        file = dataset.sources.files[i]
-        place = dataset.sources.places[first + k]
+        file = dataset.label_files[i]
+        place = dataset.places[first + k]
         box = tuple(table.boxes[k].tolist())
         return Finding(severity, kind, problem, file, split, place, dataset.files[i], box)
 

@@ -134,7 +134,6 @@ def _repaired(
         if fault.where:
             repairs.append(f"{fault.file}, {fault.where}: dropped ({fault.problem})")
     images = []
-    sources = dataset.sources
     for i, (path, labels) in enumerate(zip(dataset.files, dataset.labels, strict=True)):
         if path not in kept:
             continue
@@ -149,7 +148,7 @@ def _repaired(
         _, first = np.unique(rows, axis=0, return_index=True)
         again = ~np.isin(np.arange(len(rows)), first)
         for k in np.flatnonzero(outside | again | past).tolist():
-            place = f"{sources.files[i]}, {sources.places[dataset.labels.starts[i] + k]}"
+            place = f"{dataset.label_files[i]}, {dataset.places[dataset.labels.starts[i] + k]}"
             if outside[k]:
                 repairs.append(f"{place}: dropped (the box lies outside the image)")
             elif again[k]:

@@ -20,7 +20,7 @@ import torch
 
 from boltbox.detector.data.datasets import DetectionDataset, Fault
 from boltbox.detector.data.file_list import FileList
-from boltbox.detector.data.label_table import LabelSources, LabelTable, Texts
+from boltbox.detector.data.label_table import LabelTable, Texts
 from boltbox.detector.system.atomic_file import not_fatal, write_beside
 from boltbox.detector.system.operating_system import alone
 
@@ -118,15 +118,15 @@ def save_dataset(cache: CacheFile, key: object, files: FileList, dataset: Detect
     tables: dict[str, Any] = {
         "images": dataset.files,
         "labels": dataset.labels,
-        "label_files": dataset.sources.files,
-        "places": dataset.sources.places,
+        "label_files": dataset.label_files,
+        "places": dataset.places,
     }
     content: dict[str, Any] = {
         "names": dataset.names,
         "faults": list(map(astuple, dataset.faults)),
         "image_folders": dataset.folders,
         "fingerprint": dataset.fingerprint,
-        "sizes": torch.from_numpy(dataset.sources.sizes),
+        "label_sizes": torch.from_numpy(dataset.label_sizes),
     }
     for name, table in tables.items():
         columns = vars(table).items()
@@ -143,13 +143,13 @@ def load_dataset(cache: CacheFile, key: object = None, stamp: str = "") -> Detec
     def arrays(name: str) -> dict[str, np.ndarray]:
         return {column: tensor.numpy() for column, tensor in content[name].items()}
 
-    label_files = Texts(**arrays("label_files"))
-    places = Texts(**arrays("places"))
     return DetectionDataset(
         Texts(**arrays("images")),
         LabelTable(**arrays("labels")),
         content["names"],
-        LabelSources(label_files, places, content["sizes"].numpy()),
+        Texts(**arrays("label_files")),
+        content["label_sizes"].numpy(),
+        Texts(**arrays("places")),
         [Fault(*fault) for fault in content["faults"]],
         content["image_folders"],
         content["fingerprint"],

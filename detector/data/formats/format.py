@@ -30,12 +30,6 @@ SPLIT_NAMES = {  # of files and folders
     "val": ("val", "valid", "validation"),
     "test": ("test",),
 }
-YEAR = "[12][0-9][0-9][0-9]"
-SPLIT_GLOBS: dict[str, list[str]] = {}  # also with a year
-for _split, _names in SPLIT_NAMES.items():
-    SPLIT_GLOBS[_split] = []
-    for _name in _names:
-        SPLIT_GLOBS[_split] += [_name, _name + YEAR]
 DIFFICULT = "marked difficult"  # the problem of an object that is left out on purpose
 
 
