@@ -1,11 +1,12 @@
-"""The largest batch that trains in a GPU's memory (`data.batch_size auto`), by steps on made-up
-images."""
+"""Steps on made-up images: the largest batch that trains in a GPU's memory (`data.batch_size
+auto`), and how long a step takes."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
 import math
+import time
 from collections.abc import Callable, Iterator
 
 import lightning as L
@@ -68,6 +69,29 @@ def limited_memory(device: torch.device) -> Iterator[bool]:
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0, device)
         torch.cuda.empty_cache()
+
+
+def step_seconds(
+    trainer: L.Trainer, network: YOLOv5, loss: Loss, optim: OptimOptions, side: int, images: int
+) -> float:
+    """How long a training step takes, without loading its images.
+
+    Args:
+        trainer: Of the training.
+        network: A copy of it is tried.
+        loss: As network.
+        optim: What it is trained with.
+        side: Of the images, in pixels.
+        images: Per step.
+    """
+    with limited_memory(trainer.strategy.root_device) as is_gpu:
+        step = _step_function(trainer, network, loss, optim, side)
+        step(images)  # the first one takes longer
+        start = time.perf_counter()
+        step(images)
+        if is_gpu:
+            torch.cuda.synchronize()
+        return time.perf_counter() - start
 
 
 def _largest_batch(step: Callable[[int], None], limit: int) -> int:

@@ -1,6 +1,8 @@
 """The command `evolve`: what it prints, logs, and leaves in its folder."""
 
+import contextlib
 import io
+import math
 import shutil
 import statistics
 import warnings
@@ -11,6 +13,7 @@ from typing import Any
 
 import lightning as L
 import optuna
+import torch
 import yaml
 from lightning.pytorch.loggers import Logger
 from optuna.trial import FrozenTrial, TrialState
@@ -28,6 +31,8 @@ from boltbox.detector.system.csv_table import write_table
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import print_fact
 from boltbox.detector.system.signals import exit_on_signals
+from boltbox.detector.training.batch_size import step_seconds
+from boltbox.detector.training.module import Detector
 
 METRICS = {  # YOLOv5's column -> metric, in YOLOv5's order
     "metrics/precision": "val/P",
@@ -43,6 +48,7 @@ DEFAULT = Evolution()
 
 def run_evolution(
     trainer: L.Trainer,
+    model: Detector,
     datamodule: DetectionData,
     fit_command: FitCommand,
     evolve: Evolution = DEFAULT,
@@ -79,9 +85,15 @@ def run_evolution(
         write_outputs(study)
 
     ended = study.ended()
-    estimate = "known after the first run"
+    estimate = "unknown"
     if ended:
         estimate = f"about {time_left(mean_seconds(ended))}"
+    else:
+        with contextlib.suppress(torch.OutOfMemoryError):  # the trainings say what to do about it
+            seconds = epochs * epoch_seconds(trainer, model, datamodule)
+            if not devices:
+                seconds *= len(workers)  # they share the processor
+            estimate = f"over {time_left(seconds)} by a step's time; better after a training"
     size = f"{evolve.size}, in {evolve.generations} generations of {evolve.population}"
     print_fact("runs", f"{size}; {len(ended)} done")
     limit = f"no more after {evolve.hours:g} hours" if evolve.hours else "no limit of time"
@@ -95,6 +107,19 @@ def run_evolution(
     with study.tolerating():
         write_outputs(study)
     print_fact("study", folder)
+
+
+def epoch_seconds(trainer: L.Trainer, model: Detector, data: DetectionData) -> float:
+    """How long the steps of an epoch take, without loading images and validation."""
+    batches = math.ceil(len(data.datasets["train"]) / data.batch_size)
+    limit = trainer.limit_train_batches
+    if limit is not None:
+        batches = min(batches, limit) if isinstance(limit, int) else int(batches * limit)
+    images = math.ceil(data.batch_size / trainer.num_devices)
+    optim = model.options.optim
+    return batches * step_seconds(
+        trainer, model.network, model.loss, optim, data.image_size, images
+    )
 
 
 def report(study: Study, loggers: Sequence[Logger], trial: FrozenTrial) -> None:

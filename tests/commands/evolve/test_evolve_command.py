@@ -81,6 +81,7 @@ def test_two_generations_of_two(small_data, here, capsys):
     printed = capsys.readouterr().out
     keys = [line.partition(":")[0] for line in printed.splitlines()]
     assert keys.index("runs") < keys.index("expected") < keys.index("trial 0")
+    assert re.search(r"expected: +over \d+:\d\d:\d\d", printed)
     assert re.findall(r"left: +(.*)", printed)[-1] == "0, ETA 0:00:00"
     individuals = trials("found")
     assert column(individuals[:4], "state") == [TrialState.COMPLETE] * 4
