@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.model.anchors import Choice, choose_anchors, measure
+from boltbox.detector.model.anchors import Choice, measure, search_anchors
 from boltbox.detector.model.head import Head
 from boltbox.detector.system.atomic_file import write_json
 from boltbox.detector.system.ranges import ClosedUnitInterval
@@ -90,26 +90,20 @@ class AutoAnchor(L.Callback):
         limit = self.bpr_limit
         if limit is None:
             limit = TRAINED if detector.loaded.has_head else FRESH
-        fits = fit_before.bpr > limit
+        bpr = fit_before.bpr
+        fits = bpr > limit
         if isinstance(option, list):
-            reason = f"those of model.network.anchors (BPR {fit_before.bpr:.4f})"
-            choice = Choice(before, False, reason if fits else f"warning: {reason}")
+            choice = Choice(before, False, f"those of model.network.anchors (BPR {bpr:.4f})")
+        elif fits and option is None:
+            reason = f"kept, as they fit the labels (BPR {bpr:.4f} > {limit:g})"
+            choice = Choice(before, False, reason)
         else:
-            is_forced = isinstance(option, int)
-            augmented_sizes = None
-            if is_forced or not fits:
-                print_fact("anchors", f"searching better ones for {len(sizes)} boxes")
-                augmented_sizes = data.train_samples.object_sizes(512)
-            choice = choose_anchors(
-                before,
-                network.strides,
-                sizes,
-                augmented_sizes,
-                anchor_t,
-                bpr_limit=limit,
-                seed=data.seed,
-                force=is_forced,
-            )
+            print_fact("anchors", f"searching better ones for {len(sizes)} boxes")
+            augmented = data.train_samples.object_sizes(512)
+            bases = [augmented, sizes] if len(augmented) else [sizes]
+            choice = search_anchors(before, network.strides, bases, anchor_t, data.seed)
+        if not (fits or choice.changed):
+            choice = choice._replace(reason=f"warning: {choice.reason}")
         fit_after = measure(choice.anchors.reshape(-1, 2), sizes, anchor_t)
         report = {
             "reason": choice.reason,

@@ -212,12 +212,12 @@ def find_anchors(
 
 
 class Choice(NamedTuple):
-    """The decision of `choose_anchors`.
+    """Which anchors to use.
 
     Attributes:
-        anchors: (levels, A, 2) pixels to use.
+        anchors: (levels, A, 2) pixels.
         changed: whether they are new.
-        reason: a sentence; it begins with "warning: " if the anchors fit badly.
+        reason: a sentence.
     """
 
     anchors: np.ndarray
@@ -225,41 +225,28 @@ class Choice(NamedTuple):
     reason: str
 
 
-def choose_anchors(
+def search_anchors(
     anchors: np.ndarray,
     strides: Sequence[float],
-    labels: np.ndarray,
-    augmented: np.ndarray | None = None,
+    bases: Sequence[np.ndarray],
     anchor_t: float = 4.0,
-    bpr_limit: float = 0.98,
-    generations: int = 1000,
     seed: int = 0,
-    force: bool = False,
+    generations: int = 1000,
 ) -> Choice:
-    """Keep the anchors if they fit; else search better ones, and use them only if neither BPR nor
-    fitness falls.
+    """Search better anchors, and choose them only if neither BPR nor fitness falls.
 
     Args:
         anchors: (levels, A, 2) pixels.
         strides: of the levels.
-        labels: (n, 2) sizes of the training labels, n > 0.
-        augmented: (m, 2) sizes after the augmentation. New anchors are made for these, or else for
-            the labels, and must not be worse for either.
+        bases: (n, 2) sizes each, n > 0; those of the training labels last. New anchors are made for
+            one of them, the first if possible, and must not be worse for any.
         anchor_t: see `measure`.
-        bpr_limit: anchors with a BPR above are kept.
-        generations: see `mutate`.
         seed: of the search.
-        force: search, however well the anchors fit.
+        generations: see `mutate`.
     """
     old = anchors.reshape(-1, 2)
-    bpr = measure(old, labels, anchor_t).bpr
-    if bpr > bpr_limit and not force:
-        reason = f"kept, as they fit the labels (BPR {bpr:.4f} > {bpr_limit:g})"
-        return Choice(anchors, False, reason)
-    bases = [labels]
-    if augmented is not None and len(augmented):
-        bases = [augmented, labels]
     before = [measure(old, sizes, anchor_t) for sizes in bases]
+    was = before[-1]
     reason = "the labels have too few different sizes to make better ones"
     for basis, fit in zip(bases, before, strict=True):
         new = find_anchors(basis, len(old), seed, generations, anchor_t, fit.bpr)
@@ -268,7 +255,6 @@ def choose_anchors(
         after = [measure(new, sizes, anchor_t) for sizes in bases]
         better = all(map(AnchorFit.is_at_least, after, before))
         if better and after[0] != before[0]:
-            was = before[-1]  # of the labels
             now = after[-1]
             reason = (
                 f"new ones, BPR {was.bpr:.4f} -> {now.bpr:.4f}, fitness {was.fitness:.4f} ->"
@@ -276,5 +262,4 @@ def choose_anchors(
             )
             return Choice(in_level_order(new.reshape(anchors.shape), strides), True, reason)
         reason = "no others fit better in BPR and fitness"
-    warning = "" if bpr > bpr_limit else "warning: "
-    return Choice(anchors, False, f"{warning}kept, as {reason} (BPR {bpr:.4f})")
+    return Choice(anchors, False, f"kept, as {reason} (BPR {was.bpr:.4f})")

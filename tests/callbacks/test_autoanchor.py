@@ -13,10 +13,10 @@ from made_runs import column, load, read, type_line
 from boltbox.callbacks import AutoAnchor
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.model.anchors import (
-    choose_anchors,
     default_anchors,
     find_anchors,
     measure,
+    search_anchors,
 )
 from boltbox.detector.model.network import NetworkOptions
 from boltbox.detector.training.module import Detector
@@ -66,14 +66,14 @@ def test_never_worse(seed):
     rng = np.random.default_rng(seed)
     labels = random_sizes(rng)
     seen = None if rng.random() < 0.5 else random_sizes(rng)
-    force = bool(rng.integers(2))
     start = defaults() * np.exp(rng.normal(0, 0.5, 2))
-    choice = choose_anchors(start, STRIDES, labels, seen, generations=30, seed=seed, force=force)
+    bases = [labels] if seen is None else [seen, labels]
+    choice = search_anchors(start, STRIDES, bases, seed=seed, generations=30)
     assert choice.anchors.shape == start.shape
     assert choice.reason
     if not choice.changed:
         assert np.array_equal(choice.anchors, start)
-    for sizes in (labels, labels if seen is None else seen):
+    for sizes in bases:
         old = measure(start.reshape(-1, 2), sizes)
         new = measure(choice.anchors.reshape(-1, 2), sizes)
         assert new.bpr >= old.bpr
@@ -87,7 +87,7 @@ def test_badly_fitting_anchors_get_better():
     rng = np.random.default_rng(2)
     heights = np.exp(rng.normal(2.0, 0.4, 400))
     sizes = np.column_stack((heights * 30, heights)) * np.exp(rng.normal(0, 0.1, (400, 2)))
-    choice = choose_anchors(defaults(), STRIDES, sizes)
+    choice = search_anchors(defaults(), STRIDES, [sizes])
     assert measure(defaults().reshape(-1, 2), sizes).bpr < 0.5
     assert choice.changed
     assert measure(choice.anchors.reshape(-1, 2), sizes).bpr > 0.99
@@ -108,14 +108,6 @@ def test_as_many_different_sizes_as_anchors(labels):
     assert found is not None
     assert len(np.unique(found.round(3), axis=0)) == 9
     assert measure(found, different).fitness > 0.95
-
-
-def test_fitting_anchors_are_kept():
-    sizes = np.exp(np.random.default_rng(3).normal(4, 0.5, (300, 2)))
-    choice = choose_anchors(defaults(), STRIDES, sizes)
-    assert not choice.changed
-    assert choice.reason.startswith("kept")
-    assert choose_anchors(defaults(), STRIDES, sizes, force=True).changed
 
 
 @pytest.fixture(scope="module")
