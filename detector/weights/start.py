@@ -21,6 +21,8 @@ from boltbox.detector.weights.timm import load_backbone
 from boltbox.detector.weights.torch_file import as_input_error, shapes
 from boltbox.detector.weights.trained import ANCHORS, DETECTOR, Trained, as_typed, read_weights
 
+Shapes = dict[str, tuple[int, ...]]  # of tensors, by name
+
 
 class LoadedWeights(NamedTuple):
     """What a network has loaded from a file of weights.
@@ -158,26 +160,23 @@ class HeadTransfer(Enum):
 
 
 def head_transfer(
-    weights: Trained, network: YOLOv5, shared_classes: dict[int, int], reuse_head: bool
+    network: YOLOv5, here: Shapes, there: Shapes, shared_classes: dict[int, int], reuse_head: bool
 ) -> HeadTransfer:
-    """What a network can load from the head of a file.
+    """What a network can load from the head of a file, whose tensors have the same names.
 
     Args:
-        weights: Content of the file.
         network: For the classes of the data.
+        here: Shapes of its head's tensors.
+        there: Shapes of the file's.
         shared_classes: See `shared_classes`.
         reuse_head: Whether a part of the head may be loaded.
     """
-    here = _head_shapes(network.state_dict())
-    there = _head_shapes(weights.tensors)
-    if not is_same_kind(weights, network):
-        return HeadTransfer.NONE
     is_reordered = any(k != k_there for k, k_there in shared_classes.items())
     can_reorder = reuse_head and type(network.head) is AnchorHead
     if here == there and not (is_reordered and can_reorder):
         return HeadTransfer.ALL
     class_rows = network.head.num_anchors * network.num_classes
-    for name in class_tensors(weights, network):
+    for name in class_tensors(here, there):
         differ_in_rows = here[name][1:] == there[name][1:] and here[name][:1] >= (class_rows,)
         if not differ_in_rows:
             return HeadTransfer.NONE
@@ -205,26 +204,31 @@ def copy_weights(
     """
     state = network.state_dict()
     tensors = dict(weights.tensors)
+    here = _head_shapes(state)
+    there = _head_shapes(tensors)
+    is_same_kind = here.keys() == there.keys() and not _differ_in_anchors(state, tensors)
     skipped: set[str] = set()
-    if keep_anchors or not is_same_kind(weights, network):
+    if keep_anchors or not is_same_kind:
         skipped.add(ANCHORS)
     shared = shared_classes(weights.names, names)
     known: list[int] = []
     note = ""
-    transfer = head_transfer(weights, network, shared, reuse_head)
+    transfer = HeadTransfer.NONE
+    if is_same_kind:
+        transfer = head_transfer(network, here, there, shared, reuse_head)
     match transfer:
         case HeadTransfer.ALL:
-            known = [here for here, there in shared.items() if here == there]
+            known = [k for k, k_there in shared.items() if k == k_there]
         case HeadTransfer.BOXES_AND_KNOWN_CLASSES:
             known = list(shared)
             copied = shared if network.num_classes > 1 else {}  # a single class is not trained
-            for name in class_tensors(weights, network):
+            for name in class_tensors(here, there):
                 tensors[name] = _with_rows(state[name], tensors[name], network, copied)
             note = "; class outputs start from random values, as the classes differ"
             if copied:
                 note += f", except {', '.join(weights.names[k] for k in copied.values())}"
         case HeadTransfer.NONE:
-            skipped |= _head_shapes(tensors).keys() | _head_shapes(state).keys()
+            skipped |= there.keys() | here.keys()
             note = "; the head starts from random values, as its classes or its kind differ"
     loaded = {name: tensor for name, tensor in tensors.items() if name not in skipped}
     differing = shapes(loaded).items() ^ shapes(state).items()
@@ -246,30 +250,26 @@ def shared_classes(names_there: Sequence[str], names_here: Sequence[str]) -> dic
     return same_names(names_there, names_here)
 
 
-def is_same_kind(weights: Trained, network: YOLOv5) -> bool:
-    """Whether both heads have tensors of the same names, and as many anchors per level."""
-    if _head_shapes(weights.tensors).keys() != _head_shapes(network.state_dict()).keys():
-        return False
-    if network.anchors is None or ANCHORS not in weights.tensors:
-        return True
-    return weights.tensors[ANCHORS].shape[1] == network.anchors.shape[1]
-
-
-def class_tensors(weights: Trained, network: YOLOv5) -> list[str]:
+def class_tensors(here: Shapes, there: Shapes) -> list[str]:
     """Tensors of two heads of one kind whose rows belong to classes: those that differ in shape or,
     in heads for the same number of classes, all."""
-    here = _head_shapes(network.state_dict())
-    there = _head_shapes(weights.tensors)
     differing = [name for name in there if there[name] != here[name]]
     return differing if differing else list(there)
 
 
-def _head_shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+def _head_shapes(tensors: Mapping[str, Tensor]) -> Shapes:
     return {
         name: shape
         for name, shape in shapes(tensors).items()
         if name.startswith("head.") and name != ANCHORS
     }
+
+
+def _differ_in_anchors(here: Mapping[str, Tensor], there: Mapping[str, Tensor]) -> bool:
+    """Whether both have anchors, and not as many per level."""
+    if ANCHORS not in here or ANCHORS not in there:
+        return False
+    return here[ANCHORS].shape[1] != there[ANCHORS].shape[1]
 
 
 def _with_rows(here: Tensor, there: Tensor, network: YOLOv5, classes: dict[int, int]) -> Tensor:
