@@ -67,8 +67,10 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             return
         targets = [path] + [path.with_name(name) for name in self.copies]
         self.copies = None
+        # copies of the tensors on the CPU, which training cannot change
+        content = apply_to_collection(checkpoint, Tensor, lambda t: t.detach().to("cpu", copy=True))
         thread = ThreadPoolExecutor(1, "checkpoint")  # for this save: a fork would not have it
-        self._saving = thread.submit(_save, snapshot(checkpoint), targets)
+        self._saving = thread.submit(_save, content, targets)
         thread.shutdown(wait=False)
 
     def wait(self) -> None:
@@ -117,18 +119,6 @@ def wait_for_checkpoint(trainer: L.Trainer) -> None:
     """
     if isinstance(trainer.strategy.checkpoint_io, AtomicCheckpointIO):
         trainer.strategy.checkpoint_io.wait()
-
-
-def snapshot(content: dict[str, Any]) -> dict[str, Any]:
-    """The same content with copies of its tensors on the CPU, which training cannot change.
-
-    Args:
-        content: Of a checkpoint.
-
-    Returns:
-        The copy.
-    """
-    return apply_to_collection(content, Tensor, lambda t: t.detach().to("cpu", copy=True))
 
 
 def _save(content: dict[str, Any], targets: list[Path]) -> dict[Path, str]:

@@ -158,7 +158,10 @@ class DetectorCLI(LightningCLI):
         """Parse once; the options of a checkpoint, or of the demo, come before the typed ones."""
         line = self.line
         if line.typed == ["--help"] and not line.wants_all:
-            parser.show_only(short_help(self.command))
+            shown = list(HELP["shown"])
+            if self.command in ("fit", "evolve", "benchmark"):
+                shown += HELP["shown_for_training"]
+            parser.show_only(shown)
         typed_classes = paths_in(line.options)  # to type a class is to trust it
         trust_all = str(line.options.get("trust_parts")).lower() == "true"
         self.held.enter_context(trusting(map(package_of, typed_classes), trust_all))
@@ -349,14 +352,6 @@ def data_module_class(path: str) -> type[L.LightningDataModule]:
         return DetectionData
     with trusting([package_of(path)]):
         return find_part({"class_path": path}, L.LightningDataModule, "data")
-
-
-def short_help(command: str) -> list[str]:
-    """Options that the help shows without `all`."""
-    shown = list(HELP["shown"])
-    if command in ("fit", "evolve", "benchmark"):
-        shown += HELP["shown_for_training"]
-    return shown
 
 
 @contextmanager

@@ -163,8 +163,8 @@ def class_metrics(
     )
 
 
-def _smooth(y: np.ndarray, fraction: float = 0.1) -> np.ndarray:
-    """Moving mean over a fraction of the curve (an odd number of points), ends padded."""
-    window = round(len(y) * fraction * 2) // 2 + 1
+def _smooth(y: np.ndarray) -> np.ndarray:
+    """Moving mean over a tenth of the curve (an odd number of points), ends padded."""
+    window = len(y) // 10 + 1
     padded = np.pad(y, window // 2, mode="edge")
     return np.convolve(padded, np.ones(window) / window, mode="valid")

@@ -43,7 +43,11 @@ def choose_batch_size(
     with limited_memory(trainer.strategy.root_device) as is_gpu:
         if is_gpu and trainer.is_global_zero:
             step = _step_function(trainer, network, loss, optim, side)
-            images_per_device = _largest_batch(step, images // world)
+            images_per_device = 1  # the largest power of two for which there is memory
+            with contextlib.suppress(torch.OutOfMemoryError):
+                while 2 * images_per_device <= images // world:
+                    step(2 * images_per_device)
+                    images_per_device *= 2
     if is_gpu:
         reason = "what fits the GPU's memory"
         batch_size = trainer.strategy.broadcast(images_per_device) * world
@@ -92,16 +96,6 @@ def step_seconds(
         if is_gpu:
             torch.cuda.synchronize()
         return time.perf_counter() - start
-
-
-def _largest_batch(step: Callable[[int], None], limit: int) -> int:
-    """The largest power of two, up to `limit`, of images for which there is memory."""
-    images = 1
-    with contextlib.suppress(torch.OutOfMemoryError):
-        while 2 * images <= limit:
-            step(2 * images)
-            images *= 2
-    return images
 
 
 def _step_function(

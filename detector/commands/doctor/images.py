@@ -42,7 +42,9 @@ def examine_images(splits: Mapping[str, Collection[str]]) -> Iterator[Finding]:
         unique = list(dict.fromkeys(files))
         paths += unique
         split_of += [split] * len(unique)
-    images = _decoded(paths)
+    batches = BatchSampler(range(len(paths)), BATCH, drop_last=False)
+    loader = make_loader(_ImageFiles(paths), batches, list, len(paths) // BATCH, seed=0)
+    images = list(progress(chain.from_iterable(loader), "images", len(paths)))
     for split, path, image in zip(split_of, paths, images, strict=True):
         if image.damage:
             problem = f"damaged: the decoder says '{image.damage}'"
@@ -175,10 +177,3 @@ class _ImageFiles(Dataset[ImageFile]):
 
     def __getitem__(self, i: int) -> ImageFile:
         return examine_image(self.paths[i])
-
-
-def _decoded(paths: Sequence[str]) -> list[ImageFile]:
-    """In the order of the paths."""
-    batches = BatchSampler(range(len(paths)), BATCH, drop_last=False)
-    loader = make_loader(_ImageFiles(paths), batches, list, len(paths) // BATCH, seed=0)
-    return list(progress(chain.from_iterable(loader), "images", len(paths)))

@@ -178,7 +178,9 @@ def start_values(genes: Sequence[Gene], configuration: Mapping[str, Any]) -> lis
     Returns:
         Value by gene name within the bounds.
     """
-    files = [_options_of(name) for name in FILES]
+    files = []
+    for name in FILES:
+        files.append(flatten(yaml.safe_load((FOLDER / f"{name}.yaml").read_text())))
     start = []
     for own in (configuration, *files):
         options = {**configuration, **files[0]}
@@ -191,8 +193,3 @@ def start_values(genes: Sequence[Gene], configuration: Mapping[str, Any]) -> lis
             values[gene.name] = gene.cast(gene.low) if value is None else gene.clip(value)
         start.append(values)
     return start
-
-
-def _options_of(name: str) -> dict[str, Any]:
-    """Value by option of a file in configs/hyp."""
-    return flatten(yaml.safe_load((FOLDER / f"{name}.yaml").read_text()))
