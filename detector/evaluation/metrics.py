@@ -142,14 +142,29 @@ class DetectionMetrics:
             self._losses |= losses
 
     def compute(self) -> Result:
-        """The metrics of all images."""
+        """The metrics of all images, and their record, without crowd regions."""
         indices = sorted(self._images)
         images = [self._images[index] for index in indices]
         sizes = np.array([image.size for image in images]).reshape(-1, 2)
         image, rows = _joined([image.rows for image in images], 6)
         label_image, labels = _joined([image.labels for image in images], 7)
         coco, coco_by_class = coco_metrics(image, rows, label_image, labels, self.num_classes)
-        record = _record(sizes, image, rows, label_image, labels)
+        is_object = labels[:, 5] == 0
+        label_image = label_image[is_object]
+        labels = labels[is_object]
+        width_and_height = sizes[label_image, ::-1]
+        boxes = np.minimum(labels[:, :4].clip(0), np.tile(width_and_height, 2))
+        record = PredictionRecord(
+            sizes=sizes,
+            image=image,
+            box=rows[:, :4],
+            score=rows[:, 4],
+            kind=rows[:, 5].astype(np.int32),
+            label_image=label_image,
+            label_box=boxes.astype(np.float32),
+            label_kind=labels[:, 4].astype(np.int64),
+            label_area=labels[:, 6],
+        )
         by_class = class_metrics(
             record.true_positives(), record.score, record.kind, record.label_kind
         )
@@ -164,32 +179,6 @@ class DetectionMetrics:
             for name, value in losses.items():
                 means[name] = means.get(name, 0.0) + value
         return {name: total / len(self._losses) for name, total in means.items()}
-
-
-def _record(
-    sizes: np.ndarray,
-    image: np.ndarray,
-    rows: np.ndarray,
-    label_image: np.ndarray,
-    labels: np.ndarray,
-) -> PredictionRecord:
-    """The detections, and the labels without crowd regions, clipped to their images."""
-    is_object = labels[:, 5] == 0
-    label_image = label_image[is_object]
-    labels = labels[is_object]
-    width_and_height = sizes[label_image, ::-1]
-    boxes = np.minimum(labels[:, :4].clip(0), np.tile(width_and_height, 2))
-    return PredictionRecord(
-        sizes=sizes,
-        image=image,
-        box=rows[:, :4],
-        score=rows[:, 4],
-        kind=rows[:, 5].astype(np.int32),
-        label_image=label_image,
-        label_box=boxes.astype(np.float32),
-        label_kind=labels[:, 4].astype(np.int64),
-        label_area=labels[:, 6],
-    )
 
 
 def _joined(parts: Sequence[np.ndarray], columns: int) -> tuple[np.ndarray, np.ndarray]:
