@@ -340,14 +340,18 @@ class DetectionData(L.LightningDataModule):
             # All processes must reach the same collectives, so a process without a batch repeats
             # the first one. The metrics count an image once.
             rank_batches = batches[:1]
-        return self._loader(samples, rank_batches, collate_items)
+        return self._loader(samples, rank_batches, collate_items, inputs.ahead)
 
     def _loader(
-        self, samples: Any, batches: Iterable[Any], collate_fn: Callable[..., Batch]
+        self,
+        samples: Any,
+        batches: Iterable[Any],
+        collate_fn: Callable[..., Batch],
+        ahead: int = 4,
     ) -> DataLoader:
         devices = self.trainer.num_devices if self.trainer else 1
         processes = int(os.environ.get("LOCAL_WORLD_SIZE", devices))
-        return make_loader(samples, batches, collate_fn, self.workers, self.seed, processes)
+        return make_loader(samples, batches, collate_fn, self.workers, self.seed, processes, ahead)
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         if isinstance(batch, Batch):

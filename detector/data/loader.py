@@ -32,6 +32,7 @@ def make_loader(
     workers: int,
     seed: int,
     processes: int = 1,
+    ahead: int = 4,
 ) -> DataLoader:
     """A DataLoader of given batches.
 
@@ -42,6 +43,7 @@ def make_loader(
         workers: at most; no more than the cores that each of the processes has.
         seed: of what torch draws for its workers; no sample depends on it.
         processes: training processes on this machine.
+        ahead: batches that each worker makes before they are asked for.
     """
     workers = min(workers, max(available_cores() // processes, 1))
     shared = workers > 0 and has_memory_files()
@@ -52,7 +54,7 @@ def make_loader(
         collate_fn=partial(_collate_to_shared_memory, collate) if shared else collate,
         pin_memory=torch.cuda.is_available(),
         persistent_workers=workers > 0,
-        prefetch_factor=4 if workers else None,
+        prefetch_factor=ahead if workers else None,
         multiprocessing_context=start_method() if workers else None,
         worker_init_fn=prepare_worker,
         generator=torch.Generator().manual_seed(seed),  # else each pass draws from the global one

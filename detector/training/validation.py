@@ -28,6 +28,7 @@ class Evaluation(nn.Module):
 
     Attributes:
         metrics: What the validation in progress has collected.
+        whole: The same without tiles, in a fit with tiles.
         exported: An exported file that is evaluated in place of the network.
         ensemble: Networks and exported files that predict together with it.
         predictor_options: Options of the Predictor of `validate`, `test` and `trainer.predict`.
@@ -45,6 +46,7 @@ class Evaluation(nn.Module):
     def __init__(self, num_classes: int) -> None:
         super().__init__()
         self.metrics = DetectionMetrics(num_classes)
+        self.whole = DetectionMetrics(num_classes)
         self.exported: Exported | None = None
         self.ensemble: Sequence[YOLOv5 | Exported] = ()
         self.predictor_options: dict[str, Any] = {}
@@ -55,6 +57,7 @@ class Evaluation(nn.Module):
         self.tiles: Tiles | None = None
         self._step_options = dict(VALIDATION)
         self._predictor: Predictor | None = None
+        self._in_fit = False
 
     def configure(
         self, ensemble: Sequence[YOLOv5 | Exported] = (), **predictor_options: Any
@@ -71,11 +74,13 @@ class Evaluation(nn.Module):
     def start(self, trainer: L.Trainer) -> None:
         """Before the first batch. In a fit, predictions that are not finite are left to
         boltbox.callbacks.Guard, and `predictor_options` do not count."""
-        options = {"finite": False} if trainer.state.fn == "fit" else self.predictor_options
+        self._in_fit = trainer.state.fn == "fit"
+        options = {"finite": False} if self._in_fit else self.predictor_options
         self._step_options = VALIDATION | options
         self._predictor = None
         self.result = None  # its detections need memory
         self.metrics.reset()
+        self.whole.reset()
 
     def step(
         self, batch: Batch, make_predictor: Callable[..., Predictor], loss: Loss, head: Head
@@ -101,6 +106,9 @@ class Evaluation(nn.Module):
             _, parts = loss(raw, batch.targets, head)
         truths = [truth for truth in batch.truths if truth is not None]
         self.metrics.update(detections, truths, batch.indices, parts)
+        if batch.windows is not None and self._in_fit:
+            detections_in_whole, _ = self._predictor.detect(batch._replace(windows=None))
+            self.whole.update(detections_in_whole, truths, batch.indices)
         return detections
 
     def finish(self, trainer: L.Trainer) -> dict[str, float]:
@@ -111,13 +119,19 @@ class Evaluation(nn.Module):
         """
         self._predictor = None  # a training needs its memory
         self.metrics.gather()
+        self.whole.gather()
         results: Any = None
         if trainer.is_global_zero:
             result = self.metrics.compute()
             self.result = result
             thresholds = result.by_class.thresholds(self.metrics.num_classes)
-            results = (result.losses | result.summary, result.class_maps().tolist(), thresholds)
+            values = result.losses | result.summary
+            if self.whole.seen:
+                whole = self.whole.compute().summary
+                values |= {f"whole/{name}": whole[name] for name in ("mAP50", "mAP50-95")}
+            results = (values, result.class_maps().tolist(), thresholds)
         self.metrics.reset()
+        self.whole.reset()
         values, class_maps, thresholds = trainer.strategy.broadcast(results)
         if not trainer.sanity_checking:
             self.class_maps = class_maps

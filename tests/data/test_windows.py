@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from made_runs import read
+from made_runs import read, rows
 from small_fit import train
 
 from boltbox.detector.data.dataset_file import DatasetFile
@@ -49,6 +49,7 @@ def test_auto(small_data, tmp_path):
     train(small_data, tmp_path / "run", f"{options} --trainer.max_epochs 1")
     chosen = read(tmp_path / "run/config.yaml")["data"]["tile_size"]
     assert chosen == 128
+    assert "val/whole/mAP50-95" in rows(tmp_path / "run")[0]
     train(small_data, tmp_path / "run", f"{options} --trainer.max_epochs 2 --ckpt_path last")
     assert read(tmp_path / "run/config.yaml")["data"]["tile_size"] == chosen
     train(small_data, tmp_path / "large", options.replace("64", "256") + " --trainer.max_epochs 1")

@@ -63,6 +63,11 @@ class EvaluationInput(NamedTuple):
             shapes = np.tile(self.fixed, (len(sizes), 1))
         return batches, shapes
 
+    @property
+    def ahead(self) -> int:
+        """Batches that a worker makes before they are asked for; large images need memory."""
+        return 1 if self.tiles else 4
+
     def sample(self, sample: Sample, shape: tuple[int, int]) -> Sample | Batch:
         """One image as the network's input.
 

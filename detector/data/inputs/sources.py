@@ -246,7 +246,9 @@ class Sources:
         if samples.batches:
             batches = samples.read()
             if len(samples.batches) > 1:
-                batches = make_loader(samples, samples.batches, collate_items, workers, seed=0)
+                batches = make_loader(
+                    samples, samples.batches, collate_items, workers, seed=0, ahead=inputs.ahead
+                )
             for batch in batches:
                 if batch.indices:
                     images = [SourceImage(names[i], self.images[i]) for i in batch.indices]
