@@ -254,7 +254,9 @@ def _read_content(path: Path) -> Content:
     try:
         content = parse_yaml(read_text(path), path)
     except InputError as e:
-        raise InputError(f"data.dataset {e}; give a data.yaml, a folder, or 'demo'") from None
+        raise InputError(
+            f"data.dataset {e}; give a data.yaml, a folder of this disk, or 'demo'"
+        ) from None
     if not isinstance(content, dict):
         hint = "" if path.suffix in (".yaml", ".yml") else f"; {conversion(path.parent)}"
         raise InputError(f"data.dataset {path}: expected a map (train, val, names){hint}")

@@ -190,10 +190,10 @@ def cache_images(
             print_fact("cache", f"no images ({e}); BOLTBOX_CACHE names another folder")
     if trainer and dist.is_initialized():
         of_all = gather((trainer.node_rank, [store.path for store in stores]))
-        if not stores:
-            paths = next(paths for node, paths in of_all if node == trainer.node_rank and paths)
-            for path, images in zip(paths, splits.values(), strict=True):
-                stores.append(ImageStore(path, images.sizes))
+        for node, paths in of_all:
+            if node == trainer.node_rank and paths and not stores:
+                for path, images in zip(paths, splits.values(), strict=True):
+                    stores.append(ImageStore(path, images.sizes))
     for images, store in zip(splits.values(), stores, strict=False):  # none without room
         images.store = store
 

@@ -22,6 +22,7 @@ import torch
 from PIL import Image as PIL
 from torch import Tensor
 
+from boltbox.detector.data.file_list import FileList
 from boltbox.detector.data.images import (
     SUFFIXES,
     UNREADABLE,
@@ -38,6 +39,7 @@ from boltbox.detector.data.inputs.evaluation_input import (
 )
 from boltbox.detector.data.loader import make_loader
 from boltbox.detector.data.sample import Batch, Sample, SourceImage
+from boltbox.detector.system.addresses import is_address, to_path
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import common_folder, inside, rank_zero_print
 
@@ -184,8 +186,9 @@ class Sources:
 
         Args:
             source: an image or a video, a folder (with its subfolders), a glob pattern, a list file
-                (.txt, one path per line, relative to here or to the list's folder), an address
-                (rtsp, http, ...), or the number of a camera.
+                (.txt, one path per line, relative to here or to the list's folder), the address of
+                a stream (rtsp, http, ...) or of images (s3, ...; docs/remote.md), or the number of
+                a camera.
 
         Raises:
             InputError: there is no image or video.
@@ -194,6 +197,8 @@ class Sources:
             return cls([], [source], is_stream=True)
         if Path(source).suffix.lower() == ".txt" and exists(source):
             files = _listed(Path(source))
+        elif is_address(source):
+            files = list(map(to_path, sorted(FileList().images(source)) or [source]))
         else:
             files = find_images(source, SUFFIXES | VIDEOS)
         if not files:
