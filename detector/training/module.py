@@ -265,6 +265,7 @@ class Detector(L.LightningModule):
         `image_size`, if it has it. A fit also chooses its optimizer, by the data."""
         if stage == "fit":
             check_recipe({"precision": self.trainer.precision})
+            print_missing_callbacks(self.trainer)
         data: Any = getattr(self.trainer, "datamodule", None)
         check_names(data, self.names)
         self._knows_image_size = hasattr(data, "image_size")
@@ -307,9 +308,6 @@ class Detector(L.LightningModule):
         for network in (self.network, self.ema):
             if network is not None:
                 shard(network, self.device_mesh["data_parallel"])
-
-    def on_fit_start(self) -> None:
-        print_missing_callbacks(self.trainer)
 
     def configure_optimizers(self) -> Optimizer:
         if data_of(self.trainer) is None:  # custom data
@@ -355,8 +353,7 @@ class Detector(L.LightningModule):
     def set_rates(self, rates: Rates) -> None:
         """Train the next batch with these rates."""
         for group in self.trainer.optimizers[0].param_groups:
-            is_bias = group["name"].endswith("bias")
-            lr = rates.bias_lr if is_bias else rates.lr
+            lr = rates.bias_lr if group["name"].endswith("bias") else rates.lr
             group["lr"] = lr * group["lr_share"]
             if "momentum" in group and rates.momentum is not None:
                 group["momentum"] = rates.momentum
