@@ -16,9 +16,8 @@ import torch
 from forked import forks
 from hypothesis import HealthCheck, settings
 from refusal import refused_line  # noqa: F401 - a fixture
-from small_fit import small_fit
+from small_fit import train
 
-import cli
 from boltbox.detector.data.demo import make_demo
 from boltbox.detector.system.operating_system import available_cores
 
@@ -175,7 +174,7 @@ def trained(small_data, tmp_path_factory):
     one = "--trainer.max_epochs 1 --trainer.limit_train_batches 1"
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("BOLTBOX_RUN", raising=False)
-        cli.main(small_fit(small_data, run, *one.split()))
+        train(small_data, run, one)
     return run
 
 

@@ -17,6 +17,7 @@ import torch
 from made_backbones import BACKBONE, RESNET
 from made_networks import small, yolov5_converter  # noqa: F401
 from made_payloads import Call
+from made_runs import load
 from small_fit import SMALL
 from torch import nn
 from weight_files import read_yolov5
@@ -256,7 +257,7 @@ CRAFTED = {  # the door that meets it, and what
 def test_checkpoints_that_hold_something_else(trained, here, opened):
     shutil.copytree(trained, here / "run")
     file = here / "run/checkpoints/best.ckpt"
-    content = torch.load(file, weights_only=True)
+    content = load(file)
     torch.save(content, file)
     assert read_checkpoint(file), "it was good"
     for case, change in CRAFTED.items():

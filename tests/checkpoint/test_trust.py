@@ -9,7 +9,7 @@ import pytest
 import torch
 import yaml
 from jsonargparse._typehints import ActionTypeHint
-from made_runs import read, type_line
+from made_runs import load, read, type_line
 from option_names import parser_of
 
 from boltbox.detector.system.errors import InputError
@@ -164,7 +164,7 @@ def test_other_commands_run_nothing(line, foreign, mark, small_data, told):
 def change_checkpoint(foreign, head):
     """A copy of its last checkpoint, with this class of a head in its options."""
     path = foreign / "alone.ckpt"
-    content = torch.load(foreign / "checkpoints/last.ckpt", weights_only=True)
+    content = load(foreign / "checkpoints/last.ckpt")
     named = {"class_path": head, "init_args": {}}
     content["hyper_parameters"]["network"]["head"] = named
     config = yaml.safe_load(content["run"]["config"])

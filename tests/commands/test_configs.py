@@ -1,16 +1,13 @@
 """Every YAML file that is shipped is taken by the parser, and says what the defaults say where it
 claims so."""
 
-from pathlib import Path
-
 import pytest
 import yaml
-from made_runs import read, type_line
+from made_runs import ROOT, read, type_line
 
 from boltbox.detector.system.configuration import flatten
 from boltbox.detector.training.trainer_options import usable_precision
 
-ROOT = Path(__file__).parents[2]
 DATASETS = ROOT / "configs/datasets"
 CONFIGS = [path for path in sorted((ROOT / "configs").rglob("*.yaml")) if path.parent != DATASETS]
 

@@ -5,10 +5,9 @@ import re
 import subprocess
 import sys
 from importlib.metadata import version
-from pathlib import Path
 
 import pytest
-from made_runs import read, type_line
+from made_runs import ROOT, read, type_line
 from option_names import FILE, parser_of, text
 
 import cli
@@ -18,7 +17,6 @@ from boltbox.detector.commands.main import COMMANDS
 from boltbox.detector.commands.parser import HELP
 from boltbox.detector.commands.yolov5_line import COMMAND_NAMES, TABLE
 
-ROOT = Path(cli.__file__).parent
 CONTENT = read(FILE)
 LISTED = {}  # all options of each command
 for name, command in COMMANDS.items():
@@ -30,7 +28,7 @@ for name, command in COMMANDS.items():
 def printed(words, capsys, code=0):
     """What a command line prints that ends at once."""
     with pytest.raises(SystemExit) as leaving:
-        cli.main(words.split())
+        type_line(words)
     assert leaving.value.code == code
     captured = capsys.readouterr()
     return captured.err if code else captured.out

@@ -5,13 +5,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from made_runs import read, type_line
+from made_runs import ROOT, read, type_line
 
 import cli
 from boltbox.detector.commands.evolve.space import YOLOV5_GENES
 from boltbox.detector.system.configuration import flatten
-
-ROOT = Path(cli.__file__).parent
 
 
 def test_flat_values_become_our_file(here):

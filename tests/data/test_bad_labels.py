@@ -1,7 +1,6 @@
 """Bad labels: an object is dropped and named, its image stays; an image that lost all is left out; a
 dataset that cannot be used is an error that names the file."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from made_datasets import (
     picture,
     save,
 )
+from made_runs import read, type_line
 
 import cli
 from boltbox.detector.data.dataset_file import DatasetFile
@@ -49,7 +49,7 @@ def test_an_image_that_lost_all(here):
         np.testing.assert_allclose(labels.polygons[2], [triangle], atol=1e-4)
     line = "doctor --data.dataset data --data.image_size 64 --run run --fix copy"
     with pytest.raises(SystemExit, match="1"):
-        cli.main(line.split())
+        type_line(line)
     assert files_of(load(here / "copy")) == ["a.png", "c.png"]
     assert "b.png" in (here / "copy/repairs.txt").read_text()
 
@@ -86,7 +86,7 @@ def test_identical_images_with_other_boxes(here):
     with pytest.raises(SystemExit):
         cli.main(["doctor", "--data.dataset", "data", "--run", "run"])
     kinds = {}
-    for finding in json.loads((here / "run/doctor.json").read_text())["findings"]:
+    for finding in read(here / "run/doctor.json")["findings"]:
         kinds[finding["kind"]] = (finding["severity"], Path(finding["file"]).name)
     assert kinds["different_labels"] == ("fault", "c.png")
     assert kinds["duplicate_image"] == ("warning", "b.png")

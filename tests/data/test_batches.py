@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from made_labels import labels_of, table_of
-from made_runs import column
+from made_runs import column, load
 from made_samples import SIZE, few, noise, noise_set, seeds
 
 import cli
@@ -163,7 +163,7 @@ def test_a_weighted_run_stopped_within_an_epoch_and_resumed(small_data, here):
     with pytest.raises(SystemExit, match="143"):
         images(cut, stop)
     assert Trace.seen == whole[:stop]
-    saved = torch.load("cut/checkpoints/last.ckpt", weights_only=True)
+    saved = load("cut/checkpoints/last.ckpt")
     assert saved["class_maps"] != saved["DetectionData"]["epoch_maps"], "else nothing is tested"
     cut.extend(("--ckpt_path", "last"))
     assert images(cut) == whole[stop:]

@@ -6,7 +6,7 @@ import shutil
 
 import cv2
 import pytest
-import torch
+from made_runs import load
 
 import cli
 from benchmarks.resume_fuzz import command, start
@@ -35,7 +35,7 @@ def killed(tmp_path_factory):
 def resume(folder, *more):
     """All batches that were trained on."""
     cli.main(line(folder / "data/data.yaml", folder / "run", "--ckpt_path", "last", *more)[2:])
-    ended = torch.load(folder / "run/checkpoints/last.ckpt", weights_only=True)
+    ended = load(folder / "run/checkpoints/last.ckpt")
     assert ended["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"] == 3
     return ended["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"]
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, List, Value
 from made_datasets import lay_out
+from made_runs import read
 
 import cli
 from boltbox import save_hugging_face
@@ -99,7 +100,7 @@ def test_folders_become_splits(here, capsys):
     """Of the first version of VIA, which has maps of regions; polygons; of CVAT in a file; what has no box."""
     for split in ("train", "val"):
         file = layouts.via(here / "pets" / split) / "via_region_data.json"
-        content = json.loads(file.read_text())
+        content = read(file)
         for entry in content.values():
             for region in entry["regions"]:
                 shape = region["shape_attributes"]
@@ -161,7 +162,7 @@ def test_hugging_face_corners_and_errors(tmp_path):
     given = layouts.labelimg(tmp_path / "given")
     good = table(given, ["p0"], {"bbox": List(List(Value("float32"))), "category": List(LABEL)})
     file = save_hugging_face(good, tmp_path / "corners", bbox_format="xyxy")
-    row = json.loads((file.parent / "train/metadata.jsonl").read_text())
+    row = read(file.parent / "train/metadata.jsonl")
     assert row["objects"] == {"bbox": [[4, 8, 32 - 4, 32 - 8]], "category": [0]}
     with pytest.raises(InputError, match=r"data\.yaml"):
         save_hugging_face(good, file.parent)

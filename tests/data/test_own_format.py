@@ -1,7 +1,6 @@
 """A label format of the user's own: the one of docs/formats.md, in a file outside the tree."""
 
 import csv
-import json
 import re
 import shutil
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from made_datasets import files_of, lay_out, load
+from made_runs import read
 
 import cli
 from boltbox.detector.data.dataset_file import DatasetFile, format_class
@@ -69,7 +69,7 @@ def test_fit_and_validate(data, small_data, here):
             assert np.array_equal(labels.classes, labels_of[name].classes)
     line = ["validate", "--ckpt_path", "run/checkpoints/last.ckpt", "--report.enabled", "false"]
     cli.main(line + ["--run", "again", "--trust_parts", "true"])
-    assert json.loads((here / "again/metrics.json").read_text())
+    assert read(here / "again/metrics.json")
 
 
 def test_a_data_file_loads_no_code(data, refused):

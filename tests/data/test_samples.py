@@ -12,10 +12,10 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-import yaml
 from forked import forks
 from made_datasets import read_yolo
 from made_labels import labels_of
+from made_runs import read
 from made_samples import SIZE, assert_same, noise_set, random_sample
 
 import cli
@@ -161,7 +161,7 @@ def test_own_transforms_train_and_resume(page, small_data, tmp_path):
         assert start(cut + own, "batch:4") == -signal.SIGKILL
         assert start(cut + short + ["--ckpt_path", "last", "--trust_parts", "true"]) == 0
     assert not difference(run, tmp_path / "whole")
-    written = yaml.safe_load((run / "config.yaml").read_text())["data"]["augment"]["after"]
+    written = read(run / "config.yaml")["data"]["augment"]["after"]
     turn = {"class_path": "my_transforms.QuarterTurn", "init_args": {"p": 0.5}}
     assert written["mosaic"] == [turn]
 

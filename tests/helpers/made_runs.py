@@ -2,6 +2,7 @@
 
 import csv
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from shlex import split
@@ -59,3 +60,12 @@ def contents(folder):
         if path.is_file():
             found[path.relative_to(folder).as_posix()] = path.read_bytes()
     return found
+
+
+def until(found):
+    """What it finds, as soon as it finds something."""
+    end = time.monotonic() + 240
+    while not (result := found()):
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
+    return result

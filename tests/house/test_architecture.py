@@ -1,11 +1,10 @@
 """docs/architecture.md: its files are there, its picture shows the rooms, its examples work."""
 
 import re
-from pathlib import Path
 from shlex import split
 
 import pytest
-from made_runs import type_line
+from made_runs import ROOT, type_line
 from rooms import ROOMS
 from small_fit import small_fit
 
@@ -14,7 +13,6 @@ from boltbox.detector.commands.command_line import Command
 from boltbox.detector.commands.main import COMMANDS
 from boltbox.detector.training.optimizer import DEFAULTS
 
-ROOT = Path(cli.__file__).parent
 PAGE = (ROOT / "docs/architecture.md").read_text()
 
 

@@ -5,17 +5,15 @@ import ast
 import re
 import shlex
 from functools import cache
-from pathlib import Path
 
 import pytest
+from made_runs import ROOT
 
-import cli
 from boltbox.detector.commands import command_line
 from boltbox.detector.commands.command_line import CommandLine
 from boltbox.detector.commands.main import COMMANDS
 from boltbox.detector.data.datasets import _KINDS as KINDS
 
-ROOT = Path(cli.__file__).parent
 LINES = {
     "troubleshooting": 150,
     "doctor": 90,

@@ -5,13 +5,12 @@ import ast
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from made_runs import ROOT
 
 import cli
 
-ROOT = Path(cli.__file__).parent
 README = (ROOT / "README.md").read_text()
 LONGEST = 450  # lines of a file
 HOLDERS = (

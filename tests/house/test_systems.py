@@ -3,13 +3,10 @@ process, and workers start anew instead of as forks."""
 
 import subprocess
 import sys
-from pathlib import Path
 
+from made_runs import ROOT
 from small_fit import small_fit
 
-import cli
-
-ROOT = Path(cli.__file__).parent
 LACKS = """
 import multiprocessing, os, signal, sys, types
 sys.platform = "darwin"

@@ -9,11 +9,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from made_runs import read
+from made_runs import ROOT, read
 
-import cli
-
-ROOT = Path(cli.__file__).parent
 PACKAGES = ("detector", "callbacks", "configs")
 # Libraries that only some commands, options and loggers need. Not matplotlib: torchmetrics imports
 # it.

@@ -8,6 +8,7 @@ import pytest
 import torch
 import yaml
 from made_predictions import checkpoint_file, pictures_folder  # noqa: F401
+from made_runs import read
 
 import cli
 from boltbox.detector.inference.predictor import Predictor
@@ -41,7 +42,7 @@ def bad_checkpoint(checkpoint, factor=1.0, **changed):
 
 
 def refused(door, data, capsys):
-    names = yaml.safe_load(data.read_text())["names"]
+    names = read(data)["names"]
     images = str(data.parent / "images/val")
     Path("data.yaml").write_text(yaml.safe_dump({"train": images, "val": images, "names": names}))
     words = DOORS[door].split()

@@ -17,9 +17,8 @@ import numpy as np
 import pytest
 import torch
 from made_predictions import NAMES, checkpoint_file, pictures_folder, predict  # noqa: F401
-from made_runs import column
+from made_runs import column, load, type_line
 
-import cli
 from boltbox.detector.commands.validate import load_ensemble
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput
@@ -331,7 +330,7 @@ def test_an_ensemble_knows_the_classes_of_all_members(checkpoint, pictures):
     """Rows of a network's twin overlap its own wholly. Of each class the detections are those of
     the members that know it, to the bit; classes of one name are one. A validation has the classes
     of its data."""
-    other = torch.load(checkpoint, weights_only=True)
+    other = load(checkpoint)
     names = ["hoop", "Disc", "bar", "moon", "box"]
     other["hyper_parameters"]["names"] = names
     for name, tensor in other["state_dict"].items():
@@ -387,7 +386,7 @@ def test_validation_with_augmentation_and_in_tiles(checkpoint, small_data, here)
     line = f"validate --ckpt_path {checkpoint} --data.dataset {small_data} --data.workers 0"
     line += " --trainer.accelerator cpu --tta true --data.tile_size 128 --data.image_size 128"
     line += " --report.enabled false --run validated"
-    cli.main(line.split())
+    type_line(line)
     figures = json.loads(Path("validated/metrics.json").read_text())
     assert figures["images"] == 8
     assert figures["objects"] > 8

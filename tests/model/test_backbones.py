@@ -11,7 +11,7 @@ import timm
 import torch
 from made_backbones import BACKBONE, EFFICIENT, MAMBAOUT, RESNET, settled
 from made_options import made_detector
-from made_runs import column
+from made_runs import column, read, type_line
 from safetensors.torch import save_file
 from small_fit import small_fit
 
@@ -151,8 +151,8 @@ def test_a_checkpoint_tells_its_origin_and_needs_no_weights(small_data, here, mo
     content = {"state_dict": detector.state_dict(), "hyper_parameters": dict(detector.hparams)}
     torch.save(content | {"origins": [origin], "image_size": 64}, "a.ckpt")
     quiet = "--report.enabled false --run v"
-    cli.main(f"validate --ckpt_path a.ckpt --data.dataset {small_data} {quiet}".split())
-    assert json.loads((here / "v/metrics.json").read_text())["origins"] == [origin]
+    type_line(f"validate --ckpt_path a.ckpt --data.dataset {small_data} {quiet}")
+    assert read(here / "v/metrics.json")["origins"] == [origin]
     cli.main(["export", "--ckpt_path", "a.ckpt", "--format", "onnx", "--out", "a.onnx"])
     metadata = {entry.key: entry.value for entry in onnx.load("a.onnx").metadata_props}
     assert json.loads(metadata["origins"]) == [origin]

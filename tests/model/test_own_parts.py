@@ -10,6 +10,7 @@ from shlex import split
 import pytest
 import torch
 from made_options import made_detector
+from made_runs import load, type_line
 from small_fit import small_fit
 
 import cli
@@ -52,12 +53,12 @@ def trained(folder, small_data):
         patch.syspath_prepend(str(folder))
         cli.main(small_fit(small_data, run) + OWN + SHORT + ["--trainer.max_epochs", "1"])
         resumed = f"fit --ckpt_path last --run {run} --trust_parts true --trainer.max_epochs 2"
-        cli.main(resumed.split())
+        type_line(resumed)
     return run
 
 
 def test_they_train_and_resume(trained):
-    content = torch.load(trained / "checkpoints/last.ckpt", weights_only=True)
+    content = load(trained / "checkpoints/last.ckpt")
     options = content["hyper_parameters"]
     head = {"class_path": "my_parts.FreeHead", "init_args": {"hidden": 8}}
     assert options["network"]["head"] == head
@@ -72,11 +73,11 @@ def test_they_predict_validate_and_export(trained, own, here, small_data):
     last = f"--ckpt_path {trained}/checkpoints/last.ckpt --trust_parts true"
     source = small_data.parent / "images/val"
     predict = f"predict {last} --source {source} --conf 0.001 --tta true --csv true --run found"
-    cli.main(predict.split())
+    type_line(predict)
     assert len(list(csv.reader((here / "found/predictions.csv").open()))) > 8
-    cli.main(f"validate {last} --run valid --report.enabled false".split())
+    type_line(f"validate {last} --run valid --report.enabled false")
     assert (here / "valid/metrics.json").is_file()
-    cli.main(f"export {last} --format onnx --out a.onnx --nms true --conf 0.001".split())
+    type_line(f"export {last} --format onnx --out a.onnx --nms true --conf 0.001")
     assert (here / "a.onnx").exists()
 
 
@@ -97,7 +98,7 @@ def test_a_loss_with_a_term_more(own, here, small_data):
     (row,) = csv.DictReader((here / "run/metrics.csv").open())
     for name in ("train", "val"):
         assert float(row[f"{name}/sure_loss"]) > 0
-    content = torch.load(here / "run/checkpoints/last.ckpt", weights_only=True)
+    content = load(here / "run/checkpoints/last.ckpt")
     assert content["processes"][0]["epoch_losses"]["sure_loss"] > 0
     assert Detector.load(here / "run/checkpoints/last.ckpt", "cpu").loss.price == 0.5
 
@@ -152,7 +153,7 @@ def test_a_script_gives_classes(own):
 def test_weights_of_another_head(own, trained):
     """Backbone and neck are taken."""
     last = trained / "checkpoints/last.ckpt"
-    content = torch.load(last, weights_only=True)
+    content = load(last)
     options = {"width_multiple": 0.125, "depth_multiple": 0.1, "levels": [5]}
     names = content["hyper_parameters"]["names"]
     network = made_detector(names, weights=str(last), **options).network

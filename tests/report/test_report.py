@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import yaml
 from made_evidence import evidence_of
+from made_runs import read
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from small_fit import small_fit
@@ -142,7 +143,7 @@ def metrics():
 
 def test_what_a_fit_leaves(trained):
     """The detections give the metrics; the page is whole."""
-    content = json.loads((trained / "metrics.json").read_text())
+    content = read(trained / "metrics.json")
     record = PredictionRecord.load(trained / "detections.npz")
     assert (record.command, record.epoch) == ("fit", content["epoch"])
     assert all(Path(file).is_file() for file in record.files)
@@ -165,7 +166,7 @@ def test_what_a_fit_leaves(trained):
     assert shown.count("Training batches, as the network sees them") == 3
     for text in ("model.network.width_multiple", "poor localisation", "best epoch", "triangle"):
         assert text in page.text, text
-    changed = yaml.safe_load((trained / "changed.yaml").read_text())
+    changed = read(trained / "changed.yaml")
     assert changed["trainer.max_epochs"] == 2
     assert not {name.partition(".")[0] for name in changed} & {"warmup", "ema", "run", "ckpt_path"}
 
@@ -273,7 +274,7 @@ def test_validate_has_a_report_and_never_fails_for_it(trained, here, monkeypatch
     monkeypatch.setattr(boltbox.callbacks.report, "write_report", fail)
     cli.main([*line, "--run", "two"])
     assert "(RuntimeError: a flaw of ours)" in capsys.readouterr().out
-    assert json.loads((here / "two/metrics.json").read_text())["command"] == "validate"
+    assert read(here / "two/metrics.json")["command"] == "validate"
 
 
 @pytest.mark.parametrize("classes", [1, 20])

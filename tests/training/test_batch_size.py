@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
-from made_runs import load
+from made_runs import load, read
 from small_fit import small_fit
 
 import cli
@@ -22,7 +21,7 @@ def fit(data, batch_size, *more):
 
 
 def batch_size_of(run):
-    return yaml.safe_load(Path(run, "config.yaml").read_text())["data"]["batch_size"]
+    return read(Path(run, "config.yaml"))["data"]["batch_size"]
 
 
 def play_gpu(monkeypatch, images):

@@ -35,12 +35,8 @@ ERRORS = {  # the options, and what the message names
     # nothing is wrong with these but the file
     f"{SYNC} --data.dataset empty.yaml": "empty.yaml",
     f"{FSDP2} bf16-mixed --data.dataset empty.yaml": "empty.yaml",
-    "--model.network.size xx": "model.network.size 'xx'",
-    "--model.start.freeze 99": "model.start.freeze 99",
     "--model.optim.optimizer torch.optim.LBFGS": "model.optim.optimizer",
     "--model.optim.optimizer Sgd": "model.optim.optimizer",
-    "--ckpt_path last": "runs/fit-*/checkpoints",
-    "--data.augment.albumentations '[{Blurr: {}}]'": "did you mean 'Blur'",
 }
 
 

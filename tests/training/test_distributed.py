@@ -11,14 +11,13 @@ import pytest
 import torch
 import yaml
 from made_datasets import lay_out, picture, save, yolo_line
-from made_runs import column
+from made_runs import ROOT, column
 from ranks import together
 from small_fit import SMALL
 
 import cli
 from boltbox.detector.training.module import Detector
 
-ROOT = Path(cli.__file__).parent
 RANKS = 2
 
 

@@ -1,6 +1,5 @@
 """Data of one's own in torchvision's detection style, and the decoded prediction."""
 
-import json
 from itertools import chain
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import torch
 from lightning.pytorch.utilities.model_summary import ModelSummary
 from made_networks import copied
 from made_options import made_detector
-from made_runs import column, rows
+from made_runs import column, read, rows, type_line
 from small_fit import SMALL
 from test_python import equal, options
 from torch.utils.data import DataLoader, IterableDataset
@@ -66,10 +65,10 @@ def test_the_command_line(here, refused):
     limits = "--trainer.limit_val_batches 1 --trainer.max_epochs 1"
     tiny = SMALL[4:]  # without options of the data
     cli.main(f"fit {own} --data.count 8 {limits}".split() + tiny)
-    cli.main(f"fit {own} --ckpt_path last --trainer.max_epochs 2".split())
+    type_line(f"fit {own} --ckpt_path last --trainer.max_epochs 2")
     assert column(rows(Path("runs/fit-1")), "epoch") == ["0", "1"]
-    cli.main(f"validate {own} --report.enabled false".split())
-    assert json.loads(Path("runs/validate-1/metrics.json").read_text())["images"] == 12
+    type_line(f"validate {own} --report.enabled false")
+    assert read("runs/validate-1/metrics.json")["images"] == 12
     for line, named in (
         (f"fit {own}", "data.count"),
         (f"fit {own} --data.cuont 8", "did you mean 'data.count'"),
@@ -95,7 +94,7 @@ def test_own_loaders(here):
     assert equal("part", "whole")
 
     trainer.validate(detector, loader(), ckpt_path="best", verbose=False)
-    assert json.loads(Path("runs/validate-1/metrics.json").read_text())["images"] == 12
+    assert read("runs/validate-1/metrics.json")["images"] == 12
     detector.evaluation.configure(conf=0.0, max_det=5)
     predictions = trainer.predict(detector, loader())
     assert sum(map(len, predictions)) == 12

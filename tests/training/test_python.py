@@ -10,7 +10,7 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar, TQDMProgressBar
 from made_options import made_detector
-from made_runs import load, rows
+from made_runs import ROOT, load, rows
 from plain_loop import batches
 from torch.utils.data import DataLoader
 
@@ -33,7 +33,6 @@ from boltbox.detector.model.network import NetworkOptions
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 
-ROOT = Path(cli.__file__).parent
 SMALL = {"image_size": 64, "batch_size": 8, "workers": 0}
 QUIET = {
     "accelerator": "cpu",

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import lightning as L
 import pytest
-import torch
 from forked import forks
+from made_runs import load
 from ranks import ROOT, run_all, together
 from small_fit import small_fit
 
@@ -221,7 +221,7 @@ def assert_saved(run, log, batches):
     """Of a run that was told to stop after so many batches nothing is left but its checkpoint."""
     assert not left(log)
     assert not list((run / "checkpoints").glob("incident*"))
-    saved = torch.load(run / "checkpoints/last.ckpt", weights_only=True)
+    saved = load(run / "checkpoints/last.ckpt")
     progress = saved["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]
     assert progress["processed"] == batches
     assert len(saved["processes"]) == 2

@@ -8,10 +8,9 @@ from lightning.pytorch.plugins import MixedPrecision
 from made_runs import load
 from original_recipe import yolov5_average
 from plain_loop import CLIP, EPOCHS, Steps, batches, plain_loop, small_detector, spawn
-from small_fit import small_fit
+from small_fit import train
 from torch.utils.data import DataLoader
 
-import cli
 from boltbox.callbacks import Warmup
 from boltbox.callbacks.ema import EMA, EXPONENT
 from boltbox.detector.data.cache.images import ResizedImages
@@ -77,7 +76,7 @@ def test_steps_that_fit_the_run(small_data, here):
     for nominal, steps in (("auto", 2), ("64", 1)):
         options = f"--model.optim.nominal_batch_size {nominal} --warmup.warmup_epochs 0"
         options += " --trainer.max_epochs 1 --trainer.limit_val_batches 0"
-        cli.main(small_fit(small_data, here / nominal, *options.split()))
+        train(small_data, here / nominal, options)
         assert load(here / nominal / "checkpoints/last.ckpt")["global_step"] == steps
 
 

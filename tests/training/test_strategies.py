@@ -1,18 +1,16 @@
 """Sharded training equals DDP; machines without a common folder."""
 
-import json
 import os
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
-import torch
 from agreement import assert_close
+from made_runs import load, read, type_line
 from ranks import ROOT, free_port, run_all
-from small_fit import small_fit
+from small_fit import small_fit, train
 
-import cli
 from benchmarks.resume_fuzz import difference
 
 
@@ -25,8 +23,8 @@ def fit(data, run, more):
 
 def validate(checkpoint, more=""):
     line = f"validate --ckpt_path {checkpoint} --run validated --report.enabled false {more}"
-    cli.main(line.split())
-    return json.loads(Path("validated/metrics.json").read_text())["coco/AP"]
+    type_line(line)
+    return read("validated/metrics.json")["coco/AP"]
 
 
 def test_sharded_training_equals_ddp(small_data, here):
@@ -45,7 +43,7 @@ def test_sharded_training_equals_ddp(small_data, here):
     kill = "fsdp2 --trainer.callbacks benchmarks.resume_fuzz.Kill"
     ends = run_all(job(whole, "fsdp2"), job(cut, kill), BOLTBOX_KILL="batch:1:SIGTERM")
     assert [code for code, _ in ends] == [0, 143], ends
-    content = torch.load(cut / "checkpoints/last.ckpt", weights_only=True)
+    content = load(cut / "checkpoints/last.ckpt")
     gradients = content["processes"][0]["gradients"].values()
     assert any(gradient.abs().max() > 0 for gradient in gradients), "no open window"
     shutil.copytree(cut, elsewhere)
@@ -60,8 +58,8 @@ def test_sharded_training_equals_ddp(small_data, here):
 
 def test_a_checkpoint_without_average_is_validated(small_data, here):
     short = "--trainer.max_epochs 1 --trainer.limit_train_batches 1 --ema.enabled false"
-    cli.main(small_fit(small_data, here / "run", *short.split()))
-    trained = json.loads(Path("run/metrics.json").read_text())["coco/AP"]
+    train(small_data, here / "run", short)
+    trained = read("run/metrics.json")["coco/AP"]
     assert validate(here / "run/checkpoints/last.ckpt") == pytest.approx(trained, abs=1e-3)
 
 

@@ -7,9 +7,7 @@ import lightning as L
 import numpy as np
 import pytest
 import torch
-import yaml
-from lightning.pytorch.tuner import Tuner
-from made_runs import column, load
+from made_runs import column, load, read
 from test_python import SMALL, options, small_detector
 
 import boltbox
@@ -28,7 +26,7 @@ def make(data, run, epochs=1, lr0=None):
 
 
 def config(run):
-    return yaml.safe_load(Path(run, "config.yaml").read_text())
+    return read(Path(run, "config.yaml"))
 
 
 def test_a_range_test(small_data, here, monkeypatch):
@@ -64,11 +62,3 @@ def test_a_range_test(small_data, here, monkeypatch):
     assert ours.keys() == given.keys()
     for name, value in ours.items():
         assert torch.equal(value, given[name])
-
-
-def test_a_batch_size(small_data, here):
-    trainer, detector, data = make(small_data, "run")
-    tuner = Tuner(trainer)
-    assert tuner.scale_batch_size(detector, datamodule=data, max_trials=2, steps_per_trial=1) == 4
-    trainer.fit(detector, data)
-    assert config("run")["data"]["batch_size"] == 4

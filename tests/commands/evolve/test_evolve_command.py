@@ -1,12 +1,10 @@
 """The command `evolve`: a small search from start to end, kills, and what it refuses."""
 
-import json
 import os
 import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from shlex import split
 
@@ -14,7 +12,7 @@ import pytest
 import yaml
 from forked import forks
 from made_datasets import lay_out
-from made_runs import column
+from made_runs import column, read, until
 from optuna import load_study
 from optuna.trial import TrialState
 
@@ -52,14 +50,6 @@ def trials(folder):
     return load_study(study_name="evolve", storage=f"sqlite:///{folder}/study.db").trials
 
 
-def until(found):
-    end = time.monotonic() + 240
-    while not (result := found()):
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.05)
-    return result
-
-
 @pytest.fixture
 def _no_pictures(monkeypatch):
     """They would be drawn after each individual; test_evolve_study.py has them."""
@@ -89,17 +79,17 @@ def test_two_generations_of_two(small_data, here, capsys):
     assert [t.params["scale"] for t in individuals[:2]] == [0.5, 0.9], "as it stands; med.yaml"
     for trial in individuals:
         run = Path(f"found/trials/{trial.number:04d}")
-        config = yaml.safe_load((run / "config.yaml").read_text())
+        config = read(run / "config.yaml")
         assert {name: config["data"]["augment"][name] for name in SPACE} == trial.params
         assert config["data"]["cache"] == "none", "two would each take a quarter of the memory"
-        assert trial.value == json.loads((run / "metrics.json").read_text())["fitness"]
+        assert trial.value == read(run / "metrics.json")["fitness"]
         assert not (run / "plots").exists()
     best = max(individuals, key=lambda t: (t.value or 0, -t.number))
     assert [p.parent.parent.name for p in Path("found").glob("trials/*/checkpoints/best.ckpt")] == [
         f"{best.number:04d}"
     ]
     assert column(read_table(Path("found/evolve.csv")), "trial") == list("0123")
-    evolved = yaml.safe_load(Path("found/hyp_evolved.yaml").read_text())["data"]["augment"]
+    evolved = read("found/hyp_evolved.yaml")["data"]["augment"]
     assert evolved == {name: pytest.approx(value, rel=1e-4) for name, value in best.params.items()}
     assert logged(Path("found")) == [(t.number, pytest.approx(t.value)) for t in individuals]
 

@@ -5,7 +5,6 @@ import multiprocessing
 import os
 import signal
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from shlex import split
@@ -13,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from jsonargparse.typing import SecretStr
-from made_runs import column
+from made_runs import column, until
 from optuna import load_study
 from optuna.storages import RDBStorage
 from postgres import PASSWORD, Server
@@ -155,14 +154,6 @@ class Machines:
 def individuals(plan):
     assert plan.evolve.storage
     return load_study(study_name="shapes", storage=plan.evolve.storage.get_secret_value()).trials
-
-
-def until(found):
-    end = time.monotonic() + 240
-    while not (result := found()):
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.02)
-    return result
 
 
 def ended(process):

@@ -2,7 +2,6 @@
 folder."""
 
 import itertools
-import json
 import os
 import sys
 import time
@@ -191,7 +190,7 @@ def test_a_training_gets_its_values_and_gives_its_metrics(tmp_path, monkeypatch,
     assert trials[2].user_attrs["reason"] == "a is too low"
     starts = [len((tmp_path / f"trials/{k:04d}/starts").read_text()) for k in range(6)]
     assert starts == [2, 1, 1, 3, 1, 1]
-    options, run, worker = json.loads((tmp_path / "trials/0000/options.json").read_text())
+    options, run, worker = read(tmp_path / "trials/0000/options.json")
     assert (
         options["--data.augment.scale"],
         options["--model.optim.lr0"],
