@@ -164,7 +164,7 @@ class DatasetFile:
         """The class names in the labels; one process of a machine looks for them."""
         kind = format_class(self.format)
         if self.format not in FORMATS:
-            return kind.find_names(self.root, self.splits)
+            return kind.find_names(self.root, self.splits, FileList())
         cache = CacheFile("names", [kind.__qualname__, *self.splits.values()])
         with one_at_a_time():
             if found := cache.load(VERSION):

@@ -155,7 +155,8 @@ class SplitReader:
 
     def _load_or_read(self, cache: CacheFile) -> DetectionDataset:
         files = self.format.files
-        list(map(files.state, self.format.split.paths))
+        for path in self.format.split.paths:
+            files.state(path)
         entries: Sequence[Entry] = []
         if self.is_own:
             files.state(inspect.getfile(type(self.format)))

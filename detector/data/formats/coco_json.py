@@ -37,11 +37,11 @@ class CocoJson(Format):
 
     @classmethod
     def find_names(
-        cls, root: Path, splits: Mapping[str, Sequence[Path]], files: FileList | None = None
+        cls, root: Path, splits: Mapping[str, Sequence[Path]], files: FileList
     ) -> list[str]:
         """The categories of the first file, by id; those with the same name are one class."""
         first = next(iter(splits.values()))[0]
-        _, names, _ = _read_json(first, files.state(first) if files else None)
+        _, names, _ = _read_json(first, files.state(first))
         ordered = sorted(names, key=lambda i: (isinstance(i, str), i))
         return list(dict.fromkeys(names[i] for i in ordered))
 

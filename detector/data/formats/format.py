@@ -122,7 +122,7 @@ class Format(ABC):
 
     @classmethod
     def find_names(
-        cls, root: Path, splits: Mapping[str, Sequence[Path]], files: FileList | None = None
+        cls, root: Path, splits: Mapping[str, Sequence[Path]], files: FileList
     ) -> list[str]:
         """The class names in the labels, for a dataset that does not give them.
 
@@ -135,18 +135,18 @@ class Format(ABC):
             Texts in alphabetical order; else numbers up to the largest; none if that is no number
             of classes.
         """
-        found: list[LabelObject] = []
+        names: set[str | int] = set()
         for split, paths in splits.items():
             reader = cls(Split(split, paths, root))
-            reader.files = files or reader.files
-            list(map(reader.files.state, paths))
+            reader.files = files
+            for path in paths:
+                files.state(path)
             entries = reader.find()
-            reader.files.look()
+            files.look()
             for entry in entries:
                 with suppress(InputError):  # named when the dataset is read
                     labels = reader.read(entry, 1, 1)
-                    found += labels.objects if labels else ()
-        names = {item.name for item in found}
+                    names.update(item.name for item in (labels.objects if labels else ()))
         texts = sorted(name for name in names if isinstance(name, str) and name)
         largest = max((name for name in names if isinstance(name, int)), default=-1)
         if texts or largest >= MOST_NUMBERS:
