@@ -165,7 +165,7 @@ def test_the_command_trains_nothing_and_its_line_can_be_pasted(flat_data, here, 
     assert "anchors:   those of model.network.anchors" in capsys.readouterr().out
     state = load(here / "run/checkpoints/last.ckpt")["state_dict"]
     assert state["network.head.anchors"].flatten(1)[0].tolist() == pytest.approx(
-        [v / 8 for v in report["after"]["anchors"][0]]
+        np.array(report["after"]["anchors"][0]) / 8
     )
     line += " --model.network.width_multiple 0.125 --model.network.depth_multiple 0.1"
     type_line(f"{line} --model.start.weights run/checkpoints/last.ckpt")

@@ -22,8 +22,12 @@ MODEL = {
     "model.optim.optimizer",
 }
 TRAINER = {
-    f"trainer.{name}"
-    for name in ["accelerator", "strategy", "logger", "callbacks", "profiler", "plugins"]
+    "trainer.accelerator",
+    "trainer.strategy",
+    "trainer.logger",
+    "trainer.callbacks",
+    "trainer.profiler",
+    "trainer.plugins",
 }
 WITHIN = {"data.augment.after", "data.augment.albumentations"}  # classes within maps and lists
 # by another way: an import path, a file of options

@@ -21,10 +21,8 @@ def test_rows_of_the_command(small_data, here, capsys):
         type_line(f"benchmark {options} --seconds 1e-6 --trainer.precision 16-mixed")
     lines = capsys.readouterr().out.splitlines()
     rows = [line.partition(": ") for line in lines if "images/s" in line]
-    assert [row[0] for row in rows] == [
-        f"--trainer.precision {name} --data.workers 0" for name in ("32-true", "bf16-mixed")
-    ]
-    for row in rows:
+    for row, precision in zip(rows, ("32-true", "bf16-mixed"), strict=True):
+        assert row[0] == f"--trainer.precision {precision} --data.workers 0"
         assert float(row[2].split()[0]) > 0
     command = lines[-1].split()[1:]
     assert command[:5] == ["python", "cli.py", "fit", "--data.dataset", str(small_data)]

@@ -32,7 +32,7 @@ def test_sizes_of_the_demo_are_for_the_demo(capsys, here):
         "doctor": [None, 640, 16, 100],  # which then asks for data
     }.items():
         options = options_of(capsys, line)
-        assert [options[name] for name in names] == expected
+        assert list(map(options.get, names)) == expected
     assert options["trainer.precision"] == "16-mixed"
 
 

@@ -231,7 +231,7 @@ def test_what_is_lost_of_a_file(tmp_path):
     """A JPEG that was cut off is read, as OpenCV reads a file; only lost pixels are reported, not a lost end mark. A PNG
     that differs from its checksum is too."""
     for data in WHOLE[:4]:
-        paths = [tmp_path / name for name in ("whole.jpg", "end.jpg", "pixels.jpg")]
+        paths = list(map(tmp_path.joinpath, ("whole.jpg", "end.jpg", "pixels.jpg")))
         for path, lost in zip(paths, (0, 2, 40), strict=True):
             path.write_bytes(data[: len(data) - lost])
         whole, end, pixels = map(read_image, paths)

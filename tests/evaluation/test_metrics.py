@@ -30,7 +30,7 @@ def confusion(result):
 
 
 def figures(result):
-    return [result.summary[name] for name in ("P", "R", "mAP50", "mAP50-95", "fitness")]
+    return list(map(result.summary.get, ("P", "R", "mAP50", "mAP50-95", "fitness")))
 
 
 def exact(result):

@@ -14,6 +14,8 @@ from boltbox.detector.evaluation.metrics import DetectionMetrics
 from boltbox.detector.model.boxes import area_xyxy
 from boltbox.detector.model.postprocess import nms
 
+FIGURES = ("P", "R", "mAP50", "mAP50-95")
+
 
 @each("nms")
 def test_nms(case):
@@ -82,7 +84,7 @@ def test_boxes_to_metrics(case):
     result = metrics.compute()
     if "out_ap" in case.arrays:
         _compare(result.by_class, case)
-    close([result.summary[k] for k in ("P", "R", "mAP50", "mAP50-95")], case["out_summary"], 1e-6)
+    close(list(map(result.summary.get, FIGURES)), case["out_summary"], 1e-6)
     close([result.summary["coco/AP"], result.summary["coco/AP50"]], case["out_coco_ap_ap50"], 1e-6)
     close(result.class_maps(), case["out_maps"], 1e-6)
 
@@ -97,5 +99,5 @@ def _compare(figures, case):
         close(getattr(figures, ours), case[f"out_{theirs}"], 1e-9)
     assert np.array_equal(figures.classes, case["out_classes"])
     summary = figures.summary()
-    close([summary[k] for k in ("P", "R", "mAP50", "mAP50-95")], case["out_summary"], 1e-9)
+    close(list(map(summary.get, FIGURES)), case["out_summary"], 1e-9)
     close(summary["fitness"], case["out_fitness"].item(), 1e-9)

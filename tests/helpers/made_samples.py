@@ -64,9 +64,8 @@ def assert_same(a, b):
     assert np.array_equal(a.image, b.image)
     assert np.array_equal(a.boxes, b.boxes)
     assert np.array_equal(a.classes, b.classes)
-    assert [[p.tolist() for p in parts] for parts in a.polygons] == [
-        [p.tolist() for p in parts] for parts in b.polygons
-    ]
+    for ours, theirs in zip(a.polygons, b.polygons, strict=True):
+        assert list(map(np.ndarray.tolist, ours)) == list(map(np.ndarray.tolist, theirs))
     assert (a.letterbox, a.index) == (b.letterbox, b.index)
 
 

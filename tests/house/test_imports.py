@@ -18,13 +18,16 @@ PURE = (
 )
 
 PARTS_OF_A_NETWORK = {
-    f"boltbox.detector.model.{name}"
-    for name in ["network", "layers", "loss", "postprocess", "sharding"]
+    "boltbox.detector.model.network",
+    "boltbox.detector.model.layers",
+    "boltbox.detector.model.loss",
+    "boltbox.detector.model.postprocess",
+    "boltbox.detector.model.sharding",
 }
 HEAVY = {"albumentations", "wandb", "matplotlib", "tensorboard"}
 NAMES_A_CLASS = re.compile(r"(boltbox(?:\.\w+)+):\w+")
 # they show what a command finds; the others read the command line's own table of groups
-USE_COMMANDS = {f"callbacks/{name}.py" for name in ("configuration", "doctor", "recipe")}
+USE_COMMANDS = {"callbacks/configuration.py", "callbacks/doctor.py", "callbacks/recipe.py"}
 
 
 def imports(path):

@@ -4,13 +4,13 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 import torch
 from made_predictions import NAMES, checkpoint_file, pictures_folder, predict  # noqa: F401
+from made_runs import column
 from PIL import Image
 from shared import shared
 
@@ -20,12 +20,12 @@ from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 
-LEAST: dict[str, Any] = {"device": "cpu", "conf": 0.0005}
+LEAST = {"device": "cpu", "conf": 0.0005}
 
 
 def test_the_numbers_of_the_command(checkpoint, pictures):
     typed = ["--tta=true", "--tile_size=64", "--classes=[star,0]"]
-    options: dict[str, Any] = {"tta": True, "tile_size": 64, "classes": ["star", 0]}
+    options = {"tta": True, "tile_size": 64, "classes": ["star", 0]}
     run = predict(checkpoint, "pictures", "--images=false", *typed)
     files = sorted(pictures.iterdir())
     found = Detector.load(checkpoint, "cpu").predict(files, conf=0.0005, max_det=20, **options)
@@ -128,7 +128,7 @@ def test_folders_and_broken_photos(checkpoint, pictures, capsys):
     Image.open(pictures / "0002.jpg").save(cut)
     cut.write_bytes(cut.read_bytes()[:2000])
     found = predictor.predict(pictures)
-    assert [each.path for each in found] == files
+    assert column(found, "path") == files
     said = capsys.readouterr().out
     assert "0001_broken.jpg" in said
     assert "0002_cut.png" in said

@@ -87,7 +87,7 @@ LEFT = [0, 0, 120, 100]
 RIGHT = [80, 0, 200, 100]
 
 
-def merged(rows: list[list[float]], windows: list[list[int]], most: int = 10, **options: bool):
+def merged(rows, windows, most=10, **options):
     return merge(
         np.array(rows, np.float32), np.array(windows), (100, 200), 0.5, most, **options
     ).tolist()
@@ -113,9 +113,7 @@ def test_the_border_of_the_image_cuts_nothing():
     assert is_cut(boxes, windows, 100, 200).tolist() == [False, True, True]
 
 
-def merge_one_by_one(
-    rows: np.ndarray, windows: np.ndarray, size: tuple[int, int], iou: float, agnostic: bool
-) -> np.ndarray:
+def merge_one_by_one(rows, windows, size, iou, agnostic):
     """As `merge`: each detection is compared with each other."""
     cut = is_cut(rows[:, :4], windows, *size)
     order = np.lexsort((-rows[:, 4], cut))

@@ -56,8 +56,8 @@ def test_layer_names(size):
     assert {i: names[i] for i in LAYERS[size]} == LAYERS[size]
     covered = set()
     for name in names.values():
-        covered |= {p for p, _ in network.get_submodule(name).named_parameters(prefix=name)}
-    assert covered == {p for p, _ in network.named_parameters()}, "no parameter is without a number"
+        covered |= dict(network.get_submodule(name).named_parameters(prefix=name)).keys()
+    assert covered == dict(network.named_parameters()).keys(), "no parameter is without a number"
 
 
 def test_custom_anchors_are_pixels():

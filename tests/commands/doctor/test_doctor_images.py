@@ -109,7 +109,7 @@ def test_workers_find_what_one_process_finds(tmp_path, monkeypatch):
 def test_duplicates(tmp_path):
     a = save(tmp_path / "a.png", smooth(40, 60))
     b = save(tmp_path / "b.png", smooth(40, 60, 1))
-    a2, a3, b2 = (tmp_path / name for name in ("a2.png", "a3.png", "b2.png"))
+    a2, a3, b2 = map(tmp_path.joinpath, ("a2.png", "a3.png", "b2.png"))
     for copy, of in ((a2, a), (a3, a), (b2, b)):
         copy.write_bytes(of.read_bytes())
     blank = [save(tmp_path / f"{k}.png", np.full((40, 60, 3), k, np.uint8)) for k in range(2)]

@@ -270,6 +270,7 @@ PAIR = [(0, 10, 10, 30, 30), (1, 40, 40, 60, 60)]
     ],
 )
 def test_same_objects(other, same):
-    a = labels_of([row[1:] for row in PAIR], [row[0] for row in PAIR], 99, 99)
-    b = labels_of([row[1:] for row in other], [row[0] for row in other], 99, 99)
+    ours, theirs = map(np.array, (PAIR, other))
+    a = labels_of(ours[:, 1:], ours[:, 0], 99, 99)
+    b = labels_of(theirs[:, 1:], theirs[:, 0], 99, 99)
     assert same_objects(a, b) == same_objects(b, a) == same
