@@ -17,6 +17,7 @@ from boltbox.detector.data.inputs.sources import Sources
 from boltbox.detector.data.sample import SourceImage
 from boltbox.detector.inference.detections import Detections, Style
 from boltbox.detector.inference.predictor import Precision, Predictor
+from boltbox.detector.inference.tracking import Tracker
 from boltbox.detector.report.prediction_files import PredictionFiles
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import ClosedUnitInterval, NonNegativeInt, PositiveInt
@@ -78,6 +79,10 @@ class Filter:
         names: A data.yaml whose class numbers are written instead of the detector's; only
             detections of its classes, by name: labels to train on (docs/predict.md).
         agnostic: Suppress across classes.
+        track: bytetrack: number the objects of each video, and leave out detections that belong to
+            none (docs/predict.md).
+        track_conf: Minimum confidence of a detection that begins a track; down to conf, detections
+            continue one.
     """
 
     conf: ClosedUnitInterval = 0.25
@@ -87,6 +92,8 @@ class Filter:
     classes: list[int | str] | None = None
     names: str | None = None
     agnostic: bool = False
+    track: Literal["bytetrack"] | None = None
+    track_conf: ClosedUnitInterval = 0.5
 
 
 @dataclass(frozen=True)
@@ -144,8 +151,8 @@ class Output:
         elif run and self.labels and not self.training():
             _check_labels(sources, run / "labels", "--run")
 
-    def open(self, folder: Path, names: list[str]) -> PredictionFiles:
-        """Begin to write into a folder."""
+    def open(self, folder: Path, names: list[str], tracks: bool) -> PredictionFiles:
+        """Begin to write into a folder; tracks: detections have a number of the track."""
         return PredictionFiles(
             folder,
             names,
@@ -156,6 +163,7 @@ class Output:
             crops=self.crops,
             confidences=self.confidences,
             style=Style(not self.hide_labels, not self.hide_confidences, self.line_width),
+            tracks=tracks,
         )
 
 
@@ -197,6 +205,12 @@ def predict(inputs: Input, filters: Filter, outputs: Output) -> None:
     if outputs.run and not training:
         check_run(outputs.run)
     sources = Sources.find(inputs.source)
+    if filters.track and sources.images:
+        raise InputError(
+            f"track: {sources.images[0]} is an image, and tracks go through videos. Give --source"
+            " with videos or a stream"
+        )
+    tracker = Tracker(filters.track_conf) if filters.track else None
     predictor = load_predictor(inputs, filters, training)
     print_fact("weights", ", ".join(map(str, predictor.files)))
     if predictor.tiles and inputs.tile_size is None:
@@ -213,7 +227,7 @@ def predict(inputs: Input, filters: Filter, outputs: Output) -> None:
     with (
         locked(folder, "predict"),
         exit_on_signals(),
-        closing(outputs.open(folder, predictor.names)) as files,
+        closing(outputs.open(folder, predictor.names, tracker is not None)) as files,
         tqdm(total=len(sources.images), unit=" images", disable=None) as bar,
     ):
         progress = Progress(bar)
@@ -227,6 +241,8 @@ def predict(inputs: Input, filters: Filter, outputs: Output) -> None:
                     assert box is not None
                     if batch.pixels is not None:
                         image = image._replace(pixels=batch.pixels.numpy())
+                    if tracker:
+                        rows[i] = tracker.follow(image, rows[i])
                     files.add(image, rows[i], box.width, box.height)
                     objects = str(Detections.of(rows[i], predictor.names))
                     about = f"{box.width}x{box.height}, {objects}, {milliseconds:.0f} ms"

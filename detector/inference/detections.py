@@ -168,7 +168,8 @@ def draw_boxes(
 
     Args:
         image: (H, W, 3) uint8 RGB.
-        rows: (n, 6) x1, y1, x2, y2 in pixels, score (NaN for an object of the labels), class.
+        rows: (n, 6) x1, y1, x2, y2 in pixels, score (NaN for an object of the labels), class; or
+            (n, 7) with the number of the track.
         names: Class names.
         style: Of the boxes.
 
@@ -182,9 +183,11 @@ def draw_boxes(
         line_width = max(round(sum(picture.size) / 800), 2)
     font = ImageFont.load_default(max(round(sum(picture.size) / 90), 10))
     order = np.argsort(np.nan_to_num(rows[:, 4]), kind="stable")
-    for x1, y1, x2, y2, score, c in rows[order].tolist():
+    for x1, y1, x2, y2, score, c, *track in rows[order].tolist():
         text = names[int(c)]
         colour = PALETTE[int(c) % len(PALETTE)]
+        if track:
+            text = f"{text} #{track[0]:.0f}"
         if style.confidences and not math.isnan(score):
             text = f"{text} {score:.2f}"
         canvas.rectangle((x1, y1, max(x1, x2), max(y1, y2)), outline=colour, width=line_width)

@@ -40,6 +40,7 @@ class PredictionFiles:
         crops: Whether to write the objects as images of their own.
         confidences: Whether the label files hold them.
         style: Of the drawn boxes.
+        tracks: Whether rows have a seventh column, the number of the track.
         pictures: Number of pictures so far.
         empty: Number of these without a detection.
         counts: Detections by class number.
@@ -54,6 +55,7 @@ class PredictionFiles:
     crops: bool
     confidences: bool
     style: Style
+    tracks: bool = False
     pictures: int = 0
     empty: int = 0
     counts: Counter[int] = field(default_factory=Counter)
@@ -64,7 +66,8 @@ class PredictionFiles:
 
     def __post_init__(self) -> None:
         if self.csv:
-            self._add_to_table([CSV_COLUMNS], "w")
+            columns = [*CSV_COLUMNS, "track"] if self.tracks else CSV_COLUMNS
+            self._add_to_table([columns], "w")
         if self.json:
             self._results = tempfile.TemporaryFile("w+", dir=self.folder)  # noqa: SIM115
 
@@ -79,7 +82,7 @@ class PredictionFiles:
         Args:
             source: Its name, pixels and place in a video.
             rows: (n, 6) detections, best first: x1, y1, x2, y2 in pixels of the source,
-                confidence, class.
+                confidence, class; (n, 7) with `tracks`.
             width: Of the source in pixels.
             height: Of the source in pixels.
         """
@@ -124,12 +127,13 @@ class PredictionFiles:
         self._video.write(drawn)
 
     def _add_labels(self, path: Path, rows: np.ndarray, width: int, height: int) -> None:
-        """YOLO's label format: class, box, and the confidence if it is asked for."""
+        """YOLO's label format: class, box, and the confidence if it is asked for; the track."""
         if path.exists():  # by now
             raise InputError(f"{path} exists, and no label file is replaced. Move it")
         columns = [rows[:, 5], xyxy_to_cxcywhn(rows[:, :4], width, height)]
         if self.confidences:
             columns.append(rows[:, 4])
+        columns.append(rows[:, 6:])
         table = np.column_stack(columns)
         style = "%d" + " %.6g" * (table.shape[1] - 1)
         self._write(path, lambda file: np.savetxt(file, table, style))
@@ -138,15 +142,16 @@ class PredictionFiles:
         """COCO's results format; bbox is x, y, width, height in pixels."""
         ids = category_ids(self.names)
         results = []
-        for x1, y1, x2, y2, score, number in rows.tolist():
-            results.append(
-                {
-                    "image_id": image,
-                    "category_id": ids[int(number)],
-                    "bbox": [round(v, 3) for v in (x1, y1, x2 - x1, y2 - y1)],
-                    "score": round(score, 5),
-                }
-            )
+        for x1, y1, x2, y2, score, number, *track in rows.tolist():
+            result = {
+                "image_id": image,
+                "category_id": ids[int(number)],
+                "bbox": [round(v, 3) for v in (x1, y1, x2 - x1, y2 - y1)],
+                "score": round(score, 5),
+            }
+            if track:
+                result["track_id"] = int(track[0])
+            results.append(result)
         file.write(json.dumps(results) + "\n")
         stem = Path(image).name
         if re.fullmatch("[0-9]+", stem):
@@ -155,9 +160,10 @@ class PredictionFiles:
     def _add_table_rows(self, source: SourceImage, rows: np.ndarray) -> None:
         frame = "" if source.frame is None else source.frame
         table = []
-        for *box, score, number in rows.tolist():
+        for x1, y1, x2, y2, score, number, *track in rows.tolist():
             row = [source.path, frame, int(number), self.names[int(number)], f"{score:.5f}"]
-            table.append(row + [f"{v:.2f}" for v in box])
+            row += [f"{v:.2f}" for v in (x1, y1, x2, y2)]
+            table.append(row + [int(v) for v in track])
         self._add_to_table(table)
 
     def _write(self, path: Path, content: bytes | Callable[[BinaryIO], object]) -> None:

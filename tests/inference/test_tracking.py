@@ -1,0 +1,54 @@
+"""`predict --track`: the same numbers in all files, one tracker per video."""
+
+import csv
+import json
+import sys
+
+import cv2
+import numpy as np
+import pytest
+from made_predictions import checkpoint_file, pictures_folder, predict  # noqa: F401
+from test_predict import labels
+
+
+def test_a_film_that_stands_still(checkpoint, pictures, here):
+    """Each object keeps its number, which it has from its second frame on."""
+    pytest.importorskip("trackers")
+    (here / "films").mkdir()
+    for name, picture in zip(("a", "b"), sorted(pictures.iterdir()), strict=False):
+        frame = cv2.resize(cv2.imread(str(picture)), (96, 64))
+        path = str(here / f"films/{name}.avi")
+        writer = cv2.VideoWriter(path, cv2.VideoWriter.fourcc(*"MJPG"), 10, (96, 64))
+        for _ in range(4):
+            writer.write(frame)
+        writer.release()
+    track = ["--track=bytetrack", "--track_conf=0.0005", "--csv=true", "--json=true"]
+    run = predict(checkpoint, "films", *track)
+    plain = labels(predict(checkpoint, "films", run="plain"))
+    written = labels(run)
+    for name in ("a", "b"):
+        first, *others = [lines for key, lines in written.items() if key.startswith(name)]
+        assert first == []
+        assert others == [others[0]] * 3
+        assert [line[:6] for line in others[0]] == plain[f"{name}_000001"]
+        numbers = [int(line[6]) for line in others[0]]
+        assert sorted(numbers) == list(range(1, len(numbers) + 1))
+    numbers = [int(line[6]) for lines in written.values() for line in lines]
+    with open(run / "predictions.csv") as file:
+        assert [int(row["track"]) for row in csv.DictReader(file)] == numbers
+    results = json.loads((run / "predictions.json").read_text())
+    assert [result["track_id"] for result in results] == numbers
+    drawn = [cv2.VideoCapture(f"{folder}/videos/a.mp4") for folder in (run, "plain")]
+    frames = [[video.read()[1] for _ in range(2)] for video in drawn]
+    assert not np.array_equal(frames[0][1], frames[1][1])
+
+
+def test_what_cannot_be_tracked(checkpoint, pictures, here, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "trackers", None)
+    (here / "film.avi").touch()
+    for source, named in (("pictures", "track: "), ("film.avi", "pip install")):
+        with pytest.raises(SystemExit) as stopped:
+            predict(checkpoint, source, "--track=bytetrack")
+        assert stopped.value.code == 2
+        assert named in capsys.readouterr().err
+        assert not (here / "out").exists()
