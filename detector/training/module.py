@@ -31,6 +31,7 @@ from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.batch_size import choose_batch_size
 from boltbox.detector.training.compilation import compile_network, eager_unless
 from boltbox.detector.training.gradient_window import ends_in_step
+from boltbox.detector.training.hub_folder import from_pretrained, push_to_hub, save_pretrained
 from boltbox.detector.training.optimizer import OptimOptions, StartingPoint
 from boltbox.detector.training.pretrained_score import choose_starting_point
 from boltbox.detector.training.resume import check_network
@@ -159,6 +160,10 @@ class Detector(L.LightningModule):
         detector.evaluation.tiles = file.tiles
         return detector.to(device_of(device)).eval()
 
+    from_pretrained = classmethod(from_pretrained)  # type: ignore[var-annotated]
+    save_pretrained = save_pretrained
+    push_to_hub = push_to_hub
+
     @property
     def names(self) -> list[str]:
         return self.hparams["names"]
@@ -222,8 +227,7 @@ class Detector(L.LightningModule):
         self.network.origins = file.metadata.origins
 
     def forward(self, images: Tensor) -> Tensor:
-        """The decoded prediction, before suppression, in evaluation mode whatever the module's:
-        statistics do not change. `predict` and `Predictor` give detections.
+        """The decoded prediction before suppression, in evaluation mode. `predict` suppresses.
 
         Args:
             images: (B, 3, H, W) float32 RGB in 0..1, sides multiples of `max_stride`.
@@ -377,8 +381,7 @@ class Detector(L.LightningModule):
         a resume within the epoch. Every batch counts alike, as in YOLOv5."""
         self._loss_sums = add_losses(self._loss_sums, terms)
         if self.trainer.is_last_batch:
-            means = mean_losses(self._loss_sums)
-            named = {f"train/{name}": mean for name, mean in means.items()}
+            named = {f"train/{name}": m for name, m in mean_losses(self._loss_sums).items()}
             self.log_dict(named, on_step=False, on_epoch=True, sync_dist=True, batch_size=1)
 
     def loss_sums(self) -> dict[str, Tensor]:
@@ -434,11 +437,7 @@ class Detector(L.LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Options of `optim` that were left open are those of the training that is continued,
-        whatever it started from.
-
-        Raises:
-            InputError: The checkpoint has other classes or tensors.
-        """
+        whatever it started from. InputError: it has other classes or tensors."""
         if any(name.startswith("ema.") for name in checkpoint["state_dict"]):
             self.start_average()
         check_network(checkpoint, self.names, self.state_dict())

@@ -3,6 +3,7 @@ which say what they are; or the backbone and neck of one of YOLOX."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from functools import cached_property
 from os.path import isdir
@@ -14,7 +15,7 @@ from torch import Tensor
 from boltbox.detector.data.images import MAX_SIDE
 from boltbox.detector.data.inputs.tiles import Tiles, tiles_of
 from boltbox.detector.model.network import SIZES, NetworkOptions, Origin, YOLOv5, empty_network
-from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.errors import InputError, need
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.weights.published import AGPL, local_file
 from boltbox.detector.weights.torch_file import (
@@ -34,6 +35,10 @@ from boltbox.detector.weights.yolox import LICENCE, options_for, yolox_tensors
 
 ANCHORS = "head.anchors"  # which a head for other classes may take
 DETECTOR = "a checkpoint of a detector"
+CONFIG = "config.json"  # of a folder of save_pretrained, with
+TENSORS = "model.safetensors"
+LIBRARY = "boltbox"
+MAX_CONFIG = 10_000_000  # bytes
 # what a checkpoint holds that a training can continue from
 TRAINING_PARTS = {"state_dict", "hyper_parameters", "optimizer_states", "loops", "callbacks"}
 
@@ -146,8 +151,8 @@ def is_published(path: str | Path) -> bool:
 
 
 def read_trained(path: str | Path) -> Trained:
-    """Read a boltbox checkpoint, a run folder's best or, without one, its last, or a file of
-    YOLOv5. Nothing in it is executed.
+    """Read a boltbox checkpoint, a run folder's best or, without one, its last, a folder of
+    save_pretrained, or a file of YOLOv5. Nothing in it is executed.
 
     Args:
         path: The file or the folder.
@@ -177,6 +182,8 @@ def read_weights(path: str | Path) -> Trained:
         The network in it.
     """
     path = Path(path)
+    if (path / CONFIG).is_file() and (path / TENSORS).is_file():
+        return _of_folder(path)
     if isdir(path):
         path = _checkpoint_of(path)
     if path.suffix == ".ckpt":
@@ -188,6 +195,22 @@ def read_weights(path: str | Path) -> Trained:
     if tensors is None:
         return _yolov5(path, yolov5_weights(path, content))
     return Trained(path, [], 640, options_for(tensors), tensors, [Origin(path.name, LICENCE)])
+
+
+def _of_folder(folder: Path) -> Trained:
+    """The network of a folder of save_pretrained."""
+    need("safetensors", str(folder))
+    from safetensors.torch import load_file
+
+    with as_input_error(folder, "a folder of save_pretrained"):
+        config = folder / CONFIG
+        if config.stat().st_size > MAX_CONFIG:
+            raise InputError(f"{CONFIG} is too large. Give another folder")
+        content = json.loads(config.read_bytes())
+        if content.get("library_name") != LIBRARY:
+            raise InputError("not a detector of boltbox. Give another folder")
+        content["state_dict"] = load_file(folder / TENSORS)
+    return of_checkpoint(folder, content)
 
 
 def _checkpoint_of(run: Path) -> Path:

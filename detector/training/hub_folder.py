@@ -1,0 +1,158 @@
+"""A detector as a folder in the layout of the Hugging Face Hub: config.json, model.safetensors, and
+README.md, its model card."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from os.path import isdir
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+import yaml
+
+from boltbox.detector.model.network import UNKNOWN, YOLOv5
+from boltbox.detector.system.atomic_file import write_atomically
+from boltbox.detector.system.errors import InputError, in_one_line, need
+from boltbox.detector.weights.published import describe_origins
+from boltbox.detector.weights.trained import CONFIG, LIBRARY, TENSORS
+
+if TYPE_CHECKING:
+    from boltbox.detector.training.module import Detector
+
+    D = TypeVar("D", bound=Detector)
+
+CARD = "README.md"
+METRICS = ("P", "R", "mAP50", "mAP50-95", "coco/AP", "coco/AP50")
+CODE = """
+```python
+from boltbox import Detector
+
+detector = Detector.from_pretrained("{name}")
+print(detector.predict("photo.jpg"))
+```
+"""
+
+
+def save_pretrained(
+    detector: Detector, folder: str | Path, run: str | Path | None = None, name: str | None = None
+) -> None:
+    """Write the detector and its model card into a folder.
+
+    Args:
+        detector: Its moving average is written, if there is one.
+        folder: New, or without files of these names.
+        run: Run folder of the training, whose metrics and dataset the card states.
+        name: Of the repository, "org/name"; default: that of the folder.
+
+    Raises:
+        InputError: A file exists, the run has no metrics, or safetensors is not installed.
+    """
+    need("safetensors", "save_pretrained")
+    from safetensors.torch import save
+
+    folder = Path(folder)
+    for file in (CARD, TENSORS, CONFIG):
+        if (folder / file).exists():
+            raise InputError(f"{folder / file} exists. Give another folder")
+    network = detector.evaluated_network()
+    card = model_card(name or folder.resolve().name, detector.names, network, run)
+    content: dict[str, Any] = {"library_name": LIBRARY}
+    detector.on_save_checkpoint(content)
+    content.pop("class_maps", None)
+    content["hyper_parameters"] = dict(detector.hparams)
+    tensors = {f"network.{key}": t.cpu().contiguous() for key, t in network.state_dict().items()}
+    write_atomically(folder / TENSORS, save(tensors))
+    write_atomically(folder / CARD, card)
+    write_atomically(folder / CONFIG, json.dumps(content, indent=1))
+
+
+def from_pretrained(cls: type[D], name: str | Path, device: str | torch.device | None = None) -> D:
+    """A detector from a folder of `save_pretrained`, ready for `predict`. Nothing in it is
+    executed.
+
+    Args:
+        cls: The class of the detector.
+        name: The folder, or a repository of the Hub, "org/name", which is fetched.
+        device: Default: the first GPU, if there is one.
+
+    Raises:
+        InputError: There is none, or it is no detector of boltbox.
+    """
+    folder = name
+    if not isdir(name):
+        hub = need("huggingface_hub", "from_pretrained")
+        try:
+            folder = hub.snapshot_download(str(name), allow_patterns=[CONFIG, TENSORS])
+        except Exception as e:  # of the hub, of the network, of the name
+            raise InputError(
+                f"{name}: no folder, and not fetched from the Hub ({in_one_line(e)[:200]}). Give a"
+                " folder or org/name"
+            ) from None
+    return cls.load(folder, device)
+
+
+def push_to_hub(
+    detector: Detector, repo_id: str, run: str | Path | None = None, **options: Any
+) -> None:
+    """Upload what `save_pretrained` writes to the Hub.
+
+    Args:
+        detector: See `save_pretrained`.
+        repo_id: "org/name"; made if it is missing.
+        run: See `save_pretrained`.
+        options: Of `huggingface_hub.HfApi.upload_folder`, like commit_message.
+    """
+    hub = need("huggingface_hub", "push_to_hub").HfApi()
+    with tempfile.TemporaryDirectory() as folder:
+        save_pretrained(detector, folder, run, repo_id)
+        hub.create_repo(repo_id, exist_ok=True)
+        hub.upload_folder(repo_id=repo_id, folder_path=folder, **options)
+
+
+def model_card(name: str, names: list[str], network: YOLOv5, run: str | Path | None) -> str:
+    """The text of README.md.
+
+    Args:
+        name: Of the model.
+        names: Class names.
+        network: Its origins give the licence.
+        run: Run folder with the metrics.
+    """
+    header: dict[str, Any] = {"library_name": LIBRARY, "pipeline_tag": "object-detection"}
+    licences = {origin.licence.lower() for origin in network.origins}
+    if licences:
+        header["license"] = "other" if UNKNOWN in licences or len(licences) > 1 else licences.pop()
+    lines = [f"# {name}", "", "An object detector.", CODE.format(name=name)]
+    if run:
+        dataset, metrics = _measured(Path(run))
+        values = [{"type": key, "name": key, "value": metrics[key]} for key in METRICS]
+        result = {
+            "task": {"type": "object-detection"},
+            "dataset": {"name": dataset, "type": dataset},
+            "metrics": values,
+        }
+        header["model-index"] = [{"name": name, "results": [result]}]
+        lines += [f"Dataset: {dataset}, {metrics['images']} images of `{metrics['split']}`.", ""]
+        lines += ["| metric | value |", "|---|---|"]
+        lines += [f"| {value['name']} | {value['value']:.3f} |" for value in values]
+    lines += ["", f"Classes: {', '.join(names)}.", ""]
+    lines += [f"Weights: {describe_origins(network.origins)}.", ""]
+    return f"---\n{yaml.safe_dump(header, sort_keys=False)}---\n" + "\n".join(lines)
+
+
+def _measured(run: Path) -> tuple[str, dict[str, Any]]:
+    """Name of the dataset, and content of metrics.json of a run."""
+    try:
+        metrics = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+        config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
+        dataset = Path(config["data"]["dataset"])
+        values = {key: metrics[key] for key in (*METRICS, "images", "split")}
+    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as e:
+        raise InputError(
+            f"run {run}: no metrics of a training there ({type(e).__name__}). Give the folder of a"
+            " fit that has metrics.json and config.yaml"
+        ) from None
+    is_file = dataset.suffix in (".yaml", ".yml")
+    return (dataset.resolve().parent.name if is_file else dataset.name), values
