@@ -1,5 +1,5 @@
 """A detector as a folder in the layout of the Hugging Face Hub: config.json, model.safetensors, and
-README.md, its model card."""
+README.md, its model card. The functions are methods of a Detector."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import tempfile
 from os.path import isdir
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import torch
 import yaml
@@ -17,11 +17,6 @@ from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError, in_one_line, need
 from boltbox.detector.weights.published import describe_origins
 from boltbox.detector.weights.trained import CONFIG, LIBRARY, TENSORS
-
-if TYPE_CHECKING:
-    from boltbox.detector.training.module import Detector
-
-    D = TypeVar("D", bound=Detector)
 
 CARD = "README.md"
 METRICS = ("P", "R", "mAP50", "mAP50-95", "coco/AP", "coco/AP50")
@@ -36,7 +31,7 @@ print(detector.predict("photo.jpg"))
 
 
 def save_pretrained(
-    detector: Detector, folder: str | Path, run: str | Path | None = None, name: str | None = None
+    detector: Any, folder: str | Path, run: str | Path | None = None, name: str | None = None
 ) -> None:
     """Write the detector and its model card into a folder.
 
@@ -68,7 +63,7 @@ def save_pretrained(
     write_atomically(folder / CONFIG, json.dumps(content, indent=1))
 
 
-def from_pretrained(cls: type[D], name: str | Path, device: str | torch.device | None = None) -> D:
+def from_pretrained(cls: Any, name: str | Path, device: str | torch.device | None = None) -> Any:
     """A detector from a folder of `save_pretrained`, ready for `predict`. Nothing in it is
     executed.
 
@@ -93,9 +88,7 @@ def from_pretrained(cls: type[D], name: str | Path, device: str | torch.device |
     return cls.load(folder, device)
 
 
-def push_to_hub(
-    detector: Detector, repo_id: str, run: str | Path | None = None, **options: Any
-) -> None:
+def push_to_hub(detector: Any, repo_id: str, run: str | Path | None = None, **options: Any) -> None:
     """Upload what `save_pretrained` writes to the Hub.
 
     Args:

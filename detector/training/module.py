@@ -160,7 +160,7 @@ class Detector(L.LightningModule):
         detector.evaluation.tiles = file.tiles
         return detector.to(device_of(device)).eval()
 
-    from_pretrained = classmethod(from_pretrained)  # type: ignore[var-annotated]
+    from_pretrained = classmethod(from_pretrained)
     save_pretrained = save_pretrained
     push_to_hub = push_to_hub
 
