@@ -12,7 +12,8 @@ from boltbox.detector.checkpoint.reader import CKPT_WORDS, find_trained
 from boltbox.detector.checkpoint.runs import path_from, run_of, start_of
 from boltbox.detector.commands.command_line import CommandLine
 from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.inference.exported import Exported, format_of, load_exported
+from boltbox.detector.inference.exported import Exported
+from boltbox.detector.inference.formats import format_of, load_exported
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.text_file import parse_yaml, read_text

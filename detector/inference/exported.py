@@ -1,6 +1,4 @@
-"""Exported files, each format run by its own runtime behind one call, and their metadata.
-
-ONNX and OpenVINO files only compute: nothing in them is executed."""
+"""Exported files behind one call, and their metadata. `formats` writes and reads them."""
 
 from __future__ import annotations
 
@@ -9,7 +7,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from os.path import exists, isdir
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -21,13 +18,14 @@ from torch.nn.utils.rnn import pad_sequence
 from boltbox.detector.data.inputs.tiles import Tiles, tiles_of
 from boltbox.detector.model.boxes import xyxy_to_cxcywh
 from boltbox.detector.model.network import Origin
-from boltbox.detector.system.errors import InputError, in_one_line, need
+from boltbox.detector.system.errors import InputError, in_one_line
 
-ENDINGS = {"onnx": ".onnx", "openvino": "_openvino"}
 INPUT = "images"
 OUTPUT = "output"
+METADATA = "metadata.json"  # in a folder whose runtime keeps none
 Run = Callable[[Tensor], Tensor]  # images of the file's size and batch -> its output
 PROGRAM = "boltbox"
+PLAIN = ("program", "task", "checksum")  # strings that are no JSON where all values are strings
 # SHA-256 of all bytes of the files, in which the 64 digits of the checksum itself are zeros
 NO_CHECKSUM = "sha256:" + "0" * 64  # until `write_checksum` computes it
 CHECKSUM = re.compile(rb"sha256:[0-9a-f]{64}")
@@ -73,39 +71,50 @@ class Metadata:
     thresholds: list[float] | None = None
     tiles: Tiles | None = None
 
-    def to_strings(self) -> dict[str, str]:
-        """Keys and values in the file; each value is JSON, or a plain word."""
+    def to_values(self) -> dict[str, Any]:
+        """Keys and values in the file, as JSON has them."""
         values = dict(vars(self))
-        values["layout"] = LAYOUT
-        values["box"] = "xyxy" if self.nms else "cxcywh"
         if self.nms:
             values["nms"] = self.nms._asdict()
         values["origins"] = [origin._asdict() for origin in self.origins]
-        strings = {"program": PROGRAM, "task": "detect"}
-        for key, value in values.items():
-            strings[key] = json.dumps(value)
-        strings["checksum"] = NO_CHECKSUM
+        values["layout"] = LAYOUT
+        values["box"] = "xyxy" if self.nms else "cxcywh"
+        return values | {"program": PROGRAM, "task": "detect", "checksum": NO_CHECKSUM}
+
+    def to_strings(self) -> dict[str, str]:
+        """The same for a file that holds strings only: JSON, or a plain word."""
+        strings = {}
+        for key, value in self.to_values().items():
+            strings[key] = value if key in PLAIN else json.dumps(value)
         return strings
 
     @classmethod
-    def from_strings(cls, strings: Mapping[str, str]) -> Metadata:
-        """The opposite of `to_strings`.
+    def from_values(cls, values: Mapping[str, Any]) -> Metadata:
+        """The opposite of `to_values`.
 
         Raises:
             ValueError, TypeError, KeyError, AttributeError: The file is not of this program and
                 version, or damaged.
         """
-        if strings.get("program") != PROGRAM or json.loads(strings["layout"]) != LAYOUT:
+        if values.get("program") != PROGRAM or values["layout"] != LAYOUT:
             raise ValueError("not written by this version of `export`")
-        strings = {"tiles": "null"} | dict(strings)  # those of older files
-        values = {key: json.loads(strings[key]) for key in cls.__dataclass_fields__}
-        values["tiles"] = tiles_of(values["tiles"])
-        height, width = values["image_size"]
-        values["image_size"] = (height, width)
-        if values["nms"]:
-            values["nms"] = Suppression(**values["nms"])
-        values["origins"] = [Origin(**entry) for entry in values["origins"]]
-        return cls(**values)
+        values = {"tiles": None} | dict(values)  # those of older files
+        fields = {key: values[key] for key in cls.__dataclass_fields__}
+        fields["tiles"] = tiles_of(fields["tiles"])
+        height, width = fields["image_size"]
+        fields["image_size"] = (height, width)
+        if fields["nms"]:
+            fields["nms"] = Suppression(**fields["nms"])
+        fields["origins"] = [Origin(**entry) for entry in fields["origins"]]
+        return cls(**fields)
+
+    @classmethod
+    def from_strings(cls, strings: Mapping[str, str]) -> Metadata:
+        """The opposite of `to_strings`; raises as `from_values` does."""
+        values = {}
+        for key, value in strings.items():
+            values[key] = value if key in PLAIN else json.loads(value)
+        return cls.from_values(values)
 
 
 @dataclass(frozen=True)
@@ -224,22 +233,16 @@ def shape_for(members: Iterable[object], image_size: int) -> tuple[int, int] | N
     return fixed
 
 
-def format_of(path: str | Path) -> str | None:
-    """The format that a path means by its name; None: no exported file."""
-    path = Path(path)
-    if path.suffix == ".xml" or (isdir(path) and (path / "model.xml").is_file()):
-        return "openvino"
-    for kind, ending in ENDINGS.items():
-        if path.name.endswith(ending):
-            return kind
-    return None
-
-
 def files_of(path: Path) -> list[Path]:
-    """The files of an export, the one with the metadata first."""
-    if path.suffix == ".onnx":
+    """The files of an export, the one with the checksum first."""
+    if not path.is_dir():
         return [path]
-    return [path / "model.xml", path / "model.bin"]
+    # an .mlpackage is a folder; model.xml, with a checksum inside, comes before model.bin
+    found = sorted([*path.glob("model.*"), *path.glob("model.*/**/*")], reverse=True)
+    files = [file for file in found if file.is_file()]
+    if (path / METADATA).is_file():
+        files.insert(0, path / METADATA)
+    return files
 
 
 def write_checksum(files: Sequence[Path]) -> None:
@@ -252,27 +255,23 @@ def write_checksum(files: Sequence[Path]) -> None:
     files[0].write_bytes(content.replace(held, right))
 
 
-def compare_checksum(files: Sequence[Path]) -> bytes:
+def compare_checksum(files: Sequence[Path]) -> None:
     """Compare an export with the checksum that it holds.
 
     Args:
         files: All files of the export, the one with the checksum first.
 
-    Returns:
-        The content of the first file.
-
     Raises:
-        ValueError: The files differ from their checksum, or hold none.
+        OSError, ValueError: The files differ from their checksum, or hold none.
     """
-    content, held, right = _read_checksum(files)
+    _, held, right = _read_checksum(files)
     if held != right:
         raise ValueError("it differs from its checksum")
-    return content
 
 
 def _read_checksum(files: Sequence[Path]) -> tuple[bytes, bytes, bytes]:
     """Content of the first file, the checksum that it holds, the checksum of all files."""
-    content = files[0].read_bytes()
+    content = files[0].read_bytes() if files else b""
     found = CHECKSUM.findall(content)
     if len(found) != 1:
         raise ValueError("it holds no checksum")
@@ -280,63 +279,3 @@ def _read_checksum(files: Sequence[Path]) -> tuple[bytes, bytes, bytes]:
     for file in files[1:]:
         sha.update(file.read_bytes())
     return content, found[0], f"sha256:{sha.hexdigest()}".encode()
-
-
-def load_exported(path: str | Path) -> Exported:
-    """Read an exported file, ready to run on the CPU with as many threads as torch has.
-
-    Raises:
-        InputError: There is no such file, it is damaged or of another program, or its runtime is
-            not installed.
-    """
-    kind = format_of(path)
-    path = Path(path)
-    if path.suffix == ".xml":
-        path = path.parent
-    if kind is None or not exists(path):
-        raise InputError(
-            f"{path}: no such exported file. Give one of {', '.join(ENDINGS.values())}"
-        )
-    is_onnx = kind == "onnx"
-    runtime = need("onnxruntime" if is_onnx else "openvino")
-    try:
-        strings, run = (_onnx if is_onnx else _openvino)(runtime, path)
-        return Exported(path, Metadata.from_strings(strings), run)
-    except Exception as e:  # each runtime has its own exceptions
-        raise InputError(
-            f"{path}: not an intact file of `export` ({in_one_line(e)[-200:]}). Export it again"
-        ) from e
-
-
-def _onnx(runtime: Any, path: Path) -> tuple[dict[str, str], Run]:
-    """Metadata, and the call."""
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 4  # its errors are raised too
-    content = compare_checksum(files_of(path))
-    session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    strings = session.get_modelmeta().custom_metadata_map
-
-    def run(images: Tensor) -> Tensor:
-        return torch.from_numpy(session.run(None, {INPUT: images.numpy()})[0])
-
-    return strings, run
-
-
-def _openvino(runtime: Any, path: Path) -> tuple[dict[str, str], Run]:
-    """The same."""
-    core = runtime.Core()
-    files = files_of(path)
-    compare_checksum(files)
-    model = core.read_model(files[0])
-    info = model.get_rt_info("boltbox").astype(dict)
-    # float32 even where the processor computes in bfloat16: its 8 bits are too few for confidences
-    options = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": torch.get_num_threads()}
-    compiled = core.compile_model(model, "CPU", options)
-    strings = {key: value.astype(str) for key, value in info.items()}
-
-    def run(images: Tensor) -> Tensor:
-        request = compiled.create_infer_request()  # one per call: threads may share the file
-        return torch.from_numpy(request.infer([images.numpy()])[0].copy())
-
-    return strings, run

@@ -28,7 +28,8 @@ from boltbox.detector.inference.detections import (
     rows_of_tiles,
     to_rows,
 )
-from boltbox.detector.inference.exported import Exported, format_of, load_exported, shape_for
+from boltbox.detector.inference.exported import Exported, shape_for
+from boltbox.detector.inference.formats import format_of, load_exported
 from boltbox.detector.inference.tta import Rows, augmented
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.errors import InputError, in_one_line

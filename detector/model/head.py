@@ -51,7 +51,8 @@ class YOLOv5BoxCoder(BoxCoder):
                 " box coder"
             )
         xy = numbers[..., :2].sigmoid() * 2 - 0.5
-        wh = (numbers[..., 2:4].sigmoid() * 2) ** 2 * anchors
+        side = numbers[..., 2:4].sigmoid() * 2
+        wh = side * side * anchors  # LiteRT has no power
         return torch.cat((xy, wh), -1)
 
 

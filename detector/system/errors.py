@@ -63,18 +63,20 @@ def _likeness(word: str, name: str) -> float:
     return max(difflib.SequenceMatcher(None, word, part).ratio() for part in parts)
 
 
-def need(package: str, where: str = "this") -> Any:
+def need(module: str, where: str = "this", extra: str = "") -> Any:
     """Import an optional package.
 
     Args:
-        package: Its name, for pip too.
+        module: The package, whose name pip knows too, or a module of it.
         where: The option that needs it.
+        extra: Of pyproject.toml, with the package and what goes with it.
 
     Raises:
         InputError: It is not installed, or does not fit another package.
     """
     try:
-        return importlib.import_module(package)
+        return importlib.import_module(module)
     except ImportError as e:
         reason = in_one_line(e)
-        raise InputError(f"{where} needs: pip install --upgrade {package} ({reason})") from None
+        wanted = f'"boltbox[{extra}]"' if extra else f"--upgrade {module.partition('.')[0]}"
+        raise InputError(f"{where} needs: pip install {wanted} ({reason})") from None

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from made_runs import ROOT, column, type_line
 from shared import published_file, shared  # noqa: F401 - a fixture
 
-from boltbox.detector.commands.export.write import letterboxed
+from boltbox.detector.commands.export.images import letterboxed
 from boltbox.detector.inference.predictor import Predictor
 
 PAGE = (ROOT / "docs/deploy.md").read_text()

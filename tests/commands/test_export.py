@@ -1,7 +1,6 @@
 """Exported files: written by the command, compared with PyTorch, taken by validate and predict."""
 
 import copy
-import dataclasses
 import json
 import os
 import random
@@ -24,19 +23,13 @@ from shared import shared
 from benchmarks.recorded_disk import RecordedDisk
 from boltbox.detector.commands.export.check import check
 from boltbox.detector.commands.export.graph import Decoded
-from boltbox.detector.commands.export.write import onnx_model
 from boltbox.detector.data.demo import draw_image
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.inputs.tiles import Tiles
 from boltbox.detector.data.transforms.letterbox import letterbox
-from boltbox.detector.inference.exported import (
-    ENDINGS,
-    Exported,
-    Metadata,
-    Suppression,
-    load_exported,
-    write_checksum,
-)
+from boltbox.detector.inference.exported import Exported, Metadata, Suppression, write_checksum
+from boltbox.detector.inference.formats import FORMATS, load_exported
+from boltbox.detector.inference.onnx_formats import Onnx, onnx_model
 from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.model.layers import set_momentum
 from boltbox.detector.model.postprocess import nms
@@ -93,18 +86,19 @@ def graphs() -> Iterator[None]:
         return copy.deepcopy(made[key])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("boltbox.detector.commands.export.write.onnx_model", once)
+        patch.setattr("boltbox.detector.inference.onnx_formats.onnx_model", once)
         yield
 
 
 DONE: dict[str, Path] = {}
-FORMATS = {Path(f"n{ending}").suffix: name for name, ending in ENDINGS.items()}
+ENDINGS = [".onnx", "_openvino"]
 
 
 def export(checkpoint: Path, out: Path, options: str) -> Path:
     """A copy of what the command has written; it takes seconds, so it runs once for each kind of
     file."""
-    kind = f"{checkpoint} --format {FORMATS[out.suffix]} {options}"
+    (name,) = [each.name for each in FORMATS if out.name.endswith(each.ending)]
+    kind = f"{checkpoint} --format {name} {options}"
     if kind not in DONE:
         DONE[kind] = checkpoint.parent / f"{len(DONE)}" / out.name
         type_line(f"export --ckpt_path {kind} --out {DONE[kind]}")
@@ -178,7 +172,7 @@ def test_files_beside_an_export_stay(checkpoint, tmp_path, refused):
     assert load_exported(path).names
 
 
-@pytest.mark.parametrize("ending", ENDINGS.values())
+@pytest.mark.parametrize("ending", ENDINGS)
 def test_suppression_in_the_file(checkpoint, decoded, tmp_path, ending):
     options = "--nms true --conf 0.05 --iou 0.4 --max_det 15 --batch 2"
     exported = load_exported(export(checkpoint, tmp_path / f"n{ending}", options))
@@ -289,17 +283,18 @@ def test_a_file_that_computes_something_else_is_not_kept(
 ):
     """As if its runtime computed boxes that are a fifth of a pixel off, with the same scores."""
 
-    def off(path: Path) -> Exported:
-        exported = load_exported(path)
+    def off(self: Onnx, path: Path) -> tuple[Metadata, Any]:
+        metadata, right = run(self, path)
 
-        def run(seen: torch.Tensor) -> torch.Tensor:
-            rows = exported.run(seen)
+        def wrong(seen: torch.Tensor) -> torch.Tensor:
+            rows = right(seen)
             rows[..., :4] += 0.2
             return rows
 
-        return dataclasses.replace(exported, run=run)
+        return metadata, wrong
 
-    monkeypatch.setattr("boltbox.detector.commands.export.command.load_exported", off)
+    run = Onnx.run
+    monkeypatch.setattr(Onnx, "run", off)
     line = f"export --ckpt_path {checkpoint} --out {tmp_path}/n.onnx {FIXED}"
     assert "no file is written" in refused(line)
     assert os.listdir(tmp_path) == []
@@ -385,7 +380,7 @@ def test_a_file_that_does_not_fit_itself(checkpoint, small_data, here, wrong, re
     assert expected in message
 
 
-@pytest.mark.parametrize("ending", ENDINGS.values())
+@pytest.mark.parametrize("ending", ENDINGS)
 def test_a_changed_file_is_refused(checkpoint, here, ending):
     """A flipped bit anywhere, a file that was cut or got longer, a part of another export."""
     path = export(checkpoint, here / f"n{ending}", FIXED)

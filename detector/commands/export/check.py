@@ -9,7 +9,7 @@ from torch import Tensor
 from torchvision.ops import box_iou
 
 from boltbox.detector.commands.export.graph import Decoded
-from boltbox.detector.commands.export.write import letterboxed
+from boltbox.detector.commands.export.images import letterboxed
 from boltbox.detector.inference.exported import Exported, Metadata, Precision, Suppression
 from boltbox.detector.model.postprocess import NMSResult, nms
 from boltbox.detector.system.errors import InputError

@@ -1,7 +1,13 @@
 """`python cli.py export`: a trained network as a file for other runtimes."""
 
+import contextlib
+import io
+import logging
+import sys
 import tempfile
-from dataclasses import replace
+import traceback
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,19 +15,24 @@ import numpy as np
 from boltbox.detector.checkpoint.reader import find_trained, newest_checkpoint
 from boltbox.detector.commands.export.check import check
 from boltbox.detector.commands.export.graph import Decoded, Suppressed
-from boltbox.detector.commands.export.write import FORMATS, quiet, training_images
+from boltbox.detector.commands.export.images import batches, training_images
 from boltbox.detector.data.demo import draw_image
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.transforms.letterbox import round_up
 from boltbox.detector.inference.exported import (
+    METADATA,
+    Exported,
     Metadata,
     Precision,
     Suppression,
-    format_of,
-    load_exported,
+    compare_checksum,
+    files_of,
+    write_checksum,
 )
-from boltbox.detector.system.atomic_file import make_folder, sync_files, sync_folder
-from boltbox.detector.system.errors import InputError
+from boltbox.detector.inference.format import Format
+from boltbox.detector.inference.formats import FORMATS, format_of
+from boltbox.detector.system.atomic_file import make_folder, not_fatal, sync_files, sync_folder
+from boltbox.detector.system.errors import InputError, in_one_line, nearest, need
 from boltbox.detector.system.ranges import ClosedUnitInterval, PositiveInt
 from boltbox.detector.system.rank_zero import print_fact, program
 from boltbox.detector.system.trusted import trusting
@@ -56,8 +67,9 @@ def export(
     Args:
         ckpt_path: last, best (both of the most recent fit), a run folder (its best), a checkpoint,
             or YOLOv5's published weights (.pt); default: best.
-        format: onnx or openvino; for TensorRT, LiteRT, NCNN, CoreML see docs/deploy.md.
-        out: File to write (openvino: folder); default: beside the checkpoint.
+        format: onnx, openvino, ncnn, litert, executorch, coreml, tensorrt or pt2
+            (docs/export.md).
+        out: File to write (all but onnx: folder); default: beside the checkpoint.
         image_size: Pixels, or [HEIGHT,WIDTH]; default: that of the training. Of a dynamic file
             only what int8 and the check use.
         batch: Images per call.
@@ -80,13 +92,27 @@ def export(
         InputError: what is asked for does not go together, a package is missing, or the file's
             detections are not PyTorch's.
     """
-    if format not in FORMATS:
-        raise InputError(
-            f"format {format}: choose {' or '.join(FORMATS)}; for TensorRT, LiteRT, NCNN, CoreML"
-            " see docs/deploy.md"
-        )
+    formats = {each.name: each for each in FORMATS}
+    if format not in formats:
+        raise InputError(f"format {format}: {nearest(format, formats)}")
+    writer = formats[format]
     if half and int8:
         raise InputError("half and int8 exclude each other: give one")
+    precision: Precision = "float32"
+    suffix = ""
+    if int8:
+        precision = "int8"
+        suffix = "_int8"
+    elif half:
+        precision = "float16"
+        suffix = "_half"
+    if precision not in writer.precisions:
+        raise InputError(f"format {format} has no {precision}: choose from {writer.precisions}")
+    if (dynamic or nms) and not writer.flexible:
+        raise InputError(f"format {format} has one size and no suppression: drop dynamic and nms")
+    with _converting(writer, Path(format)):
+        for package in writer.packages:
+            need(package, f"format {format}", format)
     if not ckpt_path:
         ckpt_path = newest_checkpoint(None)
     if format_of(ckpt_path):
@@ -105,14 +131,6 @@ def export(
             raise InputError("ckpt_path auto is for fit; give `last`, `best` or a file")
         network = trained.network
     print_fact("weights", trained.path)
-    precision: Precision = "float32"
-    suffix = ""
-    if int8:
-        precision = "int8"
-        suffix = "_int8"
-    elif half:
-        precision = "float16"
-        suffix = "_half"
     stride = max(network.max_stride, 32)
     metadata = Metadata(
         names=trained.names,
@@ -126,7 +144,6 @@ def export(
         thresholds=trained.thresholds,
         tiles=trained.tiles,
     )
-    writer = FORMATS[format]
     target = trained.path.with_name(f"{trained.path.stem}{suffix}{writer.ending}")
     if out:
         target = Path(out)
@@ -142,10 +159,16 @@ def export(
     # on the same disk, so that the finished file can be moved into place
     with tempfile.TemporaryDirectory(prefix=".export-", dir=target.parent) as folder:
         made = Path(folder, f"made{writer.ending}")
-        with quiet():
-            writer.write(graph, metadata, made, files if int8 else [])
-        exported = replace(load_exported(made), path=target)
-        print_fact("check", check(exported, decoded, images))
+        with _converting(writer, target):
+            writer.write(graph, metadata, made, batches(files, metadata))
+            write_checksum(files_of(made))
+            exported = None
+            if writer.system in ("", sys.platform):
+                exported = Exported(target, *writer.run(made))
+        difference = f"written; not run here: {format} needs {writer.system}"
+        if exported:
+            difference = check(exported, decoded, images)
+        print_fact("check", difference)
         _place(made, target)
     height, width = metadata.image_size
     shape = "any size" if dynamic else f"{batch}x3x{height}x{width}"
@@ -167,26 +190,53 @@ def _shape(image_size: int | tuple[int, int], stride: int) -> tuple[int, int]:
     return height, width
 
 
+@contextlib.contextmanager
+def _converting(writer: Format, target: Path) -> Iterator[None]:
+    """Print nothing of converters. If one fails, a log beside the target has it."""
+    printed = io.StringIO()
+    logging.disable(logging.WARNING)
+    try:
+        with (
+            contextlib.redirect_stdout(printed),
+            contextlib.redirect_stderr(printed),
+            warnings.catch_warnings(action="ignore"),
+            trusting(everything=True),  # the file is ours
+        ):
+            yield
+    except InputError:
+        raise
+    except Exception as e:  # each converter has its own exceptions
+        log = target.with_name(f"{target.name}.log")
+        with not_fatal(log), open(log, "a") as file:
+            file.write(printed.getvalue() + traceback.format_exc())
+        raise InputError(
+            f"no file is written: converting to {writer.name} fails ({in_one_line(e)[-200:]}). See"
+            f" {log}"
+        ) from e
+    finally:
+        logging.disable(logging.NOTSET)
+
+
 def _refuse_others(target: Path, ending: str) -> None:
     """Replace only an earlier export."""
     if not target.name.endswith(ending):
         raise InputError(f"out {target}: the name must end in {ending}")
     if target.exists() or target.is_symlink():
         try:
-            load_exported(target)
-        except InputError as e:
+            compare_checksum(files_of(target))
+        except (OSError, ValueError) as e:
             raise InputError(
                 f"{target} exists and is no export: remove it, or give another --out ({e})"
             ) from None
         for file in target.glob("*"):
-            if file.stem != "model":
+            if not file.name.startswith(("model.", METADATA)):
                 raise InputError(f"{file} is no part of an export: move it, or give another --out")
 
 
 def _place(made: Path, target: Path) -> None:
     """Replace an earlier export: a file atomically; a folder is removed first, so that a kill
     between the two leaves none, but never half of one."""
-    sync_files([made, *made.glob("*")])
+    sync_files([made, *made.rglob("*")])
     if target.is_dir():
         target.rename(made.with_name("older"))
     made.replace(target)

@@ -1,0 +1,120 @@
+"""Formats whose converters take the network from PyTorch."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn import Module
+
+from boltbox.detector.inference.exported import INPUT, OUTPUT, Metadata
+from boltbox.detector.inference.format import Compute, Folder, example, exported_program
+from boltbox.detector.system.errors import need
+
+
+class LiteRT(Folder):
+    """LiteRT's model.tflite, float16 in the weights of convolutions only."""
+
+    name = "litert"
+    ending = "_litert"
+    packages = ("litert_torch", "ai_edge_litert")
+
+    def convert(self, graph: Module, metadata: Metadata, folder: Path) -> None:
+        """See `Folder`."""
+        model = str(folder / "model.tflite")
+        need("litert_torch").convert(graph, (example(metadata),)).export(model)
+        if metadata.precision == "float16":
+            quantizer = need("ai_edge_quantizer.quantizer").Quantizer(model)
+            quantizer.load_quantization_recipe([HALF_CONVOLUTIONS])
+            quantizer.quantize().export_model(model, overwrite=True)
+
+    def load(self, folder: Path) -> Compute:
+        """See `Folder`."""
+        interpreter = need("ai_edge_litert.interpreter").Interpreter(
+            str(folder / "model.tflite"), num_threads=torch.get_num_threads()
+        )
+        signature = interpreter.get_signature_runner()
+        (given,) = signature.get_input_details()
+        (made,) = signature.get_output_details()
+        return lambda images: signature(**{given: images.numpy()})[made]
+
+
+HALF_CONVOLUTIONS = {
+    "regex": ".*",
+    "operation": "CONV_2D",
+    "algorithm_key": "float_casting",
+    "op_config": {
+        "weight_tensor_config": {"num_bits": 16, "dtype": "FLOAT"},
+        "compute_precision": "FLOAT",
+        "explicit_dequantize": True,
+    },
+}
+
+
+class ExecuTorch(Folder):
+    """ExecuTorch's model.pte for XNNPACK."""
+
+    name = "executorch"
+    ending = "_executorch"
+    packages = ("executorch",)
+    precisions = ("float32",)
+
+    def convert(self, graph: Module, metadata: Metadata, folder: Path) -> None:
+        """See `Folder`."""
+        xnnpack = need("executorch.backends.xnnpack.partition.xnnpack_partitioner")
+        lowered = need("executorch.exir").to_edge_transform_and_lower(
+            exported_program(graph, metadata), partitioner=[xnnpack.XnnpackPartitioner()]
+        )
+        (folder / "model.pte").write_bytes(lowered.to_executorch().buffer)
+
+    def load(self, folder: Path) -> Compute:
+        """See `Folder`."""
+        runtime = need("executorch.runtime").Runtime.get()
+        program = runtime.load_program(str(folder / "model.pte"))
+        method = program.load_method("forward")
+        return lambda images: method.execute([images])[0]
+
+
+class CoreML(Folder):
+    """Core ML's model.mlpackage."""
+
+    name = "coreml"
+    ending = "_coreml"
+    packages = ("coremltools",)
+    system = "darwin"
+
+    def convert(self, graph: Module, metadata: Metadata, folder: Path) -> None:
+        """See `Folder`."""
+        tools = need("coremltools")
+        is_half = metadata.precision == "float16"
+        model = tools.convert(
+            exported_program(graph, metadata).run_decompositions({}),
+            outputs=[tools.TensorType(name=OUTPUT, dtype=np.float32)],
+            compute_precision=tools.precision.FLOAT16 if is_half else tools.precision.FLOAT32,
+            minimum_deployment_target=tools.target.iOS16,
+        )
+        model.save(str(folder / "model.mlpackage"))
+
+    def load(self, folder: Path) -> Compute:
+        """See `Folder`."""
+        model = need("coremltools").models.MLModel(str(folder / "model.mlpackage"))
+        return lambda images: model.predict({INPUT: images.numpy()})[OUTPUT]
+
+
+class Pt2(Folder):
+    """PyTorch's model.pt2 (torch.export). To read one unpickles objects and compiles expressions in
+    it."""
+
+    name = "pt2"
+    ending = "_pt2"
+    packages = ("torch",)
+    half_in_graph = True
+    flexible = True
+    executes = True
+
+    def convert(self, graph: Module, metadata: Metadata, folder: Path) -> None:
+        """See `Folder`."""
+        torch.export.save(exported_program(graph, metadata), folder / "model.pt2")
+
+    def load(self, folder: Path) -> Compute:
+        """See `Folder`."""
+        return torch.export.load(folder / "model.pt2").module()
