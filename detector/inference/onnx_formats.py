@@ -4,6 +4,7 @@ int8 is by the tools of ONNX Runtime and OpenVINO.
 """
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +115,9 @@ class NCNN(Folder):
     def convert(self, graph: Module, metadata: Metadata, folder: Path) -> None:
         """See `Folder`."""
         here = folder.parent  # pnnx leaves eight files where it runs
+        metadata = replace(metadata, batch=1)  # NCNN has no batches
         _save_onnx(onnx_model(graph, metadata), here / "model.onnx")
-        shape = [metadata.batch, 3, *metadata.image_size]
+        shape = [1, 3, *metadata.image_size]
         half = int(metadata.precision == "float16")
         line = [need("pnnx").EXEC_PATH, "model.onnx", f"inputshape={shape}", f"fp16={half}"]
         done = subprocess.run(line, cwd=here, capture_output=True, text=True, check=False)

@@ -6,6 +6,7 @@ import os
 import random
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,13 +28,20 @@ from boltbox.detector.data.demo import draw_image
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.inputs.tiles import Tiles
 from boltbox.detector.data.transforms.letterbox import letterbox
-from boltbox.detector.inference.exported import Exported, Metadata, Suppression, write_checksum
+from boltbox.detector.inference.exported import (
+    Exported,
+    Metadata,
+    Suppression,
+    files_of,
+    write_checksum,
+)
 from boltbox.detector.inference.formats import FORMATS, load_exported
 from boltbox.detector.inference.onnx_formats import Onnx, onnx_model
 from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.model.layers import set_momentum
 from boltbox.detector.model.postprocess import nms
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.trusted import trusting
 from boltbox.detector.weights.trained import read_trained
 
 FIXED = "--image_size [64,96] --batch 3"
@@ -151,6 +159,58 @@ def test_each_format_computes_what_pytorch_does(checkpoint, decoded, tmp_path, f
     with ThreadPoolExecutor(4) as pool:
         for k, rows in enumerate(pool.map(exported, seen * 10)):
             assert torch.equal(rows, alone[k % 5])
+
+
+def one_weight_flipped(decoded: Decoded) -> None:
+    bias = decoded.network.head.convs[0].bias
+    bias[4] = 9.0 - bias[4]
+
+
+def boxes_of_another_decoder(decoded: Decoded) -> None:
+    decoded.network.head.box_coder.decode = lambda numbers, anchors: numbers.sigmoid() * 2
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.name)
+def test_a_format(format, checkpoint, small_data, decoded, tmp_path, refused):
+    """Its file computes what PyTorch does; one of another network is refused, a damaged one too."""
+    for package in format.packages:
+        pytest.importorskip(package, reason=f"{package} of [{format.name}] is not installed")
+    path = export(checkpoint, tmp_path / f"n{format.ending}", FIXED)
+    line = f"predict --ckpt_path {path} --source {next(small_data.parent.rglob('*.jpg'))}"
+    if format.executes:
+        assert "--trust_parts" in refused(line)
+    if format.system in ("", sys.platform):
+        type_line(f"{line} --trust_parts true --run {tmp_path}/found --conf 0.01")
+        with trusting(everything=True):
+            exported = load_exported(path)
+        compare(exported, decoded, images(3, 64, 96), 2e-3)
+        seen = [draw_image(np.random.default_rng(0))[0]]
+        for change in (one_weight_flipped, boxes_of_another_decoder):
+            other = copy.deepcopy(decoded)
+            change(other)
+            with pytest.raises(InputError, match="no file is written"):
+                check(exported, other, seen)
+    else:
+        assert "runtime fails" in refused(line)
+    file = max(files_of(path), key=lambda file: file.stat().st_size)
+    content = bytearray(file.read_bytes())
+    content[-9] ^= 1
+    file.write_bytes(content)
+    assert "not an intact file" in refused(f"{line} --trust_parts true")
+
+
+def test_a_converter_that_fails(checkpoint, tmp_path, monkeypatch, refused):
+    def nonsense(*given: Any) -> None:
+        print("nonsense")
+        raise RuntimeError("no such operator")
+
+    monkeypatch.setattr("boltbox.detector.inference.onnx_formats.onnx_model", nonsense)
+    assert "no such operator" in refused(f"export --ckpt_path {checkpoint} --out {tmp_path}/n.onnx")
+    assert os.listdir(tmp_path) == ["n.onnx.log"]
+    assert "nonsense" in (tmp_path / "n.onnx.log").read_text()
+    for options in ("ncnn --nms true", "executorch --half true", "pt2 --int8 true"):
+        refused(f"export --ckpt_path {checkpoint} --format {options} --data {tmp_path}")
 
 
 def test_files_beside_an_export_stay(checkpoint, tmp_path, refused):
