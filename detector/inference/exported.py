@@ -237,11 +237,10 @@ def files_of(path: Path) -> list[Path]:
     """The files of an export, the one with the checksum first."""
     if not path.is_dir():
         return [path]
-    # an .mlpackage is a folder; model.xml, with a checksum inside, comes before model.bin
-    found = sorted([*path.glob("model.*"), *path.glob("model.*/**/*")], reverse=True)
-    files = [file for file in found if file.is_file()]
-    if (path / METADATA).is_file():
-        files.insert(0, path / METADATA)
+    files: list[Path] = []
+    for pattern in (METADATA, "model.*", "model.*/**/*"):  # an .mlpackage is a folder
+        # model.xml, with a checksum inside, before model.bin
+        files += sorted(filter(Path.is_file, path.glob(pattern)), reverse=True)
     return files
 
 

@@ -1,6 +1,5 @@
 """The table of the formats of exported files."""
 
-from os.path import exists
 from pathlib import Path
 
 from boltbox.detector.inference.exported import Exported, compare_checksum, files_of
@@ -10,16 +9,8 @@ from boltbox.detector.inference.torch_formats import CoreML, ExecuTorch, LiteRT,
 from boltbox.detector.system.errors import InputError, in_one_line, need
 from boltbox.detector.system.trusted import ALL, trusted
 
-FORMATS: tuple[Format, ...] = (
-    Onnx(),
-    OpenVINO(),
-    NCNN(),
-    LiteRT(),
-    ExecuTorch(),
-    CoreML(),
-    TensorRT(),
-    Pt2(),
-)
+CLASSES = (Onnx, OpenVINO, NCNN, LiteRT, ExecuTorch, CoreML, TensorRT, Pt2)
+FORMATS: dict[str, Format] = {each.name: each() for each in CLASSES}
 
 
 def format_of(path: str | Path) -> Format | None:
@@ -28,7 +19,7 @@ def format_of(path: str | Path) -> Format | None:
     name = path.name
     if path.suffix == ".xml" or (path / "model.xml").is_file():
         name = OpenVINO.ending
-    return next((each for each in FORMATS if name.endswith(each.ending)), None)
+    return next((each for each in FORMATS.values() if name.endswith(each.ending)), None)
 
 
 def load_exported(path: str | Path) -> Exported:
@@ -42,8 +33,8 @@ def load_exported(path: str | Path) -> Exported:
     path = Path(path)
     if path.suffix == ".xml":
         path = path.parent
-    if kind is None or not exists(path):
-        endings = ", ".join(each.ending for each in FORMATS)
+    if kind is None or not path.exists():
+        endings = ", ".join(each.ending for each in FORMATS.values())
         raise InputError(f"{path}: no such exported file. Give one of {endings}")
     need(kind.packages[-1], str(path), kind.name)
     if kind.executes and ALL not in trusted:

@@ -85,11 +85,10 @@ class CoreML(Folder):
     def convert(self, graph: Module, metadata: Metadata, folder: Path) -> None:
         """See `Folder`."""
         tools = need("coremltools")
-        is_half = metadata.precision == "float16"
         model = tools.convert(
             exported_program(graph, metadata).run_decompositions({}),
             outputs=[tools.TensorType(name=OUTPUT, dtype=np.float32)],
-            compute_precision=tools.precision.FLOAT16 if is_half else tools.precision.FLOAT32,
+            compute_precision=tools.precision(metadata.precision),
             minimum_deployment_target=tools.target.iOS16,
         )
         model.save(str(folder / "model.mlpackage"))

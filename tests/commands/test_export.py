@@ -105,7 +105,7 @@ ENDINGS = [".onnx", "_openvino"]
 def export(checkpoint: Path, out: Path, options: str) -> Path:
     """A copy of what the command has written; it takes seconds, so it runs once for each kind of
     file."""
-    (name,) = [each.name for each in FORMATS if out.name.endswith(each.ending)]
+    (name,) = [each.name for each in FORMATS.values() if out.name.endswith(each.ending)]
     kind = f"{checkpoint} --format {name} {options}"
     if kind not in DONE:
         DONE[kind] = checkpoint.parent / f"{len(DONE)}" / out.name
@@ -171,7 +171,7 @@ def boxes_of_another_decoder(decoded: Decoded) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.name)
+@pytest.mark.parametrize("format", FORMATS.values(), ids=lambda format: format.name)
 def test_a_format(format, checkpoint, small_data, decoded, tmp_path, refused):
     """Its file computes what PyTorch does; one of another network is refused, a damaged one too."""
     for package in format.packages:

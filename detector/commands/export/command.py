@@ -92,10 +92,9 @@ def export(
         InputError: what is asked for does not go together, a package is missing, or the file's
             detections are not PyTorch's.
     """
-    formats = {each.name: each for each in FORMATS}
-    if format not in formats:
-        raise InputError(f"format {format}: {nearest(format, formats)}")
-    writer = formats[format]
+    if format not in FORMATS:
+        raise InputError(f"format {format}: {nearest(format, FORMATS)}")
+    writer = FORMATS[format]
     if half and int8:
         raise InputError("half and int8 exclude each other: give one")
     precision: Precision = "float32"
@@ -107,7 +106,9 @@ def export(
         precision = "float16"
         suffix = "_half"
     if precision not in writer.precisions:
-        raise InputError(f"format {format} has no {precision}: choose from {writer.precisions}")
+        raise InputError(
+            f"format {format} has no {precision}: choose {' or '.join(writer.precisions)}"
+        )
     if (dynamic or nms) and not writer.flexible:
         raise InputError(f"format {format} has one size and no suppression: drop dynamic and nms")
     with _converting(writer, Path(format)):
@@ -206,7 +207,7 @@ def _converting(writer: Format, target: Path) -> Iterator[None]:
     except InputError:
         raise
     except Exception as e:  # each converter has its own exceptions
-        log = target.with_name(f"{target.name}.log")
+        log = Path(f"{target}.log")
         with not_fatal(log), open(log, "a") as file:
             file.write(printed.getvalue() + traceback.format_exc())
         raise InputError(
