@@ -1,6 +1,7 @@
 """Exported files: written by the command, compared with PyTorch, taken by validate and predict."""
 
 import copy
+import dataclasses
 import json
 import os
 import random
