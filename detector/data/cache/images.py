@@ -138,7 +138,8 @@ class ResizedImages:
         pixels = self.store.read(i) if self.store else None
         if pixels is None:
             pixels = self.dataset.read(i, self.size if self.shrink else 0)
-            pixels = resize(pixels, self.sizes[i].tolist(), self.smooth)
+            height, width = self.sizes[i].tolist()
+            pixels = resize(pixels, (height, width), self.smooth)
             if self.store:
                 self.store.write(i, pixels)
         return pixels
