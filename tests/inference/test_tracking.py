@@ -6,7 +6,6 @@ import sys
 from itertools import chain
 
 import cv2
-import numpy as np
 import pytest
 from made_predictions import checkpoint_file, pictures_folder, predict  # noqa: F401
 from test_predict import labels
@@ -32,19 +31,13 @@ def test_a_film_that_stands_still(checkpoint, pictures, here):
         assert first == []
         assert others == [others[0]] * 3
         assert [line[:6] for line in others[0]] == plain[f"{name}_000001"]
-        numbers = [int(line[6]) for line in others[0]]
-        assert sorted(numbers) == list(range(1, len(numbers) + 1))
+        numbers = {int(line[6]) for line in others[0]}
+        assert numbers == set(range(1, len(others[0]) + 1))
     numbers = [int(line[6]) for line in chain(*written.values())]
     with open(run / "predictions.csv") as file:
         assert [int(row["track"]) for row in csv.DictReader(file)] == numbers
     results = json.loads((run / "predictions.json").read_text())
     assert [result["track_id"] for result in results] == numbers
-    drawn = []
-    for folder in (run, "plain"):
-        video = cv2.VideoCapture(f"{folder}/videos/a.mp4")
-        video.read()  # nothing has a number yet
-        drawn.append(video.read()[1])
-    assert not np.array_equal(*drawn)
 
 
 def test_what_cannot_be_tracked(checkpoint, pictures, here, capsys, monkeypatch):

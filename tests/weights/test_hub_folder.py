@@ -46,17 +46,13 @@ def test_a_folder_and_back(checkpoint, pictures, here):
     assert {result.metric_type: result.metric_value for result in card.eval_results} == values
 
     written = (here / "hub/config.json").read_bytes()
-    for refused in (
-        lambda: detector.save_pretrained("hub"),
-        lambda: detector.save_pretrained("other", here),
-    ):
-        with pytest.raises(InputError):
-            refused()
-    assert (here / "hub/config.json").read_bytes() == written
+    with pytest.raises(InputError):
+        detector.save_pretrained("hub")
     other_head = json.loads(written)
     other_head["hyper_parameters"]["network"]["head"] = {"class_path": "os.system"}
     tensors_file = here / "hub/model.safetensors"
-    for config, cut in ((b"{", 0), (b"[]", 0), (b'{"library_name": "x"}', 0)) + (
+    for config, cut in (
+        (b"[]", 0),
         (json.dumps(other_head).encode(), 0),
         (written.replace(b'"cross"', b'"cross", "hat"'), 0),
         (written, 1),
