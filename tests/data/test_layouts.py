@@ -158,6 +158,24 @@ def test_what_does_not_convert(files, word, here, refused):
     assert word in refused("convert pets")
 
 
+@pytest.mark.parametrize("labels", [[5, 0], [5, "cat"]], ids=str)
+def test_classes_of_via_may_be_numbers(labels, here):
+    layouts.via(here / "pets")
+    file = here / "pets/via_region_data.json"
+    content = json.loads(file.read_text())
+    for entry in content.values():
+        for region in entry["regions"]:
+            name = region["region_attributes"]["label"]
+            region["region_attributes"]["label"] = labels[layouts.NAMES.index(name)]
+    file.write_text(json.dumps(content))
+    cli.main(["convert", "pets"])
+    names = sorted(map(str, labels))
+    data = DatasetFile.read("pets_coco", needs_val=True)
+    assert data.names == names
+    number = names.index(str(labels[1]))
+    assert (data.open("train", strict=False).labels.classes == number).any()
+
+
 def test_hugging_face_corners_and_errors(tmp_path):
     given = layouts.labelimg(tmp_path / "given")
     good = table(given, ["p0"], {"bbox": List(List(Value("float32"))), "category": List(LABEL)})
