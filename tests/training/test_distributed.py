@@ -18,7 +18,7 @@ from small_fit import SMALL
 import cli
 from boltbox.detector.training.module import Detector
 
-RANKS = 2
+RANKS = 4
 
 
 class Diary(L.Callback):
@@ -100,7 +100,7 @@ def test_steps_equal_those_of_one_process(train_norms, alike, small_data, here, 
     """Loss and gradients of the first step; rates, windows and steps at each batch; weights and
     average in the end. The last batch of each epoch is smaller.
 
-    Without batch norms and where objects are spread evenly, two processes equal one with the same
+    Without batch norms and where objects are spread evenly, four processes equal one with the same
     batch; else one that computes the batch norms and losses of each share by themselves."""
     data, optimizer = alike, []
     if train_norms:  # long steps would make much of the rounding
