@@ -1,0 +1,68 @@
+"""Make a data set of small objects: images of another one, scaled to a quarter, on large canvases.
+
+python -m benchmarks.small_objects bccd/BCCD small
+"""
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+from jsonargparse import auto_cli
+
+from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.data.images import read_image
+from boltbox.detector.model.boxes import xyxy_to_cxcywhn
+
+CANVASES = {"train": 60, "val": 20}
+HEIGHT = 600
+WIDTH = 800
+PASTED = 8  # images per canvas
+
+
+def make(dataset: str, out: Path, seed: int = 0) -> None:
+    """Write images, labels and data.yaml.
+
+    Args:
+        dataset: A data.yaml or folder, with the splits train and val.
+        out: A new folder.
+        seed: Decides which images are pasted where.
+    """
+    file = DatasetFile.read(dataset)
+    file.prepare()
+    rng = np.random.default_rng(seed)
+    for split, number in CANVASES.items():
+        data = file.open(split)
+        for kind in ("images", "labels"):
+            (out / kind / split).mkdir(parents=True)
+        for k in range(number):
+            canvas = np.full((HEIGHT, WIDTH, 3), rng.integers(60, 200, 3), np.uint8)
+            rows = []
+            occupied = np.zeros((HEIGHT, WIDTH), bool)
+            for i in rng.integers(len(data), size=PASTED).tolist():
+                image = cv2.resize(
+                    read_image(data.files[i]), None, fx=0.25, fy=0.25, interpolation=cv2.INTER_AREA
+                )
+                h, w = image.shape[:2]
+                for _ in range(50):
+                    x = int(rng.integers(WIDTH - w))
+                    y = int(rng.integers(HEIGHT - h))
+                    if not occupied[y : y + h, x : x + w].any():
+                        break
+                else:
+                    continue
+                occupied[y : y + h, x : x + w] = True
+                canvas[y : y + h, x : x + w] = image
+                boxes, classes, _ = data.labels.counted(i, np.array((h, w)))
+                fractions = xyxy_to_cxcywhn(boxes + (x, y, x, y), WIDTH, HEIGHT)
+                rows.append(np.column_stack((classes, fractions)))
+            cv2.imwrite(str(out / f"images/{split}/{k}.png"), canvas[..., ::-1])
+            np.savetxt(
+                out / f"labels/{split}/{k}.txt", np.concatenate(rows), "%d %.6f %.6f %.6f %.6f"
+            )
+    (out / "data.yaml").write_text(
+        f"path: .\ntrain: images/train\nval: images/val\nnames: {file.names}\n"
+    )
+
+
+if __name__ == "__main__":
+    auto_cli(make, as_positional=True)
