@@ -14,7 +14,7 @@ from boltbox.callbacks import EMA, AutoAnchor
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, unlabelled
 from boltbox.detector.data.inputs.tiles import Tiles
-from boltbox.detector.data.sample import Labels, LetterboxInfo, collate
+from boltbox.detector.data.sample import IGNORED, Labels, LetterboxInfo, collate
 from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.model.loss import mean_losses
 from boltbox.detector.report.drawing import images_of
@@ -55,8 +55,9 @@ def batch_on_cpu():
         sample = random_sample(seed, 64, 64)
         area = np.ones(len(sample.boxes))
         classes = sample.classes % 3
-        truth = Labels(sample.boxes, classes, [], area == 0, area, 64, 64)
+        truth = Labels(sample.boxes, classes.copy(), [], area == 0, area, 64, 64)
         made = {"classes": classes, "truth": truth, "letterbox": LetterboxInfo(64, 64)}
+        made["classes"][0] = IGNORED
         samples.append(sample.replace(**made))
     return collate(samples)
 
