@@ -3,14 +3,16 @@
 import re
 import shutil
 
+import lightning as L
 import numpy as np
 import pytest
 import torch
 import yaml
 from made_datasets import lay_out, picture, save
 from made_runs import column, load, read, type_line
+from plain_loop import spawn
 
-from boltbox.callbacks import AutoAnchor
+from boltbox.callbacks import EMA, AutoAnchor
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.model.anchors import (
     default_anchors,
@@ -187,3 +189,40 @@ def test_anchors_that_boxes_were_trained_with_are_kept_longer(flat_data, here):
     trained, _ = AutoAnchor().examine(detector, data)
     asked, _ = AutoAnchor(bpr_limit=0.98).examine(detector, data)
     assert column((fresh, trained, asked), "changed") == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        np.full((50, 2), 300.0) * [1, 0.01],
+        np.column_stack((np.arange(50) + 200.0, np.full(50, 5.0))),
+        np.full((50, 2), 0.5),
+    ],
+)
+def test_labels_of_which_none_can_be_made(sizes):
+    choice = search_anchors(defaults(), STRIDES, [sizes])
+    assert not choice.changed
+    assert np.array_equal(choice.anchors, defaults())
+
+
+class Remember(L.Callback):
+    """Each process writes its anchors to a file of its own."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def on_train_start(self, trainer, pl_module):
+        assert torch.equal(pl_module.ema.anchors, pl_module.network.anchors)
+        torch.save(pl_module.network.anchors, self.folder / f"{trainer.global_rank}.pt")
+
+
+def test_two_processes_have_the_same_anchors(flat_data, here):
+    module = Detector(["a", "b"], network=NetworkOptions(width_multiple=0.125))
+    data = DetectionData(str(flat_data), image_size=64, batch_size=8, workers=0)
+    callbacks = [EMA(), AutoAnchor(), Remember(here)]
+    limits = {"max_epochs": 1, "limit_train_batches": 1, "limit_val_batches": 0}
+    trainer = spawn(2, callbacks=callbacks, default_root_dir=here, **limits)
+    trainer.fit(module, data)
+    first = load(here / "0.pt")
+    assert torch.equal(first, load(here / "1.pt"))
+    assert not torch.allclose(first, Detector(["a", "b"]).network.anchors)

@@ -23,6 +23,7 @@ import cli
 from boltbox.callbacks import recipe
 from boltbox.detector.checkpoint.runs import claim, locked, new_run
 from boltbox.detector.model.network import NetworkOptions
+from boltbox.detector.report.video_file import VideoFile
 from boltbox.detector.system.errors import InputError
 
 TOGETHER = 4
@@ -247,3 +248,37 @@ def test_what_a_killed_start_leaves_is_no_hindrance(small_data, here):
     files = set(os.listdir(here / "run"))
     assert {"machine.json", "config.yaml", "checkpoints"} <= files
     assert not {".lock", ".machine.json.tmp"} & files
+
+
+def test_a_command_that_fails_leaves_no_folder(small_data, here, refused):
+    for run in ([], ["--run", "a/b"]):
+        line = small(small_data, *run, "--trainer.strategy", "fsdp")
+        assert "strategy" in refused(line)
+        assert os.listdir() == []
+
+
+def test_a_training_keeps_its_files(trained, small_data, here):
+    """Whatever is done with its checkpoint."""
+    shutil.copytree(trained, here / "run")
+    files = contents(here / "run")
+    line = (
+        f"predict --ckpt_path best --run run --device cpu --source {small_data.parent}/images/val"
+    )
+    type_line(line)
+    assert os.listdir("runs/predict-1")
+    assert contents(here / "run") == files
+
+
+def test_links_beside_pictures_and_videos(trained, small_data, here):
+    victim = here / "victim"
+    image = min((small_data.parent / "images/val").iterdir())
+    victim.write_text("untouched")
+    claim(here / "out", "predict")
+    (here / "out/images").mkdir()
+    (here / f"out/images/.{image.stem}.jpg.tmp").symlink_to(victim)
+    line = f"predict --ckpt_path {trained}/checkpoints/last.ckpt --source {image} --run out"
+    type_line(f"{line} --device cpu")
+    assert os.listdir("out/images") == [f"{image.stem}.jpg"]
+    (here / ".film.mp4.tmp.mp4").symlink_to(victim)
+    VideoFile(here / "film.mp4", 5, (64, 64)).close()
+    assert victim.read_text() == "untouched"

@@ -1,6 +1,7 @@
 """Files that are not what they should be: each command ends soon, with one sentence and exit code
 2."""
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from made_datasets import PAIR, as_coco, as_voc, as_yolo, coco_with, lay_out, load
 from made_runs import column, type_line
 
+from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.images import image_sizes
 
 ALIASES = "a0: &a0 [0, 0, 0, 0, 0, 0, 0, 0, 0]\n" + "".join(
@@ -140,3 +142,21 @@ def test_images_that_are_no_files(data):
     assert set(column(dataset.faults, "kind")) == {"unusable_image"}
     assert len(load(data / "yolo").files) == 3
     assert image_sizes([data / "pipe"]) == ["no regular file"]
+
+
+def test_json_nested_too_deep(data, refused):
+    text = json.dumps(coco_with([{}]))
+    lay_out(data / "coco", {"train.json": f'{text[:-1]}, "info": {"[" * 100_000}{"]" * 100_000}}}'})
+    assert "train.json: not a COCO json file" in refused(f"{DOCTOR} coco/data.yaml")
+
+
+def test_names_that_no_file_can_have(data):
+    content = coco_with([{}])
+    names = (f"{LONG}.png", f"{BEYOND}.png", "a\0b")
+    for image, name in zip(content["images"], names, strict=False):
+        image["file_name"] = name
+    as_coco(data / "coco", content)
+    dataset = DatasetFile.read("coco").open("train", strict=False)
+    problems = {fault.problem for fault in dataset.faults}
+    assert problems == {"no such image file"}
+    assert not dataset.files

@@ -99,3 +99,16 @@ def test_another_batch_size(killed, tmp_path, capsys):
     folder = shutil.copytree(killed, tmp_path / "copy")
     assert resume(folder, "--data.batch_size", "8") == 6 + 2 + 2 + 3
     assert "has changed" not in capsys.readouterr().out
+
+
+def test_fewer_images_do_not_delay_steps(tmp_path):
+    """The iterations of fewer images have lower numbers; the optimizer does not wait until they
+    have caught up."""
+    data = make_demo(tmp_path / "data", train=24, val=8)
+    eight = ("--model.optim.nominal_batch_size", "8", "--data.batch_size", "8")
+    words = line(data, tmp_path / "run", *eight)[2:]
+    cli.main(words + ["--trainer.max_epochs", "2"])
+    before = load(tmp_path / "run/checkpoints/last.ckpt")["global_step"]
+    keep(12)(tmp_path)
+    cli.main(words + ["--ckpt_path", "last"])
+    assert load(tmp_path / "run/checkpoints/last.ckpt")["global_step"] == before + 2

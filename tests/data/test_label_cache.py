@@ -2,6 +2,7 @@
 harm."""
 
 import io
+import json
 import os
 import pickle
 import signal
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from made_datasets import (
+    PAIR,
     as_coco,
     as_voc,
     as_yolo,
@@ -294,3 +296,28 @@ def test_an_error_of_the_first_process_ends_all(here, capfd):
     with pytest.raises((ProcessRaisedException, ProcessExitedException)):
         together(first_reads, here / "pets", here / "log.txt")
     assert capfd.readouterr().err.count("labels/train/a.txt, line 1") == 1
+
+
+def test_an_image_that_appears_where_it_is_looked_for_first(tmp_path):
+    """In the end it is another file."""
+    save(tmp_path / "late/x.png", picture(20, 30))
+    images = {
+        "images": [{"id": 1, "file_name": "x.png"}],
+        "categories": [{"id": 1, "name": "cat"}],
+        "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 2, 9, 9]}],
+    }
+    yaml = "train: t.json\nimages: [early, late]\n" + PAIR
+    lay_out(tmp_path, {"t.json": json.dumps(images), "data.yaml": yaml})
+    assert load(tmp_path).labels.sizes.tolist() == [[20, 30]]
+    save(tmp_path / "early/x.png", picture(40, 50))
+    assert load(tmp_path).labels.sizes.tolist() == [[40, 50]]
+
+
+def test_damage_anywhere_changes_no_label(tmp_path, cache):
+    crowded_coco(tmp_path)
+    first = content(load(tmp_path))
+    (path,) = cache.iterdir()
+    good = path.read_bytes()
+    for at in np.random.default_rng(0).integers(0, len(good), 60).tolist():
+        path.write_bytes(good[:at] + bytes([good[at] ^ (1 << at % 8)]) + good[at + 1 :])
+        assert content(load(tmp_path)) == first, at

@@ -145,3 +145,21 @@ def test_one_name_outside(where, installed, checkout, hostile):
         assert Path(file).is_relative_to(place)
     if where == "checkout without links":
         run(sys.executable, "cli.py", "--help", env=environment(), cwd=checkout)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_another_projects_folders_in_site_packages(installed, hostile, broken):
+    """They lie beside boltbox there; of a broken installation they do not take the place of ours."""
+    packages = hostile / "site-packages"
+    shutil.copytree(installed, packages)
+    for name in ("cli.py", "pyproject.toml", "callbacks.py", "detector/__init__.py"):
+        (packages / name).parent.mkdir(exist_ok=True)
+        shutil.copy(hostile / "callbacks.py", packages / name)
+    if broken:
+        shutil.rmtree(packages / "boltbox/detector")
+    # -S: without the .pth files of this environment, one of which may lead to boltbox
+    line = [sys.executable, "-S", "-P", "-m", "boltbox", "--version"]
+    paths = environment(packages, sysconfig.get_path("purelib"))
+    error = run(*line, code=int(broken), env=paths).stderr
+    assert "a module of the user" not in error
+    assert ("No module named 'boltbox.detector'" in error) == broken

@@ -392,3 +392,13 @@ def test_validation_with_augmentation_and_in_tiles(checkpoint, small_data, here)
     assert figures["objects"] > 8
     for name in figures:
         assert "loss" not in name
+
+
+def test_half_precision(checkpoint, pictures):
+    run = predict(checkpoint, "pictures/0000.jpg", "--precision", "16-true")
+    found = Predictor.load(checkpoint, device="cpu", conf=0.0005).predict("pictures/0000.jpg")
+    confidences = np.loadtxt(run / "labels/0000.txt", ndmin=2)[:5, 5]
+    np.testing.assert_allclose(confidences, found.confidence[:5], atol=0.03)
+    image = cv2.imread("pictures/0000.jpg")
+    drawn = cv2.imread(str(run / "images/0000.jpg"))
+    assert np.abs(drawn.astype(int) - image).max() > 50

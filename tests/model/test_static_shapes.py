@@ -5,17 +5,26 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
+import pytest
 import torch
 from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
 from made_heads import head_of
 from made_maps import STRIDES, random_targets, raw_maps, the_anchors
 from small_fit import small_fit
 from torch.overrides import TorchFunctionMode
+from torch.profiler import ProfilerActivity, profile
 
 import cli
 from boltbox.detector.model.loss import DetectionLoss
 
 OPTIONS = {"fl_gamma": 1.5, "cls_pw": 1.3, "obj_pw": 0.8, "label_smoothing": 0.1}
+WAITING_OPERATORS = (
+    "aten::_local_scalar_dense",
+    "aten::item",
+    "aten::nonzero",
+    "aten::masked_select",
+    "aten::is_nonzero",
+)
 WAITING_METHODS = (
     "item",
     "tolist",
@@ -93,3 +102,15 @@ def test_a_batch_waits_at_most_once(small_data, here, monkeypatch):
     assert len(batches) > 2
     for calls in batches[1:]:
         assert calls == {("tolist", "gradient_window.py"): 1}, batches
+
+
+@pytest.mark.parametrize("options", [{}, OPTIONS])
+def test_the_loss_waits_for_nothing(options):
+    head = head_of(the_anchors(), STRIDES)
+    loss = DetectionLoss(4, STRIDES, **options)
+    raw, targets = case(30, 0)
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        loss(raw, targets, head)[0].backward()
+    called = Counter(event.name for event in seen.events())
+    assert called["aten::sigmoid"] >= 3, "the loss is in the profile"
+    assert not [name for name in WAITING_OPERATORS if called[name]]

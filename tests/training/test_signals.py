@@ -1,6 +1,7 @@
 """What a closed terminal does, and workers that outlive signals."""
 
 import fcntl
+import multiprocessing
 import os
 import pty
 import signal
@@ -9,6 +10,8 @@ import sys
 import termios
 import time
 
+from boltbox.detector.data.loader import prepare_worker
+from boltbox.detector.system.operating_system import STOP_SIGNALS
 from boltbox.detector.system.signals import StopSignal, caught
 
 
@@ -75,3 +78,25 @@ batches = iter(make_loader(Hangs(), [[0]], list, workers=1, seed=0))
     done = subprocess.run([sys.executable, "-c", code], timeout=60, stderr=subprocess.PIPE)
     assert done.returncode == 0
     assert not done.stderr
+
+
+def test_a_worker_outlives_signals():
+    """The training process gets them too, and needs its workers until it ends."""
+    context = multiprocessing.get_context("fork")
+    ready = context.Event()
+
+    def work() -> None:
+        prepare_worker(0)
+        ready.set()
+        time.sleep(600)
+
+    worker = context.Process(target=work, daemon=True)
+    worker.start()
+    assert ready.wait(60)
+    assert worker.pid
+    for number in STOP_SIGNALS:
+        os.kill(worker.pid, number)
+    worker.join(0.2)
+    assert worker.is_alive()
+    worker.kill()
+    worker.join()
