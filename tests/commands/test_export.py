@@ -8,7 +8,6 @@ import random
 import re
 import shutil
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from shlex import split
@@ -50,7 +49,7 @@ QUIET = "--data.workers 0 --trainer.enable_progress_bar false --report.enabled f
 
 
 @pytest.fixture(scope="module")
-def checkpoint(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkpoint(small_data, tmp_path_factory):
     """Of a narrow network after a batch, its norms set to these images, its head made louder: its
     outputs then differ from place to place, as a trained network's do."""
     run = tmp_path_factory.mktemp("exported") / "run"
@@ -77,16 +76,16 @@ def checkpoint(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 @pytest.fixture
-def decoded(checkpoint: Path) -> Decoded:
+def decoded(checkpoint):
     return Decoded(read_trained(checkpoint).network)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def graphs() -> Iterator[None]:
+def graphs():
     """torch.export takes seconds: a graph is made once, whatever it is written as."""
     made: dict[str, Any] = {}
 
-    def once(graph: torch.nn.Module, metadata: Metadata) -> Any:
+    def once(graph, metadata):
         shape = None if metadata.dynamic else (metadata.batch, metadata.image_size)
         weights = [(p.dtype, float(p.double().abs().sum())) for p in graph.parameters()]
         key = str((type(graph), metadata.nms, shape, weights))
@@ -103,7 +102,7 @@ DONE: dict[str, Path] = {}
 ENDINGS = [".onnx", "_openvino"]
 
 
-def export(checkpoint: Path, out: Path, options: str) -> Path:
+def export(checkpoint, out, options):
     """A copy of what the command has written; it takes seconds, so it runs once for each kind of
     file."""
     (name,) = [each.name for each in FORMATS.values() if out.name.endswith(each.ending)]
@@ -117,7 +116,7 @@ def export(checkpoint: Path, out: Path, options: str) -> Path:
     return out
 
 
-def images(batch: int, height: int, width: int) -> torch.Tensor:
+def images(batch, height, width):
     """Other images than the command has looked at."""
     drawn = []
     for i in range(batch):
@@ -126,7 +125,7 @@ def images(batch: int, height: int, width: int) -> torch.Tensor:
     return torch.from_numpy(np.stack(drawn)).permute(0, 3, 1, 2).float() / 255
 
 
-def compare(exported: Exported, network: Decoded, seen: torch.Tensor, tolerance: float) -> None:
+def compare(exported, network, seen, tolerance):
     with torch.no_grad():
         expected = network(seen)
     assert expected[..., 4].std() > 0.03  # the output is not the same everywhere
@@ -162,12 +161,12 @@ def test_each_format_computes_what_pytorch_does(checkpoint, decoded, tmp_path, f
             assert torch.equal(rows, alone[k % 5])
 
 
-def one_weight_flipped(decoded: Decoded) -> None:
+def one_weight_flipped(decoded):
     bias = decoded.network.head.convs[0].bias
     bias[4] = 9.0 - bias[4]
 
 
-def boxes_of_another_decoder(decoded: Decoded) -> None:
+def boxes_of_another_decoder(decoded):
     decoded.network.head.box_coder.decode = lambda numbers, anchors: numbers.sigmoid() * 2
 
 
@@ -202,7 +201,7 @@ def test_a_format(format, checkpoint, small_data, decoded, tmp_path, refused):
 
 
 def test_a_converter_that_fails(checkpoint, tmp_path, monkeypatch, refused):
-    def nonsense(*given: Any) -> None:
+    def nonsense(*given: Any):
         print("nonsense")
         raise RuntimeError("no such operator")
 
@@ -255,7 +254,7 @@ def test_suppression_in_the_file(checkpoint, decoded, tmp_path, ending):
 
 
 @pytest.fixture
-def coco(tmp_path: Path) -> Path:
+def coco(tmp_path):
     """The data.yaml of sixteen real images to train on, four of them to validate on."""
     data = shared("data/coco128_val128")
     files = [str(file) for file in sorted((data / "images/val").iterdir())]
@@ -344,10 +343,10 @@ def test_a_file_that_computes_something_else_is_not_kept(
 ):
     """As if its runtime computed boxes that are a fifth of a pixel off, with the same scores."""
 
-    def off(self: Onnx, path: Path) -> tuple[Metadata, Any]:
+    def off(self, path):
         metadata, right = run(self, path)
 
-        def wrong(seen: torch.Tensor) -> torch.Tensor:
+        def wrong(seen):
             rows = right(seen)
             rows[..., :4] += 0.2
             return rows
@@ -378,7 +377,7 @@ def test_a_barely_trained_network(checkpoint, tmp_path):
             conv.weight.unflatten(0, (3, -1))[:, 4:] *= 0.1
     saturated = Decoded(network)
 
-    def rounded(x: torch.Tensor) -> torch.Tensor:
+    def rounded(x):
         rows = saturated(x)
         rows[..., 4:] -= 3e-7 * torch.rand_like(rows[..., 4:])
         return rows
@@ -389,14 +388,14 @@ def test_a_barely_trained_network(checkpoint, tmp_path):
     assert found == expected > 10
 
 
-def nan_in_weights(model: onnx.ModelProto) -> None:
+def nan_in_weights(model):
     weights = next(i for i in model.graph.initializer if i.data_type == 1 and len(i.dims) == 4)
     values = onnx.numpy_helper.to_array(weights).copy()
     values.flat[0] = np.nan
     weights.CopyFrom(onnx.numpy_helper.from_array(values, weights.name))
 
 
-def no_such_element(model: onnx.ModelProto) -> None:
+def no_such_element(model):
     """The last operator looks for one."""
     model.graph.node[-1].output[0] = "all"
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([99]), "last"))

@@ -1,4 +1,4 @@
-"""Image files of every kind: EXIF, modes and depths; bad and huge ones, which are named."""
+"""Image files of every kind: EXIF, modes and depths; bad, damaged and huge ones, which are named."""
 
 import struct
 import zlib
@@ -8,6 +8,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from made_datasets import PAIR, SCENES, as_yolo, bgr, files_of, lay_out, load, picture, save
 from made_runs import column
 from PIL import Image, ImageFile
@@ -225,6 +227,61 @@ WHOLE = [
 def reported(paths):
     findings = examine_images({"train": list(map(str, paths))})
     return {Path(f.file) for f in findings if f.severity == "fault"}
+
+
+NUMBERS = [b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\xff\xd9", b"\xff\xd8", b"IEND"]
+
+
+@st.composite
+def damaged(draw):
+    """A file with up to three defects: bytes changed, cut out, put in, repeated; or its end
+    missing."""
+    data = draw(st.sampled_from(WHOLE))
+    for _ in range(draw(st.integers(1, 3))):
+        # half of them are in the header, where they do most
+        at = draw(st.one_of(st.integers(0, min(len(data), 700)), st.integers(0, len(data))))
+        end = at + draw(st.integers(1, 8))
+        part = draw(st.sampled_from(NUMBERS + [b"", data[at:end] * 2]) | st.binary(max_size=6))
+        data = data[:at] + part + (data[end:] if draw(st.integers(0, 5)) else b"")
+    return data
+
+
+def is_whole(path, capfd):
+    """By OpenCV, in full, and what libjpeg and libpng write to the terminal. A JPEG that lacks only
+    its end mark is whole."""
+    with_end = path.with_name(f"end{path.suffix}")
+    with_end.write_bytes(path.read_bytes() + b"\xff\xd9")
+    capfd.readouterr()
+    pixels = cv2.imread(str(with_end), cv2.IMREAD_UNCHANGED)
+    said = capfd.readouterr().err
+    lost = ("Corrupt JPEG data", "Premature end of JPEG", "libpng error")
+    return pixels is not None and not any(words in said for words in lost)
+
+
+@settings(max_examples=12, suppress_health_check=list(HealthCheck))
+@given(files=st.lists(damaged(), min_size=12, max_size=12))
+def test_damaged_images(tmp_path_factory, capfd, files):
+    """Each decodes as its header says, in full, or is reported; never a traceback. Twelve at a
+    time, as starting the decoders takes longer than reading one."""
+    folder = tmp_path_factory.mktemp("files")
+    paths = []
+    for k, data in enumerate(files + WHOLE):
+        paths.append(folder / f"{k}.{'png' if data[1:4] == b'PNG' else 'jpg'}")
+        paths[-1].write_bytes(data)
+    bad = reported(paths)
+    assert not bad.intersection(paths[len(files) :])
+    for path, size in zip(paths, image_sizes(paths), strict=True):
+        assert path in bad or is_whole(path, capfd), "silently damaged"
+        if isinstance(size, str):  # training leaves it out
+            continue
+        try:
+            shapes = [read_image(path).shape, read_image(path, shrink=8).shape]
+        except InputError:
+            assert path in bad
+            continue
+        eighth = tuple(-(-side // 8) for side in size)
+        fits = shapes[0] == (*size, 3) and shapes[1][:2] in (size, eighth)
+        assert fits or path in bad, "boxes would be misplaced"
 
 
 def test_what_is_lost_of_a_file(tmp_path):

@@ -15,13 +15,13 @@ LARGEST = 200_000  # bytes
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def drawn(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pictures")
     figures.draw(folder)
     return folder
 
 
-def shapes(path: Path) -> dict[str, np.ndarray]:
+def shapes(path):
     """Coordinates of the named curves and bars of an SVG, in points."""
     found = {}
     for group in ElementTree.parse(path).getroot().iter("{http://www.w3.org/2000/svg}g"):
