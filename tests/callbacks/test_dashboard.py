@@ -35,7 +35,7 @@ trainer:
 class Run:
     """A run of one epoch that was resumed for a second one."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder):
         self.folder = folder
         self.files = sorted(folder.glob("wandb/offline-run-*/*.wandb"))
         self.rows = []

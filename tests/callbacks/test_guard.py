@@ -1,7 +1,5 @@
 """Non-finite numbers, crashes and lack of memory in real trainings: the report."""
 
-from typing import Any
-
 import lightning as L
 import pytest
 import torch
@@ -28,7 +26,7 @@ class Trouble(L.Callback):
     """In one batch, given as (epoch, batch): NaN in the images, an infinite gradient or an error.
     In process `rank` only."""
 
-    def __init__(self, where: tuple[int, int], what: Any = "image", rank: int = 0):
+    def __init__(self, where, what="image", rank=0):
         self.where = where
         self.what = what
         self.rank = rank

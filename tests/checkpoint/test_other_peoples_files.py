@@ -237,6 +237,10 @@ def test_every_door(door, whole, opened):
 
 
 CRAFTED = {  # the door that meets it, and what
+    "fit: batches": lambda c: c["loops"]["fit_loop"].update({"epoch_loop.batch_progress": 3}),
+    "validate: no names": lambda c: c["hyper_parameters"].update(names=[]),
+    "predict: a tensor less": lambda c: c["state_dict"].pop("ema.head.anchors"),
+    "ensemble: levels": lambda c: c["hyper_parameters"]["network"].update(levels="345"),
     "fit: no loops": lambda c: c.pop("loops"),
     "fit: progress": lambda c: c["loops"]["fit_loop"].update(epoch_progress={"total": []}),
     "fit: no optimizer": lambda c: c.update(optimizer_states=[]),
@@ -281,6 +285,11 @@ def anchors(tensor):
 
 HUGE = {"depth_multiple": 1e12, "width_multiple": 1e12}
 YOLOV5 = {
+    "names with unusual keys": lambda m: setattr(m, "names", {"a": "b", 1: "c"}),
+    "nc is a word": lambda m: m.__dict__.update(nc="three", names=None),
+    "modules are a word": lambda m: m.__dict__.update(_modules="x"),
+    "anchors are a number": anchors(torch.zeros(())),
+    "multiples are no numbers": lambda m: setattr(m, "yaml", {"width_multiple": "x"}),
     "names are a number": lambda m: setattr(m, "names", 3),
     "nc is huge": lambda m: m.__dict__.update(nc=10**12, names=None),
     "buffers are a list": lambda m: m.__dict__.update(_buffers=[1]),

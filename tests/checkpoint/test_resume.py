@@ -34,9 +34,9 @@ def reference(small_data, tmp_path_factory):
 
 
 def test_a_killed_run_ends_the_same(small_data, tmp_path, reference):
-    """With SIGKILL: while writing a checkpoint, training, moving one into place. Workers
+    """With SIGKILL: while validating, writing a checkpoint, training, moving one into place. Workers
     make no difference. (Two processes: test_ranks_die.py.)"""
-    kills = ["writing:2", "batch:1", "moving:0"]
+    kills = ["validation:0", "writing:2", "batch:1", "moving:0"]
     hits, unlike = trial(tmp_path / "run", small_data, kills, 1, 1, reference, SHORT)
     assert hits == len(kills)
     assert not unlike

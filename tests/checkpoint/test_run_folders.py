@@ -38,7 +38,7 @@ class Where(L.Callback):
 class Late(CSVLogger):
     """Starts when the run has its folder."""
 
-    def __init__(self, save_dir: str):
+    def __init__(self, save_dir):
         super().__init__(save_dir)
         assert read(Path(save_dir, "machine.json"))["command"] == "fit"
 

@@ -6,7 +6,7 @@ from typing import Any
 class Call:
     """Pickles as the call of a function."""
 
-    def __init__(self, function: Any, *arguments: Any):
+    def __init__(self, function, *arguments: Any):
         self.content = function, arguments
 
     def __reduce__(self):

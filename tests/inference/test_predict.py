@@ -258,7 +258,7 @@ def test_a_stream_gives_its_newest_frame(here, monkeypatch):
     class Camera:
         """Frame k shows k; the camera waits for nobody."""
 
-        def __init__(self, source: object):
+        def __init__(self, source):
             self.number = 0
 
         def isOpened(self):

@@ -51,7 +51,7 @@ NAMES = ["$\\frac{1}{$", "_<u>&amp;</u>$", "猫🐈‍⬛\\textbf{x", "**a** | `
 class Page(HTMLParser):
     """The text of a page, its headings, and its tags with their attributes."""
 
-    def __init__(self, page: Path):
+    def __init__(self, page):
         super().__init__()
         self.tags = []
         self.text = ""

@@ -29,7 +29,7 @@ class Diary(L.Callback):
             that looks across the images of a batch.
     """
 
-    def __init__(self, train_norms: bool):
+    def __init__(self, train_norms):
         self.train_norms = train_norms
         self.batches = []
         self.gradients = {}

@@ -109,7 +109,7 @@ def test_auto_goes_by_what_a_training_starts_from(
 class Fixed(nn.Module):
     """A network that predicts these rows, whatever the image."""
 
-    def __init__(self, rows: torch.Tensor):
+    def __init__(self, rows):
         super().__init__()
         self.rows = nn.Parameter(rows)
 

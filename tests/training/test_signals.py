@@ -85,7 +85,7 @@ def test_a_worker_outlives_signals():
     context = multiprocessing.get_context("fork")
     ready = context.Event()
 
-    def work() -> None:
+    def work():
         prepare_worker(0)
         ready.set()
         time.sleep(600)

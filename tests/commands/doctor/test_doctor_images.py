@@ -140,7 +140,7 @@ def test_copies_that_look_alike(tmp_path, change):
     assert (finding.file, finding.other) == (str(copy), str(originals[3]))
 
 
-def by_counting_bits(bits: np.ndarray, groups: np.ndarray) -> list[tuple[int, int]]:
+def by_counting_bits(bits, groups):
     """The oracle of `near_duplicates`: every pair of bits (n, 480)."""
     signs = bits * 2.0 - 1
     differences = (480 - signs @ signs.T) / 2  # (n, n)

@@ -86,7 +86,7 @@ def plan(address):
 class Machines:
     """Each is a process, started with `go`, which has a folder of its own."""
 
-    def __init__(self, folder: Path, address: str, request: pytest.FixtureRequest):
+    def __init__(self, folder, address, request):
         self.folder = folder
         self.plan = plan(address)
         self.request = request
