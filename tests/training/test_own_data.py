@@ -47,7 +47,7 @@ class Counted(L.LightningDataModule):
 
     names = ("a", "b")
 
-    def __init__(self, count, image_size=96):
+    def __init__(self, count: int, image_size: int = 96):
         super().__init__()
         self.count = count
         self.image_size = image_size
