@@ -1,12 +1,10 @@
 """Objects that would run something when a careless reader unpickles them."""
 
-from typing import Any
-
 
 class Call:
     """Pickles as the call of a function."""
 
-    def __init__(self, function, *arguments: Any):
+    def __init__(self, function, *arguments):
         self.content = function, arguments
 
     def __reduce__(self):
