@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Any, NamedTuple, Self
 
 import cv2
@@ -58,6 +59,13 @@ class Labels:
             crowd=self.crowd[mask],
             area=self.area[mask],
         )
+
+    def digest(self) -> str:
+        """A checksum of boxes, classes and crowd, which tells whether labels have changed."""
+        checksum = sha256(self.boxes.tobytes())
+        checksum.update(self.classes.tobytes())
+        checksum.update(self.crowd.tobytes())
+        return checksum.hexdigest()
 
 
 class LetterboxInfo(NamedTuple):
