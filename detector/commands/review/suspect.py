@@ -1,0 +1,266 @@
+"""What a review finds: labels that may be wrong, as review.json and review.csv hold them."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, is_dataclass
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from boltbox.detector.system.atomic_file import write_atomically
+from boltbox.detector.system.csv_table import write_table
+from boltbox.detector.system.errors import InputError, in_one_line
+from boltbox.detector.system.rank_zero import printable
+from boltbox.detector.system.text_file import read_text
+
+VERSION = 1
+Box = tuple[float, float, float, float]
+T = TypeVar("T")
+KINDS = {  # in the order in which they are shown
+    "missing": "object without a label",
+    "wrong_class": "label of another class",
+    "badly_placed": "box that does not fit",
+    "no_object": "label without an object",
+    "duplicate": "second label of one object",
+}
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """What a label should be.
+
+    Attributes:
+        box: x1, y1, x2, y2 in pixels of the image file.
+        class_index: number of the class.
+    """
+
+    box: Box
+    class_index: int
+
+
+@dataclass(frozen=True)
+class ReviewedLabel:
+    """A label of an image, as training reads it.
+
+    Attributes:
+        box: x1, y1, x2, y2 in pixels of the image file.
+        class_index: number of the class.
+        crowd: a region of uncounted objects.
+        place: file, and line or object in it.
+    """
+
+    box: Box
+    class_index: int
+    crowd: bool
+    place: str
+
+
+@dataclass(frozen=True)
+class ReviewedImage:
+    """An image with suspects.
+
+    Attributes:
+        file: absolute path.
+        split: train, val or test.
+        width: pixels.
+        height: pixels.
+        digest: of its labels, see `Labels.digest`.
+        labels: in the order in which training reads them.
+    """
+
+    file: str
+    split: str
+    width: int
+    height: int
+    digest: str
+    labels: list[ReviewedLabel]
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A label that may be wrong or missing.
+
+    Attributes:
+        id: its number.
+        image: number of the image in Review.images.
+        kind: one of KINDS.
+        probability: that the label is wrong, or that one is missing.
+        label: number of the label in the image; None: it is missing.
+        box: of the label, or of the detection without one; xyxy in pixels of the image file.
+        class_index: of the label or the detection.
+        suggestion: what the label should be; None: there should be none.
+        reason: one line.
+    """
+
+    id: int
+    image: int
+    kind: str
+    probability: float
+    label: int | None
+    box: Box
+    class_index: int
+    suggestion: Suggestion | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """The dataset, as DatasetFile reads it.
+
+    Attributes:
+        dataset: absolute path of the data.yaml or the folder.
+        format: of its labels, if it was given.
+        split: share of val, if it was given.
+        single_class: all objects are of one class.
+    """
+
+    dataset: str
+    format: str | None = None
+    split: float | None = None
+    single_class: bool = False
+
+
+@dataclass(frozen=True)
+class Review:
+    """The suspects of a dataset.
+
+    Attributes:
+        dataset: where it is.
+        names: class names.
+        images: those with suspects.
+        suspects: most probable first.
+    """
+
+    dataset: Source
+    names: list[str]
+    images: list[ReviewedImage]
+    suspects: list[Suspect]
+
+    @cached_property
+    def content(self) -> dict[str, Any]:
+        """What review.json holds."""
+        rest = asdict(self, dict_factory=_to_json)
+        digest = sha256(json.dumps(rest).encode()).hexdigest()
+        return {"version": VERSION, "id": digest} | rest
+
+    @property
+    def id(self) -> str:
+        """SHA-256 of all else in review.json."""
+        return self.content["id"]
+
+    def write(self, folder: Path) -> None:
+        """Write review.csv and review.json.
+
+        Args:
+            folder: of the run.
+        """
+        write_table(folder / "review.csv", [self._row(suspect) for suspect in self.suspects])
+        write_atomically(folder / "review.json", json.dumps(self.content))
+
+    def _row(self, suspect: Suspect) -> dict[str, Any]:
+        """Of review.csv."""
+        image = self.images[suspect.image]
+        row: dict[str, Any] = {"id": suspect.id, "probability": round(suspect.probability, 4)}
+        row |= {"kind": suspect.kind, "file": printable(image.file), "split": image.split}
+        row["place"] = ""
+        if suspect.label is not None:
+            row["place"] = printable(image.labels[suspect.label].place)
+        row |= self._columns("", suspect)
+        if suspect.suggestion:
+            row |= self._columns("suggested_", suspect.suggestion)
+        return row | {"reason": printable(suspect.reason)}
+
+    def _columns(self, prefix: str, item: Suspect | Suggestion) -> dict[str, Any]:
+        """Class and box."""
+        columns: dict[str, Any] = {f"{prefix}class": printable(self.names[item.class_index])}
+        for name, value in zip(("x1", "y1", "x2", "y2"), item.box, strict=True):
+            columns[prefix + name] = round(value, 2)
+        return columns
+
+    @classmethod
+    def read(cls, path: Path) -> Review:
+        """Read a review.json, whoever made it.
+
+        Args:
+            path: of the file.
+
+        Raises:
+            InputError: it holds something else.
+        """
+        review = read_json(path, cls)
+        items: list[Any] = list(review.suspects)
+        for suspect in review.suspects:
+            items += filter(None, [suspect.suggestion])
+        for image in review.images:
+            items += image.labels
+        if not all(0 <= item.class_index < len(review.names) for item in items):
+            raise InputError(f"{path}: an object of no class. Give the file of a review's folder")
+        for suspect in review.suspects:
+            numbers = range(len(review.images))
+            labels = review.images[suspect.image].labels if suspect.image in numbers else []
+            known = suspect.label is None or suspect.label in range(len(labels))
+            if suspect.image not in numbers or suspect.kind not in KINDS or not known:
+                raise InputError(f"{path}: suspect {suspect.id} makes no sense. Review again")
+        return review
+
+
+def read_json(path: Path, kind: type[T]) -> T:
+    """A json file of one of these dataclasses, whoever made it.
+
+    Args:
+        path: of the file.
+        kind: a dataclass of plain types, tuples, lists and such dataclasses, or one of these or
+            None. Its field `class_index` is `class` in the file.
+
+    Raises:
+        InputError: the file holds something else.
+    """
+    text = read_text(path)
+    try:
+        content = json.loads(text, object_hook=_from_json)
+        if content.get("version") != VERSION:
+            raise ValueError(f"its version is not {VERSION}")
+        return _decoded(content, kind)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+        raise InputError(
+            f"{path}: not the {path.stem} of this boltbox ({in_one_line(e):.200}). Give the file"
+            " that it wrote"
+        ) from None
+
+
+def _decoded(value: Any, kind: Any) -> Any:
+    """A value of `json.loads` as an object of a type."""
+    origin: Any = get_origin(kind) or kind
+    parts = get_args(kind)
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return origin(**{name: _decoded(value[name], hint) for name, hint in hints.items()})
+    if origin is UnionType:
+        return None if value is None else _decoded(value, parts[0])
+    if origin is tuple:
+        return tuple(_decoded(item, part) for item, part in zip(value, parts, strict=True))
+    if origin is float and type(value) is int:
+        value = float(value)
+    if type(value) is not origin or (origin is float and not math.isfinite(value)):
+        raise ValueError(f"{value!r:.50} is not a {origin.__name__}")
+    if origin is list:
+        return [_decoded(item, parts[0]) for item in value]
+    if origin is dict:
+        return {key: _decoded(item, parts[1]) for key, item in value.items()}
+    return value
+
+
+def _to_json(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The fields of a dataclass as an object of a json file."""
+    return {"class" if name == "class_index" else name: value for name, value in pairs}
+
+
+def _from_json(item: dict[str, Any]) -> dict[str, Any]:
+    """An object of a json file as the fields of a dataclass."""
+    if "class" in item:
+        item["class_index"] = item.pop("class")
+    return item
