@@ -46,7 +46,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def api() -> str:
     """The page of the public names."""
     names = "\n\n".join(f"::: {place(name)}" for name in boltbox.__all__ if name != "callbacks")
-    return f"# Python API\n\n`import boltbox`; the guide is [docs/python.md](../docs/python.md).\n\n{names}\n"
+    return f"# Python API\n\nThe guide is [docs/python.md](../docs/python.md).\n\n{names}\n"
 
 
 def place(name: str) -> str:
