@@ -29,7 +29,7 @@ DATA_CLASS = re.compile(r"\w+(\.\w+)*\.[A-Z]\w*")  # an import path, and no file
 DATA_CLASS_COMMANDS = ("fit", "validate", "test")
 WITHOUT_VALUE = ("--help", "-h", "--print_config")
 # the option that the word after a command is, as in `fit pets`
-TRAINER_COMMANDS = ("fit", "validate", "test", "anchors", "doctor", "benchmark", "evolve")
+TRAINER_COMMANDS = ["fit", "validate", "test", "anchors", "doctor", "benchmark", "evolve", "review"]
 SUBJECTS = dict.fromkeys(TRAINER_COMMANDS, "--data.dataset") | {"predict": "--source"}
 # paths that are checked early, with the words that they may be instead
 PATHS: dict[str, tuple[str, ...]] = {

@@ -159,7 +159,7 @@ class DetectorCLI(LightningCLI):
         line = self.line
         if line.typed == ["--help"] and not line.wants_all:
             shown = list(HELP["shown"])
-            if self.command in ("fit", "evolve", "benchmark"):
+            if self.command in demo.COMMANDS:
                 shown += HELP["shown_for_training"]
             parser.show_only(shown)
         typed_classes = paths_in(line.options)  # to type a class is to trust it
@@ -188,7 +188,7 @@ class DetectorCLI(LightningCLI):
             what = "resume" if self.command == "fit" else "weights"
             print_fact(what, self.loaded.weights.path)
             print_fact("options", file)
-        elif first.get("data.dataset"):
+        elif first.get("data.dataset") and "apply" not in line.options:
             print_fact("data", demo.ANNOUNCEMENT)
 
     def _load(self) -> None:

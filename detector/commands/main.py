@@ -36,6 +36,10 @@ COMMANDS = {
         f"{HERE}.doctor.command:run_doctor",
         "Find faults of a dataset; --fix DIR writes a repaired copy",
     ),
+    "review": Command(
+        f"{HERE}.review.command:run_review",
+        "Find labels that are wrong; --apply FILE writes a repaired copy",
+    ),
     "convert": Command(
         f"{HERE}.convert:convert",
         "Make a data.yaml from labels of CVAT, labelme, VIA",

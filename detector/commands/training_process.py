@@ -38,13 +38,18 @@ class FitCommand(NamedTuple):
 def prepare(trainer: L.Trainer, datamodule: DetectionData, command: str) -> None:
     """Raises InputError for what is wrong with the data set once, before the first training, and
     where this process is one of several itself."""
+    refuse_several(trainer, command)
+    datamodule.prepare_data()
+    datamodule.setup("fit")
+
+
+def refuse_several(trainer: L.Trainer, command: str) -> None:
+    """Raises InputError where this process is one of several."""
     if trainer.num_nodes > 1 or processes_and_machines():
         raise InputError(
             f"{command} starts its processes itself, on one machine: no torchrun, no"
             " trainer.num_nodes"
         )
-    datamodule.prepare_data()
-    datamodule.setup("fit")
 
 
 class TrainingProcess(subprocess.Popen[bytes]):

@@ -29,6 +29,7 @@ OBJECTS = (2, 6)  # tries per image, at least and below; an object without room 
 SIZES = (0.18, 0.75)  # diameter of an object per shorter side of its image, log-uniform
 # a short training on small images
 OPTIONS = {"data.image_size": 128, "data.batch_size": 64, "trainer.max_epochs": 60}
+COMMANDS = ("fit", "evolve", "benchmark", "review")  # that train without a data.dataset
 ANNOUNCEMENT = "demo (change it with --data.dataset); defaults: 128 px, batch 64, 60 epochs"
 
 # The corners of each shape: their distances from the centre, at equal angles.
@@ -55,7 +56,7 @@ def defaults(command: str, dataset: str | None) -> dict[str, Any]:
     Returns:
         Values by option; empty for other data.
     """
-    if dataset == NAME or (dataset is None and command in ("fit", "evolve", "benchmark")):
+    if dataset == NAME or (dataset is None and command in COMMANDS):
         return {"data.dataset": NAME} | OPTIONS
     return {}
 

@@ -23,9 +23,9 @@ TRAINER_OPTIONS: dict[str, Any] = {  # of the recipe, where they differ from Lig
     "enable_model_summary": False,
 }
 DEFAULT: str = TRAINER_OPTIONS["precision"]
-TRAINING = ("fit", "evolve")  # commands
+TRAINING = ("fit", "evolve", "review")  # commands
 # they compute nothing, or in processes that print it themselves
-SILENT = ("anchors", "doctor", "benchmark", "evolve")
+SILENT = ("anchors", "doctor", "benchmark", "evolve", "review")
 STRATEGIES = (
     "auto",
     "ddp",

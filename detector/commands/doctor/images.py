@@ -42,19 +42,12 @@ def examine_images(splits: Mapping[str, Collection[str]]) -> Iterator[Finding]:
         unique = list(dict.fromkeys(files))
         paths += unique
         split_of += [split] * len(unique)
-    batches = BatchSampler(range(len(paths)), BATCH, drop_last=False)
-    loader = make_loader(_ImageFiles(paths), batches, list, len(paths) // BATCH, seed=0)
-    images = list(progress(chain.from_iterable(loader), "images", len(paths)))
+    images = read_images(paths)
     for split, path, image in zip(split_of, paths, images, strict=True):
         if image.damage:
             problem = f"damaged: the decoder says '{image.damage}'"
             yield Finding("fault", DAMAGED, problem, path, split, image=path)
-    hashed = [i for i, image in enumerate(images) if image.bits]
-    hashes = np.frombuffer(b"".join(images[i].bits for i in hashed), np.uint64).reshape(-1, 8)
-    groups = np.array([split_of[i] for i in hashed])
-    for a, b in near_duplicates(hashes, groups):
-        i = hashed[a]
-        k = hashed[b]
+    for i, k in near_copies(images, split_of):
         is_same = images[i].digest == images[k].digest
         problem = f"{'the same image as' if is_same else 'looks like'} {paths[k]}"
         if split_of[i] != split_of[k]:
@@ -82,6 +75,22 @@ class ImageFile(NamedTuple):
     damage: str = ""
     digest: str = ""
     bits: bytes = b""
+
+
+def read_images(paths: Sequence[str]) -> list[ImageFile]:
+    """`examine_image` for each of the files, on all processors."""
+    batches = BatchSampler(range(len(paths)), BATCH, drop_last=False)
+    loader = make_loader(_ImageFiles(paths), batches, list, len(paths) // BATCH, seed=0)
+    return list(progress(chain.from_iterable(loader), "images", len(paths)))
+
+
+def near_copies(images: Sequence[ImageFile], groups: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """The number of each image that resembles an earlier one, and of that one; see
+    `near_duplicates`."""
+    hashed = [i for i, image in enumerate(images) if image.bits]
+    hashes = np.frombuffer(b"".join(images[i].bits for i in hashed), np.uint64).reshape(-1, 8)
+    for a, b in near_duplicates(hashes, np.array([groups[i] for i in hashed])):
+        yield hashed[a], hashed[b]
 
 
 def examine_image(path: str) -> ImageFile:

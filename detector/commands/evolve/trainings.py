@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from optuna.trial import FrozenTrial, Trial, TrialState
@@ -33,23 +34,23 @@ QUIET = (
 
 @dataclass
 class Training:
-    """The training of an individual, in a process of `fit`.
+    """A training in a process of `fit`.
 
     Attributes:
-        trial: of the individual.
         line: command line that trains it.
         run: its run folder.
         environment: variables for the process.
         restarts: how often it is started again after a kill.
         outcome: the result; None while the training lasts.
+        trial: of the individual that is trained, if it is one.
     """
 
-    trial: Trial
     line: Sequence[str]
     run: Path
     environment: Mapping[str, str]
     restarts: int = RESTARTS
     outcome: Outcome | None = None
+    trial: Any = None
 
     def start(self) -> None:
         """Start the process, which continues from its last checkpoint if there is one."""
@@ -134,10 +135,15 @@ def train_all(
                     return
             time.sleep(POLL_INTERVAL)
     finally:
-        for training in trainings:
-            training.process.send_signal(signal.SIGTERM)  # it saves a checkpoint
-        for training in trainings:
-            training.process.finish(STOP_TIMEOUT)
+        stop(trainings)
+
+
+def stop(trainings: Sequence[Training]) -> None:
+    """End trainings; each saves a checkpoint."""
+    for training in trainings:
+        training.process.send_signal(signal.SIGTERM)
+    for training in trainings:
+        training.process.finish(STOP_TIMEOUT)
 
 
 def _begin(
@@ -155,7 +161,7 @@ def _begin(
         line += [f"--{gene.option}", repr(trial.params[gene.name])]
     line += QUIET.split()
     line += ["--run", str(run)]
-    training = Training(trial, line, run, environment)
+    training = Training(line, run, environment, trial=trial)
     training.start()
     return training
 

@@ -161,6 +161,16 @@ class Review:
         write_table(folder / "review.csv", [self._row(suspect) for suspect in self.suspects])
         write_atomically(folder / "review.json", json.dumps(self.content))
 
+    def summary(self) -> list[str]:
+        """A line per kind."""
+        lines = []
+        for kind, text in KINDS.items():
+            found = [suspect.probability for suspect in self.suspects if suspect.kind == kind]
+            if found:
+                wrong = round(sum(found))
+                lines.append(f"{kind}: {len(found)} suspects, about {wrong} are wrong ({text})")
+        return lines
+
     def _row(self, suspect: Suspect) -> dict[str, Any]:
         """Of review.csv."""
         image = self.images[suspect.image]

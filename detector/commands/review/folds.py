@@ -1,0 +1,244 @@
+"""Detections in each image by a detector that was not trained on it.
+
+The images are divided into folds; a training on all other images predicts those of a fold.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import yaml
+
+from boltbox.detector.commands.doctor.dataset_copy import write_coco
+from boltbox.detector.commands.doctor.images import near_copies, read_images
+from boltbox.detector.commands.evolve.trainings import POLL_INTERVAL, QUIET, Training, stop
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.inputs.sources import Sources
+from boltbox.detector.data.sample import Labels
+from boltbox.detector.inference.predictor import Predictor
+from boltbox.detector.system.atomic_file import write_atomically
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.rank_zero import progress
+
+CONF = 0.01
+MAX_DET = 300
+BATCH = 16  # images
+
+
+class Item(NamedTuple):
+    """An image to review.
+
+    Attributes:
+        file: absolute path.
+        split: train, val or test.
+        labels: as training reads them.
+        places: of the labels: file, and line or object in it.
+    """
+
+    file: str
+    split: str
+    labels: Labels
+    places: Sequence[str]
+
+
+def items_of(datasets: Mapping[str, DetectionDataset]) -> list[Item]:
+    """The images of a dataset, each once, by file.
+
+    Args:
+        datasets: by split.
+    """
+    items: dict[str, Item] = {}
+    for split, dataset in datasets.items():
+        for i, (start, end) in enumerate(pairwise(dataset.labels.starts.tolist())):
+            file = dataset.files[i]
+            label_file = dataset.label_files[i]
+            places = [f"{label_file}, {place}" for place in dataset.places[start:end]]
+            items.setdefault(file, Item(file, split, dataset.labels[i], places))
+    return sorted(items.values())
+
+
+def assign_folds(items: Sequence[Item], folds: int) -> np.ndarray:
+    """Divide images into folds of even size, near copies in one fold, unless there are more than
+    fit in. It depends on the names of the files only, not on their order.
+
+    Args:
+        items: the images.
+        folds: how many.
+
+    Returns:
+        (n,) the fold of each image.
+    """
+    group = list(range(len(items)))  # the first image of each image's copies
+    images = read_images([item.file for item in items])
+    for later, earlier in near_copies(images, [""] * len(items)):
+        group[later] = group[earlier]
+    limit = -(-len(items) // folds)
+    members: dict[tuple[int, int], list[int]] = {}
+    position = [0] * len(items)
+    for i, first in enumerate(group):
+        members.setdefault((first, position[first] // limit), []).append(i)
+        position[first] += 1
+
+    def order(numbers: list[int]) -> tuple[int, bool, str]:
+        item = items[numbers[0]]
+        name = sha256(Path(item.file).name.encode(errors="replace")).hexdigest()
+        return -len(numbers), not len(item.labels.boxes), name
+
+    fold_of = np.zeros(len(items), int)
+    sizes = np.zeros(folds, int)
+    for numbers in sorted(members.values(), key=order):
+        smallest = sizes.argmin()
+        fold_of[numbers] = smallest
+        sizes[smallest] += len(numbers)
+    return fold_of
+
+
+@dataclass
+class Detector:
+    """What predicts.
+
+    Attributes:
+        path: run folder or checkpoint.
+        device: of the network.
+        workers: processes that read images.
+        names: class names of the dataset.
+    """
+
+    path: str
+    device: torch.device
+    workers: int
+    names: Sequence[str]
+
+    def predict(self, files: Sequence[str]) -> list[np.ndarray]:
+        """Detections of low confidence; a box may be one of several classes.
+
+        Args:
+            files: images.
+
+        Returns:
+            Of each image (n, 6) float32: x1, y1, x2, y2 in pixels of its file, score, class; best
+            first. None of an image that cannot be read.
+        """
+        predictor = Predictor.load(
+            self.path, device=self.device, conf=CONF, multi_label=True, max_det=MAX_DET
+        )
+        predictor.rename(self.names)
+        batches = Sources(list(files), []).batches(predictor.inputs(), BATCH, self.workers)
+        found = [np.zeros((0, 6), np.float32)] * len(files)
+        total = -(-len(files) // BATCH)
+        for batch, rows in progress(predictor.predict_batches(batches, BATCH), "predicting", total):
+            for index, of_image in zip(batch.indices, rows, strict=True):
+                found[index] = of_image
+        return found
+
+
+class Fold:
+    """A training and the images that it does not see.
+
+    Args:
+        folder: of the fold.
+        files: that the training predicts.
+    """
+
+    def __init__(self, folder: Path, files: Sequence[str]) -> None:
+        self.folder = folder
+        self.files = files
+        self.run = folder / "fit"
+        self.predictions = folder / "predictions.npz"
+        self.is_done = self.predictions.is_file()
+
+    def training(self, fit: Sequence[str], items: Sequence[Item], names: Sequence[str]) -> Training:
+        """Write the dataset of the training; it validates on the images that it does not see.
+
+        Args:
+            fit: command line of all folds.
+            items: all images.
+            names: class names.
+        """
+        images: dict[str, list[tuple[str, Labels]]] = {"train": [], "val": []}
+        for item in items:
+            images["val" if item.file in self.files else "train"].append((item.file, item.labels))
+        content: dict[str, Any] = {"names": list(names)}
+        for split, pairs in images.items():
+            content[split] = f"{split}.json"
+            write_coco(self.folder / content[split], pairs, {f: f for f, _ in pairs}, names)
+        data = self.folder / "data.yaml"
+        write_atomically(data, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+        line = [*fit, "--data.dataset", str(data), *QUIET.split(), "--run", str(self.run)]
+        return Training(line, self.run, {})
+
+    def predict(self, detector: Detector) -> None:
+        """Predict the images; detector: of the training."""
+        rows = detector.predict(self.files)
+        counts = list(map(len, rows))
+        write = partial(np.savez_compressed, rows=np.concatenate(rows), counts=counts)
+        write_atomically(self.predictions, write)
+
+    def load(self) -> dict[str, np.ndarray]:
+        """The predictions by file, see `Detector.predict`."""
+        with np.load(self.predictions) as content:
+            parts = np.split(content["rows"], content["counts"].cumsum()[:-1])
+        return dict(zip(self.files, parts, strict=True))
+
+
+def train_folds(
+    trainings: Sequence[Training],
+    folds: Sequence[Fold],
+    workers: Sequence[Mapping[str, str]],
+    on_end: Callable[[Fold], None],
+) -> None:
+    """Train the folds. If an exception ends it, each training saves a checkpoint.
+
+    Args:
+        trainings: of the folds.
+        folds: that are not done.
+        workers: environment variables of each worker.
+        on_end: called with each fold whose training has ended.
+
+    Raises:
+        InputError: a training failed.
+    """
+    waiting = list(trainings)
+    running: list[Training] = []
+    free = list(workers)
+    try:
+        while waiting or running:
+            if waiting and free:
+                training = waiting.pop(0)
+                training.environment = free.pop(0)
+                training.start()
+                running.append(training)
+                continue
+            time.sleep(POLL_INTERVAL)
+            for training in list(running):
+                outcome = training.poll()
+                if outcome and outcome.fitness is None:
+                    raise InputError(f"{training.run}: the training failed: {outcome.reason}")
+                if outcome:
+                    running.remove(training)
+                    free.append(training.environment)
+                    on_end(folds[trainings.index(training)])
+    finally:
+        stop(running)
+
+
+def keep(path: Path, text: str) -> None:
+    """Write a file, once.
+
+    Raises:
+        InputError: it is there with another content.
+    """
+    if not path.is_file():
+        write_atomically(path, text)
+    elif path.read_text() != text:
+        raise InputError(
+            f"{path}: this review was begun with other options, images or labels. Give another"
+            " --run"
+        )

@@ -1,0 +1,7 @@
+"""stub"""
+
+from typing import Any
+
+
+def find_suspects(*a: Any) -> Any:
+    return [], []
