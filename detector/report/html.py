@@ -1,5 +1,5 @@
-"""HTML pages that are one file: no network, no script, no second file. Jinja2 fills the template
-and escapes every value."""
+"""HTML pages that are one file: no network, no second file. Jinja2 fills the template and escapes
+every value."""
 
 from __future__ import annotations
 
@@ -53,16 +53,28 @@ def write_page(path: Path, title: str, sections: Sequence[Section]) -> None:
         title: Of the page.
         sections: What it shows.
     """
+    template = Path(__file__).with_name("page.html")
+    write_template(path, template, title=title, sections=sections, data_uri=_data_uri)
+
+
+def write_template(path: Path, template: Path, **values: Any) -> None:
+    """Fill a Jinja2 template, which escapes every value.
+
+    Args:
+        path: The HTML file.
+        template: Its template.
+        **values: The variables of the template.
+    """
     from jinja2 import StrictUndefined, Template
 
-    template = Template(
-        Path(__file__).with_name("page.html").read_text(),
+    filled = Template(
+        template.read_text(),
         trim_blocks=True,
         lstrip_blocks=True,
         autoescape=True,
         undefined=StrictUndefined,
     )
-    page = template.render(title=title, sections=sections, data_uri=_data_uri)
+    page = filled.render(values)
     # file names that are no valid UTF-8 hold surrogates, which become escapes
     write_atomically(path, page.encode("utf-8", "backslashreplace"))
 
