@@ -126,7 +126,7 @@ function save() {
   const href = URL.createObjectURL(new Blob([JSON.stringify(file)], { type: "application/json" }));
   make("a", { href, download: "decisions.json" }).click();
   unsaved = false;
-  say(`decisions.json: ${file.decisions.length} decisions, ${file.changes.length} labels to change. Next: review --apply decisions.json --out FOLDER`);
+  say(`decisions.json: ${file.decisions.length} decisions, ${file.changes.length} labels to change. Next: review --apply decisions.json --out DIR`);
 }
 
 // The stage
