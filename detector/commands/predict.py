@@ -18,6 +18,7 @@ from boltbox.detector.data.sample import SourceImage
 from boltbox.detector.inference.detections import Detections, Style
 from boltbox.detector.inference.predictor import Precision, Predictor
 from boltbox.detector.inference.tracking import Tracker
+from boltbox.detector.report.labelling_tools import BoxedImage, Tool, write_boxes
 from boltbox.detector.report.prediction_files import PredictionFiles
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import ClosedUnitInterval, NonNegativeInt, PositiveInt
@@ -109,6 +110,8 @@ class Output:
             file is replaced.
         json: Write predictions.json, COCO's results format.
         csv: Write predictions.csv, one row per detection.
+        export: Write pre-labels of images that a labelling tool imports: label-studio, cvat or
+            coco (docs/predict.md).
         crops: Write crops/CLASS/NAME_NUMBER.jpg, the pixels within each box.
         confidences: Write confidences into the label files.
         hide_labels: Draw boxes without text.
@@ -121,6 +124,7 @@ class Output:
     labels: bool | Path = True
     json: bool = False
     csv: bool = False
+    export: Tool | None = None
     crops: bool = False
     confidences: bool = True
     hide_labels: bool = False
@@ -223,6 +227,7 @@ def predict(inputs: Input, filters: Filter, outputs: Output) -> None:
         inputs.workers,
         inputs.frame_step,
     )
+    boxed = []
     started = before = time.perf_counter()
     with (
         locked(folder, "predict"),
@@ -243,6 +248,9 @@ def predict(inputs: Input, filters: Filter, outputs: Output) -> None:
                         image = image._replace(pixels=batch.pixels.numpy())
                     if tracker:
                         rows[i] = tracker.follow(image, rows[i])
+                    if outputs.export and image.frame is None:
+                        found = rows[i].tolist()
+                        boxed.append(BoxedImage(image.path, box.width, box.height, found))
                     files.add(image, rows[i], box.width, box.height)
                     objects = str(Detections.of(rows[i], predictor.names))
                     about = f"{box.width}x{box.height}, {objects}, {milliseconds:.0f} ms"
@@ -254,6 +262,8 @@ def predict(inputs: Input, filters: Filter, outputs: Output) -> None:
             raise
     if not files.pictures:
         raise InputError(f"source {inputs.source}: none of its files could be read")
+    if outputs.export:
+        write_boxes(outputs.export, boxed, predictor.names, folder)
     noun = "image" if sources.images else "frame"
     print_results(files, noun, time.perf_counter() - started)
 

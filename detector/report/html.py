@@ -1,5 +1,5 @@
-"""HTML pages that are one file: no network, no second file. Jinja2 fills the template and escapes
-every value."""
+"""HTML pages that are one file: no network, no script, no second file. Jinja2 fills the template
+and escapes every value."""
 
 from __future__ import annotations
 
@@ -54,29 +54,27 @@ def write_page(path: Path, title: str, sections: Sequence[Section]) -> None:
         sections: What it shows.
     """
     template = Path(__file__).with_name("page.html")
-    write_template(path, template, title=title, sections=sections, data_uri=_data_uri)
+    page = fill(template, title=title, sections=sections, data_uri=_data_uri)
+    # file names that are no valid UTF-8 hold surrogates, which become escapes
+    write_atomically(path, page.encode("utf-8", "backslashreplace"))
 
 
-def write_template(path: Path, template: Path, **values: Any) -> None:
-    """Fill a Jinja2 template, which escapes every value.
+def fill(template: Path, **values: Any) -> str:
+    """A template of Jinja2 with these values, escaped for HTML and XML.
 
     Args:
-        path: The HTML file.
-        template: Its template.
-        **values: The variables of the template.
+        template: The file.
+        values: By name.
     """
     from jinja2 import StrictUndefined, Template
 
-    filled = Template(
+    return Template(
         template.read_text(),
         trim_blocks=True,
         lstrip_blocks=True,
         autoescape=True,
         undefined=StrictUndefined,
-    )
-    page = filled.render(values)
-    # file names that are no valid UTF-8 hold surrogates, which become escapes
-    write_atomically(path, page.encode("utf-8", "backslashreplace"))
+    ).render(values)
 
 
 def _data_uri(image: Path | bytes) -> str:

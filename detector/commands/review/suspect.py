@@ -11,6 +11,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+from boltbox.detector.report.labelling_tools import BoxedImage
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.csv_table import write_table
 from boltbox.detector.system.errors import InputError, in_one_line
@@ -171,6 +172,21 @@ class Review:
                 lines.append(f"{kind}: {len(found)} suspects, about {wrong} are wrong ({text})")
         return lines
 
+    def boxed(self) -> list[BoxedImage]:
+        """The images with their labels, and with the missing ones that are probable. The confidence
+        of each is the probability that it is right."""
+        boxed = []
+        for image in self.images:
+            rows = [[*x.box, 1.0, x.class_index] for x in image.labels]
+            boxed.append(BoxedImage(image.file, image.width, image.height, rows))
+        for suspect in self.suspects:
+            rows = boxed[suspect.image].rows
+            if suspect.label is not None:
+                rows[suspect.label][4] = 1 - suspect.probability
+            elif suspect.probability > 0.5:
+                rows.append([*suspect.box, suspect.probability, suspect.class_index])
+        return boxed
+
     def _row(self, suspect: Suspect) -> dict[str, Any]:
         """Of review.csv."""
         image = self.images[suspect.image]
@@ -235,7 +251,7 @@ def read_json(path: Path, kind: type[T]) -> T:
         if content.get("version") != VERSION:
             raise ValueError(f"its version is not {VERSION}")
         return _decoded(content, kind)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as e:
         raise InputError(
             f"{path}: not the {path.stem} of this boltbox ({in_one_line(e):.200}). Give the file"
             " that it wrote"

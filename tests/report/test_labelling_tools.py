@@ -1,0 +1,101 @@
+"""Boxes for labelling tools: what each tool's own package makes of the files comes back through the
+doors of the data sets, with hostile names and images of several folders, which Label Studio copies
+and renames."""
+
+import csv
+import importlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_datasets import picture, save
+from made_predictions import checkpoint_file, pictures_folder, predict  # noqa: F401
+from made_runs import read
+
+import cli
+from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.report.labelling_tools import BoxedImage, write_boxes
+
+NAMES = ["<b>&amp;\"'</script>", "größe 2", "{{ 1 }}"]
+ROWS = np.float32([[1.25, 2.5, 30.125, 39, 0.75, 1], [0, 0, 60, 40, 1e-5, 0], [3, 4, 5, 6, 1, 2]])
+
+
+def label_studio(folder, photos, monkeypatch):
+    """The predictions are accepted, and exported as COCO."""
+    monkeypatch.setenv("LOCAL_FILES_DOCUMENT_ROOT", str(photos.parent))
+    converter = pytest.importorskip("label_studio_sdk.converter.converter")
+    tasks = read(folder / "label-studio.json")
+    for number, task in enumerate(tasks):
+        task |= {"id": number, "annotations": task.pop("predictions")}
+    (folder / "exported.json").write_text(json.dumps(tasks))
+    tool = converter.Converter(config=(folder / "label-studio.xml").read_text(), project_dir=None)
+    tool.convert_to_coco(folder / "exported.json", "back", is_dir=False)
+    return "back"
+
+
+def cvat(folder, photos, monkeypatch):
+    """Imported and exported by the package that CVAT itself uses, then converted."""
+    datumaro = pytest.importorskip("datumaro")
+    (folder / "images").symlink_to(photos)
+    dataset = datumaro.Dataset.import_from(str(folder / "cvat.xml"), "cvat")
+    dataset.export("exported", "cvat")
+    (file,) = Path("exported").rglob("*.xml")
+    file.replace(photos / "annotations.xml")
+    cli.main(["convert", str(photos), "--out", "back"])
+    return "back"
+
+
+def coco(folder, photos, monkeypatch):
+    """Read by the reference implementation, which also takes the annotations as results."""
+    coco = importlib.import_module("pycocotools.coco").COCO(str(folder / "coco.json"))
+    results = coco.loadRes(read(folder / "coco.json")["annotations"])
+    scores = [annotation["score"] for annotation in results.dataset["annotations"]]
+    np.testing.assert_allclose(scores, [*ROWS[:, 4], *ROWS[:2, 4]])
+    (folder / "coco.json").replace("instances.json")
+    Path("data.yaml").write_text(f"train: instances.json\nimages: {json.dumps(str(photos))}\n")
+    return "data.yaml"
+
+
+@pytest.mark.parametrize("tool", [label_studio, cvat, coco], ids=lambda tool: tool.__name__)
+def test_there_and_back(tool, here, monkeypatch):
+    photos = here / "my %2F photos"
+    images = []
+    for k, place in enumerate(("a&b/1.png", '<"é">#?/1.png', "a&b/none.png")):
+        file = save(photos / place, picture(40, 60, k))
+        images.append(BoxedImage(str(file), 60, 40, ROWS[: 3 - k if k < 2 else 0].tolist()))
+    Path("out").mkdir()
+    write_boxes(tool.__name__.replace("_", "-"), images, NAMES, Path("out"))
+    file = DatasetFile.read(str(tool(Path("out"), photos, monkeypatch)))
+    dataset = file.open("train")
+    found = {}
+    for path, labels in zip(dataset.files, dataset.labels, strict=True):
+        classes = [file.names[c] for c in labels.classes]
+        if len(classes):
+            found[Path(path).read_bytes()] = dict(zip(classes, labels.boxes.tolist(), strict=True))
+    for image in images[:2]:
+        boxes = found.pop(Path(image.file).read_bytes())
+        assert len(boxes) == len(image.rows)
+        for *box, _, c in image.rows:
+            np.testing.assert_allclose(boxes[NAMES[int(c)]], box, atol=0.01)
+    assert not found
+
+
+def test_what_predict_found(checkpoint, pictures, here, refused):
+    """Every detection above --conf, and only these; videos are refused."""
+    run = predict(checkpoint, "pictures", "--export=coco", "--csv=true", "--images=false")
+    content = read(run / "coco.json")
+    files = {image["id"]: image["file_name"] for image in content["images"]}
+    found = []
+    for row in content["annotations"]:
+        x, y, width, height = row["bbox"]
+        corners = [f"{v:.2f}" for v in (x, y, x + width, y + height)]
+        found.append([files[row["image_id"]], str(row["category_id"] - 1), *corners])
+    with open(run / "predictions.csv") as file:
+        rows = list(csv.reader(file))[1:]
+    assert found
+    assert found == [[Path(row[0]).name, row[2], *row[5:]] for row in rows]
+    assert len(files) == len(list(pictures.iterdir()))
+    Path("film.mp4").touch()
+    line = f"predict --ckpt_path {checkpoint} --source film.mp4 --export cvat"
+    assert "film.mp4" in refused(line)
