@@ -62,10 +62,8 @@ class Labels:
 
     def digest(self) -> str:
         """A checksum of boxes, classes and crowd, which tells whether labels have changed."""
-        checksum = sha256(self.boxes.tobytes())
-        checksum.update(self.classes.tobytes())
-        checksum.update(self.crowd.tobytes())
-        return checksum.hexdigest()
+        columns = (self.boxes, self.classes, self.crowd)
+        return sha256(b"".join(column.tobytes() for column in columns)).hexdigest()
 
 
 class LetterboxInfo(NamedTuple):

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import lightning as L
 
-from boltbox.detector.commands.doctor.dataset_copy import check_folder
 from boltbox.detector.commands.doctor.examine import diagnose, open_splits
 from boltbox.detector.commands.doctor.page import write_diagnosis
-from boltbox.detector.commands.doctor.repair import repair
+from boltbox.detector.commands.doctor.repair import check_folder, repair
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.transforms.letterbox import round_up

@@ -14,6 +14,7 @@ from jsonargparse.typing import PositiveInt
 from boltbox.detector.commands.command_line import split_options
 from boltbox.detector.commands.doctor.examine import open_splits
 from boltbox.detector.commands.evolve.trainings import environments
+from boltbox.detector.commands.review.apply import apply_decisions
 from boltbox.detector.commands.review.folds import (
     Detector,
     Fold,
@@ -29,6 +30,7 @@ from boltbox.detector.commands.training_process import FitCommand, refuse_severa
 from boltbox.detector.data import demo
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.report.labelling_tools import Tool, write_boxes
 from boltbox.detector.system.addresses import absolute
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import print_fact, program, rank_zero_print
@@ -49,7 +51,7 @@ class Folds:
 
 
 DEFAULT = Folds()
-OF_REVIEW = ("review", "apply", "out", "dry_run", "run", "config")  # no options of fit
+OF_REVIEW = ("review", "apply", "out", "dry_run", "export", "run", "config")  # no options of fit
 
 
 def run_review(
@@ -61,6 +63,7 @@ def run_review(
     apply: Path | None = None,
     out: Path | None = None,
     dry_run: bool = False,
+    export: Tool | None = None,
 ) -> None:
     """Find labels that are probably wrong, with detectors that were not trained on their images.
 
@@ -72,15 +75,20 @@ def run_review(
             dataset.
         out: Folder for the copy.
         dry_run: Only print what the copy would change.
+        export: Also write the labels of the images with suspects for a labelling tool, with the
+            missing ones that are probable: label-studio, cvat or coco.
     """
     typed: dict[str, str] = {}
     for option, *values in split_options(fit_command.typed):
         typed[option.removeprefix("--")] = " ".join(values)
     if apply:
-        module = importlib.import_module("boltbox.detector.commands.review.apply")
         places = (typed.get("data.dataset"), typed.get("data.format"))
-        for line in module.apply_decisions(apply, out, dry_run, *places):
+        if dry_run:
+            out = None
+        for line in apply_decisions(apply, out, *places):
             rank_zero_print(line)
+        if out:
+            print_fact("next", f"{program()} fit --data.dataset {out}")
         return
     refuse_several(trainer, "review")
     options = datamodule.options
@@ -110,6 +118,8 @@ def run_review(
     images, suspects = find_suspects(items, rows, fold_of, names, folder)
     found = Review(source, list(names), images, suspects)
     found.write(folder)
+    if export:
+        write_boxes(export, found.boxed(), names, folder)
     module = importlib.import_module("boltbox.detector.commands.review.page")
     module.write_page(folder / "review.html", found)
     for line in found.summary():

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 import yaml
 
-from boltbox.detector.commands.doctor.dataset_copy import write_coco
 from boltbox.detector.commands.doctor.images import near_copies, read_images
+from boltbox.detector.commands.doctor.repair import write_coco
 from boltbox.detector.commands.evolve.trainings import POLL_INTERVAL, QUIET, Training, stop
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.inputs.sources import Sources
