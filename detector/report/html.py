@@ -1,5 +1,5 @@
-"""HTML pages that are one file: no network, no script, no second file. Jinja2 fills the template
-and escapes every value."""
+"""HTML pages that are one file: no network, no second file. Jinja2 fills the template and escapes
+every value."""
 
 from __future__ import annotations
 

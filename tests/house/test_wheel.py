@@ -25,7 +25,7 @@ for name in ("detector.commands.main", "callbacks", "detector.data.formats.forma
 
 def files(root):
     """Modules, configurations and templates below a folder."""
-    kinds = (".py", ".yaml", ".html", ".jinja", ".json", ".typed")
+    kinds = (".py", ".yaml", ".html", ".js", ".css", ".jinja", ".json", ".typed")
     found = set()
     for folder in ("",) + PACKAGES:
         paths = [path for path in (root / "boltbox" / folder).rglob("*") if path.suffix in kinds]
