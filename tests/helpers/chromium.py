@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-PATIENCE = 10  # seconds for anything that the browser does
+PATIENCE = 120  # seconds for anything that the browser does
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 SWITCHES = (
     "--headless --remote-debugging-pipe --no-first-run --no-default-browser-check --mute-audio"
