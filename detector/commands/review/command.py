@@ -115,7 +115,7 @@ def run_review(
     path = file.root if file.source == demo.NAME else file.source
     source = Source(str(absolute(path)), options["format"], file.share, datamodule.single_class)
     folder = Path(trainer.default_root_dir)
-    images, suspects = find_suspects(items, rows, fold_of, names, folder)
+    images, suspects = find_suspects(items, rows, fold_of, names)
     found = Review(source, list(names), images, suspects)
     found.write(folder)
     if export:

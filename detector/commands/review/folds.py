@@ -4,6 +4,7 @@ The images are divided into folds; a training on all other images predicts those
 """
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +20,7 @@ import yaml
 from boltbox.detector.commands.doctor.images import near_copies, read_images
 from boltbox.detector.commands.doctor.repair import write_coco
 from boltbox.detector.commands.evolve.trainings import POLL_INTERVAL, QUIET, Training, stop
+from boltbox.detector.commands.review.suspect import ReviewedImage, ReviewedLabel
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.inputs.sources import Sources
 from boltbox.detector.data.sample import Labels
@@ -40,12 +42,25 @@ class Item(NamedTuple):
         split: train, val or test.
         labels: as training reads them.
         places: of the labels: file, and line or object in it.
+        ignored: (k, 4) boxes of objects that training leaves out, like difficult ones.
     """
 
     file: str
     split: str
     labels: Labels
     places: Sequence[str]
+    ignored: np.ndarray
+
+    def reviewed(self) -> ReviewedImage:
+        """The image as review.json has it."""
+        labels = []
+        for k, place in enumerate(self.places):
+            x1, y1, x2, y2 = self.labels.boxes[k].tolist()
+            crowd = bool(self.labels.crowd[k])
+            kind = int(self.labels.classes[k])
+            labels.append(ReviewedLabel((x1, y1, x2, y2), kind, crowd, place))
+        size = (self.labels.width, self.labels.height)
+        return ReviewedImage(self.file, self.split, *size, self.labels.digest(), labels)
 
 
 def items_of(datasets: Mapping[str, DetectionDataset]) -> list[Item]:
@@ -56,12 +71,17 @@ def items_of(datasets: Mapping[str, DetectionDataset]) -> list[Item]:
     """
     items: dict[str, Item] = {}
     for split, dataset in datasets.items():
+        ignored: dict[str, list[Sequence[float]]] = defaultdict(list)
+        for fault in dataset.faults:
+            if fault.box is not None:
+                ignored[fault.image].append(fault.box)
         for i, (start, end) in enumerate(pairwise(dataset.labels.starts.tolist())):
             file = dataset.files[i]
             label_file = dataset.label_files[i]
             places = [f"{label_file}, {place}" for place in dataset.places[start:end]]
-            items.setdefault(file, Item(file, split, dataset.labels[i], places))
-    return sorted(items.values())
+            left_out = np.array(ignored[file]).reshape(-1, 4)
+            items.setdefault(file, Item(file, split, dataset.labels[i], places, left_out))
+    return [items[file] for file in sorted(items)]
 
 
 def assign_folds(items: Sequence[Item], folds: int) -> np.ndarray:
