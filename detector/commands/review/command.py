@@ -1,6 +1,5 @@
 """The command `review`."""
 
-import importlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from pathlib import Path
 import lightning as L
 import numpy as np
 import yaml
+from boltbox.detector.commands.review.page import write_page
 from jsonargparse.typing import PositiveInt
 
 from boltbox.detector.commands.command_line import split_options
@@ -120,8 +120,7 @@ def run_review(
     found.write(folder)
     if export:
         write_boxes(export, found.boxed(), names, folder)
-    module = importlib.import_module("boltbox.detector.commands.review.page")
-    module.write_page(folder / "review.html", found)
+    write_page(folder / "review.html", found)
     for line in found.summary():
         rank_zero_print(line)
     print_fact("page", folder / "review.html")

@@ -53,8 +53,8 @@ class Error(NamedTuple):
 
 
 def make_errors(items: Sequence[Item], classes: int, seed: int = 0) -> Iterator[Error]:
-    """Errors as people make them: a forgotten object, another class, shifts and wrong sizes, most of
-    them small, a label on background, a label twice.
+    """Errors as people make them: a forgotten object, another class, shifts and wrong sizes, most
+    of them small, a label on background, a label twice.
 
     Args:
         items: the images.
