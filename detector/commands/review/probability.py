@@ -1,57 +1,33 @@
 """From evidence to probabilities, by errors that are made for the purpose.
 
-A detector that has not seen the labels of an image knows nothing about errors in them. So errors
-can be made after its predictions, in any number: evidence for labels as found is compared with that
-for labels made wrong.
+A detector that has not seen the labels of an image knows nothing of errors in them. So errors are
+made after its predictions: evidence for labels as found is compared with that for wrong labels.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import log_softmax
+from scipy.special import log_softmax, logit
 
+from boltbox.detector.commands.review.evidence import Evidence, Found
+
+SHARES = 5  # the first fields of Evidence
+POOLED = 10  # labels of all classes that are added to those of a class
 RIDGE = 2.0
+STEPS = 200
 QUANTILE = 0.25
 LEAST = 0.02  # share of the labels that is taken to be wrong in each way
 MOST = 0.5
-STEPS = 200
-
-
-def probabilities(
-    found: np.ndarray, made: np.ndarray, kinds: np.ndarray, fold: np.ndarray, fold_made: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Probability of each kind of error, for labels as found and for made ones; those of a fold by
-    the others.
-
-    Args:
-        found: (n, f) evidence for labels as found.
-        made: (m, f) evidence for made errors.
-        kinds: (m,) their kinds, from 1.
-        fold: (n,) of the labels.
-        fold_made: (m,) of the made errors.
-
-    Returns:
-        (n, k) and (m, k), column 0 for labels that are right.
-    """
-    count = int(kinds.max(initial=0)) + 1
-    of_found = np.eye(1, count).repeat(len(found), 0)
-    of_made = np.eye(1, count).repeat(len(made), 0)
-    for k in np.unique(fold):
-        others = fold != k
-        others_made = fold_made != k
-        if others.any() and others_made.any():
-            judge = Judge(found[others], made[others_made], kinds[others_made], count)
-            of_found[fold == k] = judge(found[fold == k])
-            of_made[fold_made == k] = judge(made[fold_made == k])
-    return of_found, of_made
 
 
 class Judge:
     """A multinomial logistic regression on evidence and its positive part, which tells labels as
-    found (0) from made errors of each kind. Its odds are ratios of densities. As labels as found
-    hold errors of the same kinds, the lowest odds of "as found" among the made errors are the share
-    of these errors (after Elkan and Noto 2008); the lower quartile is used, as noise moves it less.
+    found (0) from each kind of made errors. Its odds are ratios of densities. As some labels as
+    found have the same errors, the lowest odds of "as found" among made errors are the share of
+    these (after Elkan and Noto 2008); the lower quartile is used, as noise moves it less.
 
     Args:
         found: (n, f) evidence for labels as found.
@@ -63,25 +39,24 @@ class Judge:
     def __init__(self, found: np.ndarray, made: np.ndarray, kinds: np.ndarray, count: int) -> None:
         rows = np.concatenate((found, made))
         target = np.concatenate((np.zeros(len(found), int), kinds))
-        number = np.bincount(target, minlength=count)
-        weight = (len(found) / number.clip(1))[target]  # kinds count alike
+        weight = len(found) / np.bincount(target, minlength=count).clip(1)  # kinds count alike
+        weight = weight[target]
         self.mean = np.average(rows, 0, weight)
-        self.deviation = np.sqrt(np.average((rows - self.mean) ** 2, 0, weight)) + 1e-3
+        self.deviation = np.average((rows - self.mean) ** 2, 0, weight) ** 0.5 + 1e-3
         inputs = self._inputs(rows)
-        wanted = np.eye(count)[target]
+        wanted = np.eye(count)[target] * weight[:, None]
 
         def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
             table = flat.reshape(-1, count)
             logs = log_softmax(inputs @ table, 1)
-            penalty = RIDGE * np.vstack((table[:1] * 0, table[1:]))
-            gradient = inputs.T @ ((np.exp(logs) - wanted) * weight[:, None]) + penalty
-            value = (penalty * table).sum() / 2 - (weight[:, None] * wanted * logs).sum()
-            return value, gradient.ravel()
+            penalty = RIDGE * table
+            penalty[0] = 0
+            gradient = inputs.T @ (np.exp(logs) * weight[:, None] - wanted) + penalty
+            return (penalty * table).sum() / 2 - (wanted * logs).sum(), gradient.ravel()
 
         start = np.zeros(inputs.shape[1] * count)
-        options = {"maxiter": STEPS}
-        self.table = minimize(loss, start, jac=True, method="L-BFGS-B", options=options).x
-        self.table = self.table.reshape(-1, count)
+        fit = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": STEPS})
+        self.table = fit.x.reshape(-1, count)
         self.share = np.zeros(count)
         odds = self._odds(made)
         for kind in np.unique(kinds):
@@ -105,3 +80,57 @@ class Judge:
         """(n, k): how much likelier evidence is for each kind of error than for labels as found."""
         values = self._inputs(rows) @ self.table
         return np.exp((values - values[:, :1]).clip(-30, 30))
+
+
+def probabilities(
+    found: Sequence[Found], made: Sequence[Found], fold_of: np.ndarray, usual: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The probability of each kind of error, in each fold by what the others teach.
+
+    Args:
+        found: labels, or boxes without one, as found.
+        made: errors that were made.
+        fold_of: (images,) their folds.
+        usual: (c, f) evidence that is usual for each class, see `class_means`.
+
+    Returns:
+        (n, k) and (m, k); column 0: that there is none.
+    """
+    kinds = np.array([each.kind for each in made], int)
+    count = int(kinds.max(initial=1)) + 1
+    tables = []
+    folds = []
+    chances = []
+    for group in (found, made):
+        classes = np.array([each.class_index for each in group], int)
+        tables.append(evidence_table(group) - usual[classes])
+        folds.append(fold_of[np.array([each.image for each in group], int)])
+        chances.append(np.eye(1, count).repeat(len(group), 0))
+    for fold in np.unique(folds[0]):
+        here = [folds_of == fold for folds_of in folds]
+        if here[0].all() or here[1].all():
+            continue  # nothing to learn from
+        judge = Judge(tables[0][~here[0]], tables[1][~here[1]], kinds[~here[1]], count)
+        for table, chance, rows in zip(tables, chances, here, strict=True):
+            chance[rows] = judge(table[rows])
+    return chances[0], chances[1]
+
+
+def class_means(labels: Sequence[Found], classes: int) -> np.ndarray:
+    """(c, f) the mean evidence for the labels of each class; that of a class with few leans to the
+    mean of all."""
+    table = evidence_table(labels)
+    kinds = np.array([label.class_index for label in labels], int)
+    means = np.zeros((classes, table.shape[1]))
+    for c in range(classes):
+        rows = table[kinds == c]
+        means[c] = (rows.sum(0) + POOLED * table.mean(0)) / (len(rows) + POOLED)
+    return means
+
+
+def evidence_table(found: Sequence[Found]) -> np.ndarray:
+    """(n, f) evidence, shares as log odds."""
+    rows = [each.evidence for each in found]
+    table = np.array(rows, float).reshape(-1, len(Evidence._fields))
+    table[:, :SHARES] = logit(table[:, :SHARES].clip(0.01, 0.99))
+    return table
