@@ -8,7 +8,6 @@ from pathlib import Path
 import lightning as L
 import numpy as np
 import yaml
-from boltbox.detector.commands.review.page import write_page
 from jsonargparse.typing import PositiveInt
 
 from boltbox.detector.commands.command_line import split_options
@@ -24,6 +23,7 @@ from boltbox.detector.commands.review.folds import (
     keep,
     train_folds,
 )
+from boltbox.detector.commands.review.page import write_page
 from boltbox.detector.commands.review.suspect import Review, Source
 from boltbox.detector.commands.review.suspects import find_suspects
 from boltbox.detector.commands.training_process import FitCommand, refuse_several

@@ -154,7 +154,7 @@ class Scene:
             cover=labels.max(initial=0),
             inside=_shares(box[None], self.boxes[others])[0],
             unclaimed=(labels * (1 - self.claimed)).max(initial=0),
-            edge=(box[:2] < BORDER).any() or (box[2:] > size - BORDER).any(),
+            edge=float(min(*box[:2], *(size - box[2:])) < BORDER),
             size=np.log(max(area_xyxy(box), 1) / size.prod()),
         )
         return Found(self.image, -1, box, class_index, evidence, self.rows[rows])

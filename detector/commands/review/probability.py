@@ -20,7 +20,7 @@ RIDGE = 2.0
 STEPS = 200
 QUANTILE = 0.25
 LEAST = 0.02  # share of the labels that is taken to be wrong in each way
-MOST = 0.5
+MOST = 0.5  # in all ways
 
 
 class Judge:
@@ -61,7 +61,7 @@ class Judge:
         odds = self._odds(made)
         for kind in np.unique(kinds):
             lowest = np.quantile(1 / odds[kinds == kind, kind], QUANTILE)
-            self.share[kind] = np.clip(lowest, LEAST, MOST)
+            self.share[kind] = np.clip(lowest, LEAST, MOST / (count - 1))
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         """(n, f) evidence -> (n, k) probability of each kind."""
