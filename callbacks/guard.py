@@ -56,7 +56,7 @@ class Guard(L.Callback):
         self.explanation: Incident | None = None
         self._split = "train"
         self._batch = 0  # in its epoch
-        self._indices: list[int] = []  # numbers of its images in the data set
+        self._indices: list[int] = []  # numbers of its images in the dataset
         self._loss = torch.zeros(())  # as it went into the backward pass
 
     def on_train_batch_start(

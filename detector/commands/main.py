@@ -87,7 +87,7 @@ def main(args: Sequence[str] | None = None) -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed, as by >&-
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (kept)
-    with contextlib.suppress(AttributeError):  # something else in place of a text file
+    with contextlib.suppress(AttributeError):  # something else instead of a text file
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     words = list(sys.argv[1:] if args is None else args)
     if words and words[0] == "help":

@@ -36,7 +36,7 @@ class FitCommand(NamedTuple):
 
 
 def prepare(trainer: L.Trainer, datamodule: DetectionData, command: str) -> None:
-    """Raises InputError for what is wrong with the data set once, before the first training, and
+    """Raises InputError for what is wrong with the dataset once, before the first training, and
     where this process is one of several itself."""
     refuse_several(trainer, command)
     datamodule.prepare_data()

@@ -169,7 +169,7 @@ class SplitReader:
                 files.look()
                 dataset = self._read(entries)
             saved = save_dataset(cache, key, files, dataset)
-            # in place of the arrays, a map of the file
+            # instead of the arrays, a map of the file
             dataset = load_dataset(cache, stamp=saved) or dataset
         return dataset
 

@@ -10,8 +10,8 @@ class Backbone(nn.Module):
     to the top.
 
     Args:
-        channels: by level, from 1 on.
-        repeats: bottlenecks of each level's stage, from 2 on.
+        channels: by level, from 1.
+        repeats: bottlenecks of each level's stage, from 2.
         pool_first: YOLOX's order (Ge et al. 2021, arXiv 2107.08430): the pooling is before the last
             stage, not after it, and the bottlenecks of that stage have no shortcut.
         conv: of the 3x3 convolutions; YOLOX-Nano has DepthwiseConv.

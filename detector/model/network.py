@@ -60,7 +60,7 @@ SIZES = {
 }
 MAX_MULTIPLE = 16  # of depth and width
 LEVELS = (2, 3, 4, 5, 6, 7)  # that a detection level can be
-CHANNELS = {  # by level from 1 on, by top level
+CHANNELS = {  # by level from 1, by top level
     5: (64, 128, 256, 512, 1024),
     6: (64, 128, 256, 512, 768, 1024),
     7: (64, 128, 256, 512, 768, 1024, 1280),

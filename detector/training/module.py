@@ -75,7 +75,7 @@ class Detector(L.LightningModule):
         loss: The loss it is trained with.
         optim: How it is trained.
         start: The weights it starts from, and which layers stay frozen.
-        literal: Do what YOLOv5 does by accident too, to compare numbers (docs/decisions.md).
+        literal: Also reproduce the quirks of YOLOv5, to compare numbers (docs/decisions.md).
         multi_scale: Vary the image size by +- 50 % from batch to batch.
         compile: Train with compiled blocks (torch.compile), which takes minutes at the first start.
             The command `benchmark` measures whether it pays on a machine.
@@ -85,7 +85,7 @@ class Detector(L.LightningModule):
         network: The network that is trained.
         ema: The moving average of the network, if boltbox.callbacks.EMA keeps one.
         loss: The loss.
-        options: All options, with an optimizer and rates in place of those that were left open.
+        options: All options, with an optimizer and rates instead of those that were left open.
         lr: options.optim.lr0, by the name under which Lightning's Tuner sets it.
         loaded: What of the network is loaded from pretrained weights.
         image_size: Longer side of the input in pixels.
@@ -222,7 +222,7 @@ class Detector(L.LightningModule):
         self.loss.set_image_size(self.image_size)
 
     def use_exported(self, file: Exported) -> None:
-        """Evaluate an exported file in place of the network."""
+        """Evaluate an exported file instead of the network."""
         self.evaluation.exported = file
         self.network.origins = file.metadata.origins
 

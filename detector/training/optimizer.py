@@ -32,7 +32,7 @@ class StartingPoint(Enum):
     SCRATCH = "random weights"
     BACKBONE = "a trained backbone"
     PRETRAINED = "the weights of a detector"
-    FINETUNE = "the weights of a detector that knows these classes"
+    FINETUNE = "the weights of a detector of these classes"
 
     @classmethod
     def of(cls, weights: str | None, backbone_weights: str | None) -> StartingPoint:
@@ -66,7 +66,7 @@ DEFAULTS = {  # SGD: YOLOv5's; AdamW and Muon: measured (docs/recipe.md)
     "AdamW": Defaults(0.001, 0.9, 0.05, 0.0, 100),
     "Muon": Defaults(0.008, 0.95, 0.05, 0.0, 0),
 }
-FINETUNE_LR = 0.0003  # of AdamW on weights that know the classes (benchmarks/optimizers.md)
+FINETUNE_LR = 0.0003  # of AdamW on weights that detect the classes (benchmarks/optimizers.md)
 OPTION = "model.optim.optimizer"
 NORMS = tuple(kind for name, kind in vars(nn).items() if isinstance(kind, type) and "Norm" in name)
 AUTO = ("optimizer", "lr0", "momentum", "weight_decay", "backbone_lr")  # may be left open
@@ -80,14 +80,14 @@ class OptimOptions:
     Args:
         optimizer: Optimizer, or another one by class_path, like torch.optim.Adagrad. Its arguments
             are init_args. SGD is Nesterov's. auto: AdamW where model.start.weights are given that
-            see objects in the images, else Muon.
+            detect objects in the images, else Muon.
         lr0: Initial learning rate; default: by optimizer. SGD 0.01, Adam and AdamW 0.001, or 0.0003
-            if the weights know the classes, Muon 0.008, with backbone_weights 0.016, a class its
+            if they detect the classes, Muon 0.008, with backbone_weights 0.016, a class its
             own.
         lrf: The learning rate falls towards lr0 * lrf.
         momentum: SGD and Muon momentum, Adam beta1; default: SGD 0.937, Adam and AdamW 0.9, Muon
             0.95.
-        weight_decay: For nominal_batch_size images a step, on weights that are neither biases nor
+        weight_decay: For nominal_batch_size images per step, on weights that are neither biases nor
             of norms; default: SGD and Adam 0.0005, AdamW and Muon 0.05.
         backbone_lr: As lr0, for the backbone, which Muon then leaves to AdamW; default: lr0, but
             with Muon and backbone_weights 0.001.

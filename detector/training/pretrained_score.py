@@ -1,4 +1,4 @@
-"""How well pretrained weights detect the objects of a data set before they are trained on them."""
+"""How well pretrained weights detect the objects of a dataset before they are trained on them."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def warmup_batches(
         warmup_epochs: Its length in epochs; 0: there is none.
         batches: Per epoch.
         epochs: Of the whole run.
-        minimum: Batches that it lasts at least, so that small data sets warm up at all, but for
+        minimum: Batches that it lasts at least, so that small datasets warm up at all, but for
             this no more than a third of the run.
         literal: As in YOLOv5: at least `minimum` batches whatever the run's length, even with
             warmup_epochs = 0.

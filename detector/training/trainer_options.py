@@ -44,7 +44,7 @@ FIXED: dict[str, tuple[Any, str]] = {  # of a fit: the value that works, and why
     ),
     "overfit_batches": (
         0.0,
-        "each epoch draws its batches anew; give a data.yaml whose train has few images",
+        "each epoch draws new batches; give a data.yaml whose train has few images",
     ),
     "max_steps": (-1, "schedule and warm-up go by epochs; give trainer.max_epochs"),
 }

@@ -29,7 +29,7 @@ class Evaluation(nn.Module):
     Attributes:
         metrics: What the validation in progress has collected.
         whole: The same without tiles, in a fit with tiles.
-        exported: An exported file that is evaluated in place of the network.
+        exported: An exported file that is evaluated instead of the network.
         ensemble: Networks and exported files that predict together with it.
         predictor_options: Options of the Predictor of `validate`, `test` and `trainer.predict`.
         result: Of the last validation or test, on the first process.

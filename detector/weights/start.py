@@ -146,7 +146,7 @@ def load_weights(
         name = Path(path).name
         network.origins = [Origin(f"{name}, trained from scratch")]
         if weights.origins:
-            via = f"by way of {name}"
+            via = f"via {name}"
             network.origins = [Origin(f"{o.source} {via}", o.licence) for o in weights.origins]
     return loaded._replace(line=f"{path}: {loaded.line}")
 

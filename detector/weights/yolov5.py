@@ -98,7 +98,7 @@ def yolov5_weights(path: str | Path, content: dict[str, Any]) -> Weights:
 
 
 def _names(state: dict[str, Any]) -> list[str]:
-    """Class names: a list, or a map from 0 on; without them numbers."""
+    """Class names: a list, or a map from 0; without them numbers."""
     names = state.get("names")
     if not names:
         names = range(min(state["nc"], MOST_CLASSES))

@@ -20,6 +20,15 @@ LINES = {
     "comparison": 75,
     "remote": 110,
 }  # a page has no more
+# our own words for what the field has a word for: of the pages and of all strings in the code
+PRIVATE = (
+    "data[- ]sets?|in place of|by way of|of one's own|by heart|by accident|accidents|likeliest"
+    r"|charged|put down to|answered with|where it lies|anew|from [\d.]+ on(?! average)"
+)
+OF_PAGES = (
+    "trainings|whatever|there is room|(weights|networks?|detectors?|models?)( that)? (knows?|sees?)"
+    "|(images|steps|seconds|objects|boxes|lines|rows) an? (step|batch|second|image|line|class|epoch)"
+)
 LEAST = 12  # characters of a piece of a message that has several
 
 
@@ -54,6 +63,19 @@ def test_quoted_lines_are_what_the_program_prints():
     assert len(quoted) > 15
     parts = [part for line in quoted for part in line.split("...")]
     assert {part: rest for part in parts if (rest := unknown_part(part))} == {}
+
+
+def test_words_are_those_of_the_field():
+    texts = {"code": words_of_the_program()}
+    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")):
+        texts[path.name] = path.read_text()
+    assert len(texts) > 40
+    found = {}
+    for name, text in texts.items():
+        words = PRIVATE if name == "code" else f"{PRIVATE}|{OF_PAGES}"
+        match = re.search(rf"\b({words})\b", " ".join(text.split()), re.IGNORECASE)
+        found |= {name: match.group()} if match else {}
+    assert found == {}
 
 
 @pytest.mark.parametrize("name", LINES)

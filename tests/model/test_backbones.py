@@ -159,8 +159,8 @@ def test_a_checkpoint_tells_its_origin_and_needs_no_weights(small_data, here, mo
     torch.save(content, "unrecorded.ckpt")
     torch.save(content | {"origins": []}, "scratch.ckpt")
     for file, source in (
-        ("a.ckpt", "model.safetensors by way of a.ckpt"),
-        ("unrecorded.ckpt", "an unrecorded source by way of unrecorded.ckpt"),
+        ("a.ckpt", "model.safetensors via a.ckpt"),
+        ("unrecorded.ckpt", "an unrecorded source via unrecorded.ckpt"),
         ("scratch.ckpt", "scratch.ckpt, trained from scratch"),
     ):
         load_weights(detector.network, file)

@@ -154,7 +154,7 @@ def _begin(
     here = str(run.resolve())
     before = trial.user_attrs.get("run", here)
     if before != here and not has_checkpoints(run):
-        print_fact(f"trial {trial.number}", f"begins anew, as {before} is not on this machine")
+        print_fact(f"trial {trial.number}", f"starts again, as {before} is not on this machine")
     trial.set_user_attr("run", here)
     line = list(fit)
     for gene in study.plan.genes:

@@ -42,8 +42,8 @@ class Folds:
     """How the trainings of a review divide the images.
 
     Args:
-        folds: Trainings; each predicts the images that it has not seen.
-        workers: Simultaneous trainings; default: one per GPU, or one.
+        folds: Training runs; each predicts the images that it has not seen.
+        workers: Simultaneous training runs; default: one per GPU, or one.
     """
 
     folds: PositiveInt = 3

@@ -31,7 +31,7 @@ def adjust_hsv(image: np.ndarray, gains: Sequence[float]) -> np.ndarray:
 
 
 def _multiply(hsv: np.ndarray, gains: Sequence[float]) -> np.ndarray:
-    """Each channel times its gain, rounded down. Hues of 180 to 255 stand for those from 0 on."""
+    """Each channel times its gain, rounded down. Hues of 180 to 255 stand for those from 0."""
     product = LEVELS * np.array(gains)  # (256, 3) of each level
     rounded = np.floor(product)
     # cv2.transform is faster than a table. It multiplies in float32 and rounds to the nearest, so
