@@ -30,6 +30,7 @@ class Format(ABC):
         flexible: Takes dynamic shapes, and suppression inside.
         system: The only one that runs it, as in sys.platform; "": all.
         executes: Its runtime may run code that a file holds.
+        is_page: For people: any size, suppression inside.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Format(ABC):
     flexible: bool = False
     system: str = ""
     executes: bool = False
+    is_page: bool = False
 
     @abstractmethod
     def write(self, graph: Module, metadata: Metadata, path: Path, calibration: Images) -> None:

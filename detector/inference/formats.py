@@ -6,10 +6,11 @@ from boltbox.detector.inference.exported import Exported, compare_checksum, file
 from boltbox.detector.inference.format import Format
 from boltbox.detector.inference.onnx_formats import NCNN, Onnx, OpenVINO, TensorRT
 from boltbox.detector.inference.torch_formats import CoreML, ExecuTorch, LiteRT, Pt2
+from boltbox.detector.inference.web_format import Web
 from boltbox.detector.system.errors import InputError, in_one_line, need
 from boltbox.detector.system.trusted import ALL, trusted
 
-CLASSES = (Onnx, OpenVINO, NCNN, LiteRT, ExecuTorch, CoreML, TensorRT, Pt2)
+CLASSES = (Onnx, OpenVINO, NCNN, LiteRT, ExecuTorch, CoreML, TensorRT, Pt2, Web)
 FORMATS: dict[str, Format] = {each.name: each() for each in CLASSES}
 
 

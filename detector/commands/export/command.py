@@ -20,7 +20,6 @@ from boltbox.detector.data.demo import draw_image
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.transforms.letterbox import round_up
 from boltbox.detector.inference.exported import (
-    METADATA,
     Exported,
     Metadata,
     Precision,
@@ -31,6 +30,7 @@ from boltbox.detector.inference.exported import (
 )
 from boltbox.detector.inference.format import Format
 from boltbox.detector.inference.formats import FORMATS, format_of
+from boltbox.detector.inference.web_format import Web
 from boltbox.detector.system.atomic_file import make_folder, not_fatal, sync_files, sync_folder
 from boltbox.detector.system.errors import InputError, in_one_line, nearest, need
 from boltbox.detector.system.ranges import ClosedUnitInterval, PositiveInt
@@ -48,13 +48,14 @@ def export(
     batch: PositiveInt = 1,
     dynamic: bool = False,
     nms: bool = False,
-    conf: ClosedUnitInterval = 0.25,
+    conf: ClosedUnitInterval | None = None,
     iou: ClosedUnitInterval = 0.45,
     max_det: PositiveInt = 300,
     agnostic: bool = False,
     half: bool = False,
     int8: bool = False,
     data: str | None = None,
+    onnxruntime_web: str | None = None,
     trust_parts: bool = False,
 ) -> Path:
     """Write a trained network as a file for other runtimes, and compare its detections with
@@ -67,15 +68,16 @@ def export(
     Args:
         ckpt_path: last, best (both of the most recent fit), a run folder (its best), a checkpoint,
             or YOLOv5's published weights (.pt); default: best.
-        format: onnx, openvino, ncnn, litert, executorch, coreml, tensorrt or pt2
-            (docs/export.md).
+        format: onnx, openvino, ncnn, litert, executorch, coreml, tensorrt, pt2 or web, a page for
+            browsers (docs/export.md).
         out: File to write (all but onnx: folder); default: beside the checkpoint.
         image_size: Pixels, or [HEIGHT,WIDTH]; default: that of the training. Of a dynamic file
             only what int8 and the check use.
         batch: Images per call.
         dynamic: Any batch, any height and width that are multiples of the stride.
         nms: Suppress overlapping boxes in the file.
-        conf: With nms: minimum confidence of a detection.
+        conf: With nms: minimum confidence of a detection; default: 0.25, of a page 0.05, where its
+            slider ends.
         iou: With nms: overlap above which the less confident of two boxes of a class is dropped.
         max_det: With nms: maximum detections per image.
         agnostic: With nms: suppress across classes.
@@ -83,6 +85,8 @@ def export(
         int8: Weights and maps in eight bits.
         data: Dataset (data.yaml, folder or demo) on whose training images the file is compared
             with PyTorch, and with int8 its ranges are measured; default: drawn images, no int8.
+        onnxruntime_web: Folder of this npm package, whose files the page gets; default: it loads
+            them from the network.
         trust_parts: Import a head that the checkpoint names, whoever wrote it; else only boltbox's.
 
     Returns:
@@ -95,6 +99,14 @@ def export(
     if format not in FORMATS:
         raise InputError(f"format {format}: {nearest(format, FORMATS)}")
     writer = FORMATS[format]
+    if onnxruntime_web:
+        if not writer.is_page:
+            raise InputError(f"format {format} has no page: drop onnxruntime_web")
+        writer = Web(onnxruntime_web)
+    dynamic = dynamic or writer.is_page
+    nms = nms or writer.is_page
+    if conf is None:
+        conf = 0.05 if writer.is_page else 0.25
     if half and int8:
         raise InputError("half and int8 exclude each other: give one")
     precision: Precision = "float32"
@@ -229,8 +241,9 @@ def _refuse_others(target: Path, ending: str) -> None:
             raise InputError(
                 f"{target} exists and is no export: remove it, or give another --out ({e})"
             ) from None
-        for file in target.glob("*"):
-            if not file.name.startswith(("model.", METADATA)):
+        ours = files_of(target)
+        for file in target.rglob("*"):
+            if file.is_file() and file not in ours:
                 raise InputError(f"{file} is no part of an export: move it, or give another --out")
 
 
