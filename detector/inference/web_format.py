@@ -53,11 +53,11 @@ class Web(Onnx):
         shutil.copytree(PAGE, path / "page")
         model.rename(path / model.name)
         (path / METADATA).write_text(json.dumps(metadata.to_values(), indent=1))
-        address = RUNTIME
-        if self.package:
-            address = "page"
         index = path / "page/index.html"
-        text = index.read_text().replace("RUNTIME", address)
+        text = index.read_text()
+        if self.package:
+            text = text.replace(" RUNTIME/;", ";").replace("RUNTIME", "page")
+        text = text.replace("RUNTIME", RUNTIME)
         for name, known in HASHES.items():
             if self.package:
                 copy = shutil.copy(Path(self.package, "dist", name), path / "page")

@@ -69,7 +69,7 @@ class Suppressed(nn.Module):
         line = group // COLUMNS * side
         # best first
         kept = suppress(boxes + torch.stack((column, line, column, line), 1), scores, iou)
-        each = torch.arange(len(images), device=images.device)
+        each = torch.arange(images.shape[0], device=images.device)
         is_of_image = (image[kept].unsqueeze(1) == each).long()  # (n, B)
         rank = (is_of_image.cumsum(0) * is_of_image).sum(1)  # within its image, from 1
         kept = kept[rank <= max_det]

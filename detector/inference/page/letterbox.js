@@ -1,88 +1,79 @@
-// The network's input, with the pixels that `predict` makes of a photo (OpenCV's INTER_AREA and
-// INTER_LINEAR), and the way back from its boxes to those of the photo.
+// The network's input with the pixels that `predict` makes of a photo, and the way back from boxes.
 
 const GREY = 114;
 const STRIP = 64; // rows of the photo that are read at once: some phones have no canvas for all
 
-// Sizes in pixels of a photo of width x height, scaled to w x h, in an input of columns x rows.
+// Sizes in pixels: a photo of width x height, scaled to w x h, in an input of columns x rows.
 export function plan(width, height, size, stride) {
   const gain = size / Math.max(width, height);
   const scaled = (side) => Math.ceil(Number((side * gain).toFixed(6)));
   const padded = (share) => Math.ceil((Math.min(share, 1) * size) / stride) * stride;
-  const ratio = height / width;
   const [w, h] = [scaled(width), scaled(height)];
-  const [columns, rows] = [padded(1 / ratio), padded(ratio)];
+  const [columns, rows] = [padded(width / height), padded(height / width)];
   return { width, height, w, h, columns, rows, left: (columns - w) / 2, top: (rows - h) / 2 };
 }
 
-// Which of n source pixels make up which of m output pixels, with what weight.
-function weights(n, m) {
+// Which of n source pixels make up which of m output pixels, with what weight: when shrinking, as
+// OpenCV's INTER_AREA, the shares of its area; else, as INTER_LINEAR, the nearest two in 1/2048.
+function taps(n, m, shrinks) {
+  const taps = [];
   const scale = n / m;
-  const taps = { output: [], source: [], weight: [] };
-  const add = (output, source, weight) => {
-    taps.output.push(output);
-    taps.source.push(source);
-    taps.weight.push(weight);
-  };
-  for (let i = 0; i < m; i++) {
-    if (scale > 1) { // the share of its area
-      const first = i * scale;
-      const last = Math.min(first + scale, n);
-      for (let s = Math.floor(first); s < Math.min(last, n); s++) {
-        const part = Math.min(s + 1, last) - Math.max(s, first);
-        if (part > 0.001) add(i, s, part / (last - first));
+  for (let output = 0; output < m; output++) {
+    const first = output * scale;
+    const last = Math.min(first + scale, n);
+    if (shrinks) {
+      for (let source = Math.floor(first); source < last; source++) {
+        const part = Math.min(source + 1, last) - Math.max(source, first);
+        if (part > 0.001) taps.push({ output, source, weight: part / (last - first) });
       }
-    } else { // the two nearest centres
-      const centre = Math.min(Math.max((i + 0.5) * scale - 0.5, 0), n - 1);
-      const s = Math.min(Math.floor(centre), n - 2);
-      if (n > 1) add(i, s, 1 - (centre - s));
-      add(i, s + 1, n > 1 ? centre - s : 1);
+    } else {
+      const centre = Math.min(Math.max((output + 0.5) * scale - 0.5, 0), n - 1);
+      const source = Math.floor(centre);
+      const weight = Math.round((centre - source) * 2048);
+      taps.push({ output, source, weight: 2048 - weight });
+      if (weight) taps.push({ output, source: source + 1, weight });
     }
   }
   return taps;
 }
 
-// Float32 (3, rows, columns) in 0..1, RGB, of a photo that can be drawn on a canvas.
+// Float32 (3, rows, columns), RGB in 0..1, of a photo that can be drawn on a canvas.
 export function letterbox(photo, { width, height, w, h, columns, rows, left, top }) {
-  const strip = new OffscreenCanvas(width, Math.min(STRIP, height));
-  const context = strip.getContext("2d", { willReadFrequently: true });
-  const across = weights(width, w);
-  const down = weights(height, h);
-  const linesOf = Array.from({ length: height }, () => []);
-  down.source.forEach((s, i) => linesOf[s].push(i));
-  const scaled = new Float32Array(w * h * 3);
+  const shrinks = Math.max(w, h) < Math.max(width, height);
+  const across = taps(width, w, shrinks);
+  const down = Array.from({ length: height }, () => []);
+  for (const tap of taps(height, h, shrinks)) down[tap.source].push(tap);
+  const scaled = new Float32Array(h * w * 3);
   const line = new Float32Array(w * 3);
+  const context = new OffscreenCanvas(width, STRIP).getContext("2d", { willReadFrequently: true });
   let rgba;
   for (let y = 0; y < height; y++) {
     if (y % STRIP === 0) {
       context.clearRect(0, 0, width, STRIP);
       context.drawImage(photo, 0, -y);
-      rgba = context.getImageData(0, 0, width, strip.height).data;
+      rgba = context.getImageData(0, 0, width, STRIP).data;
     }
-    const start = (y % STRIP) * width * 4;
     line.fill(0);
-    for (let i = 0; i < across.weight.length; i++) {
-      const from = start + across.source[i] * 4;
-      const to = across.output[i] * 3;
-      line[to] += rgba[from] * across.weight[i];
-      line[to + 1] += rgba[from + 1] * across.weight[i];
-      line[to + 2] += rgba[from + 2] * across.weight[i];
+    for (const { output, source, weight } of across) {
+      const from = ((y % STRIP) * width + source) * 4;
+      for (let c = 0; c < 3; c++) line[output * 3 + c] += rgba[from + c] * weight;
     }
-    for (const i of linesOf[y]) {
-      const to = down.output[i] * line.length;
-      for (let x = 0; x < line.length; x++) scaled[to + x] += line[x] * down.weight[i];
-    }
-  }
-  const bytes = Uint8ClampedArray.from(scaled); // rounds a half to the even number, as OpenCV does
-  const images = new Float32Array(3 * rows * columns).fill(GREY / 255);
-  for (let y = 0; y < h; y++) {
-    for (let x = 0; x < w; x++) {
-      const to = (y + Math.floor(top)) * columns + x + Math.floor(left);
-      for (let c = 0; c < 3; c++) {
-        images[c * rows * columns + to] = bytes[(y * w + x) * 3 + c] / 255;
+    for (const { output, weight } of down[y]) {
+      const to = output * line.length;
+      for (let i = 0; i < line.length; i++) {
+        scaled[to + i] += shrinks ? line[i] * weight : ((line[i] >> 4) * weight) >> 16;
       }
     }
   }
+  const images = new Float32Array(3 * rows * columns).fill(GREY / 255);
+  const halves = width === 2 * w && height === 2 * h ? 0.001 : 0; // rounded up, else to even
+  const bytes = Uint8ClampedArray.from(scaled, (v) => (shrinks ? v + halves : (v + 2) >> 2));
+  bytes.forEach((byte, i) => {
+    const pixel = Math.floor(i / 3);
+    const y = Math.floor(pixel / w) + Math.floor(top);
+    const x = (pixel % w) + Math.floor(left);
+    images[((i % 3) * rows + y) * columns + x] = byte / 255;
+  });
   return images;
 }
 

@@ -1,0 +1,130 @@
+"""`export --format web`: in Chromium, its page finds what `predict` finds."""
+
+import os
+import re
+import resource
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import cv2
+import numpy as np
+import pytest
+from chromium import chromium
+from made_runs import column, type_line
+from PIL import Image
+from shared import published_file, shared  # noqa: F401 - a fixture
+
+from boltbox.detector.inference.predictor import Predictor
+
+# Drawn at a size that only the camera's pictures have, again and again.
+CAMERA = """navigator.mediaDevices.getUserMedia = async () => {
+  const canvas = Object.assign(document.createElement("canvas"), { width: 200, height: 120 });
+  const context = canvas.getContext("2d");
+  const drawing = setInterval(() => context.drawImage(document.getElementById("view"), 0, 0), 20);
+  const stream = canvas.captureStream();
+  stream.getTracks()[0].onstop = () => clearInterval(drawing);
+  return stream;
+}; 0"""
+
+
+@pytest.fixture
+def package():
+    """The npm package onnxruntime-web."""
+    folder = os.environ.get("ONNXRUNTIME_WEB")
+    if not folder:
+        pytest.skip("set ONNXRUNTIME_WEB to a folder of the npm package onnxruntime-web")
+    return folder
+
+
+@pytest.fixture
+def served(tmp_path):
+    """The address of the folder."""
+    handler = partial(SimpleHTTPRequestHandler, directory=tmp_path)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """One that is shrunk, on its side by EXIF, and one that is enlarged."""
+    files = sorted((shared("data/coco128_val128") / "images/val").iterdir())
+    with Image.open(files[2]) as photo:
+        exif = photo.getexif()
+        exif[0x0112] = 6
+        photo.rotate(90, expand=True).save(tmp_path / "turned.jpg", exif=exif, quality=90)
+    small = cv2.resize(cv2.imread(str(files[9])), (241, 187), interpolation=cv2.INTER_AREA)
+    cv2.imwrite(str(tmp_path / "small.png"), small)
+    return [tmp_path / "turned.jpg", tmp_path / "small.png"]
+
+
+def test_the_page(package, published, photos, served, tmp_path):
+    """Photos are dropped; then the camera runs until another is chosen. Nothing comes from
+    elsewhere, nothing breaks the security policy."""
+    line = f"export --ckpt_path {published} --format web --image_size 320"
+    type_line(f"{line} --onnxruntime_web {package} --out {tmp_path}/n_web")
+    predictor = Predictor.load(published, device="cpu", conf=0.05)
+    with chromium(tmp_path / "chromium") as browser:
+
+        def found():
+            return browser.wait("window.detections")
+
+        browser.open(f"{served}/n_web/")
+        browser.wait("!document.querySelector('#file').disabled")
+        for photo in photos:
+            browser.evaluate("window.detections = null; 0")
+            browser.drop("#stage", photo)
+            expected = predictor.predict(photo, image_size=320)
+            assert len(expected) > 5
+            assert column(found(), "k") == expected.class_id.tolist()
+            np.testing.assert_allclose(column(found(), "score"), expected.confidence, atol=0.01)
+            np.testing.assert_allclose(column(found(), "box"), expected.xyxy, atol=1)
+        shown = "[...document.querySelectorAll('#objects li')].map((entry) => entry.textContent)"
+        counts = [int(text.rpartition(" ")[2]) for text in browser.evaluate(shown)]
+        assert sum(counts) == (expected.confidence >= 0.25).sum()
+        browser.evaluate(f"window.detections = null; {CAMERA}")
+        browser.screen(390, 844, touch=True)
+        assert browser.evaluate("document.documentElement.scrollWidth") == 390
+        browser.click("#camera")
+        assert np.max(column(found(), "box")) <= 200
+        browser.choose("#file", photos[1])
+        browser.wait(f"window.detections.length === {len(expected)}")
+        assert browser.errors == []
+
+
+@pytest.fixture
+def made_package(tmp_path):
+    """Files of the package's names, one of them large."""
+    folder = tmp_path / "package/dist"
+    folder.mkdir(parents=True)
+    (folder / "ort.wasm.bundle.min.mjs").write_text("export {};")
+    (folder / "ort-wasm-simd-threaded.wasm").write_bytes(bytes(20_000_000))
+    return folder.parent
+
+
+def test_the_folder(made_package, published, tmp_path, refused):
+    """A full disk leaves nothing of it, and a page that somebody changed is not replaced."""
+    place = tmp_path / "place"
+    line = f"export --ckpt_path {published} --format web --image_size 64 --out {place}/n_web"
+    refused(f"{line} --onnxruntime_web {tmp_path}")
+    refused(f"{line} --format onnx --onnxruntime_web {made_package}")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000_000, hard))
+    try:
+        refused(f"{line} --onnxruntime_web {made_package}")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert os.listdir(place) == ["n_web.log"]
+    type_line(line)
+    index = place / "n_web/index.html"
+    page = index.read_text()
+    assert "https://" in page
+    assert not re.search(r"RUNTIME|HASH", page)
+    for file in ("", "/model.onnx"):
+        assert Predictor.load(f"{place}/n_web{file}").names[0] == "person"
+    index.write_text(page.replace("Object", "Bird"))
+    refused(line)
+    index.write_text(page)
+    type_line(line)
