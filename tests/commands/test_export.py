@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import resource
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -213,6 +214,42 @@ def test_a_converter_that_fails(checkpoint, tmp_path, monkeypatch, refused):
     assert "nonsense" in (tmp_path / "n.onnx.log").read_text()
     for options in ("ncnn --nms true", "executorch --half true", "pt2 --int8 true"):
         refused(f"export --ckpt_path {checkpoint} --format {options} --data {tmp_path}")
+
+
+@pytest.fixture
+def made_package(tmp_path):
+    """Files of the package's names, one of them large."""
+    folder = tmp_path / "package/dist"
+    folder.mkdir(parents=True)
+    (folder / "ort.wasm.bundle.min.mjs").write_text("export {};")
+    (folder / "ort-wasm-simd-threaded.wasm").write_bytes(bytes(4_000_000))
+    return folder.parent
+
+
+def test_the_folder_of_a_page(made_package, checkpoint, tmp_path, refused):
+    """A full disk leaves nothing of it, and a page that somebody changed is not replaced."""
+    place = tmp_path / "place"
+    line = f"export --ckpt_path {checkpoint} --format web {FIXED} --out {place}/n_web"
+    refused(f"{line} --onnxruntime_web {tmp_path}")
+    refused(f"{line} --format onnx --onnxruntime_web {made_package}")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, hard))
+    try:
+        refused(f"{line} --onnxruntime_web {made_package}")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert os.listdir(place) == ["n_web.log"]
+    type_line(line)
+    index = place / "n_web/index.html"
+    page = index.read_text()
+    assert "https://" in page
+    assert not re.search(r"RUNTIME|HASH", page)
+    for file in ("", "/model.onnx"):
+        assert Predictor.load(f"{place}/n_web{file}").names[0] == "disc"
+    index.write_text(page.replace("Object", "Bird"))
+    refused(line)
+    index.write_text(page)
+    type_line(line)
 
 
 def test_files_beside_an_export_stay(checkpoint, tmp_path, refused):
