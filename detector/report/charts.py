@@ -258,3 +258,20 @@ def draw_labels(datasets: Mapping[str, DetectionDataset], path: Path) -> None:
         axis.set_title(f"Boxes of each class, at most {BARS} classes")
         axis.margins(x=0.12)
         axis.legend()
+
+
+def draw_reliability(lines: Mapping[str, np.ndarray], path: Path) -> None:
+    """True against predicted shares, to a PNG file.
+
+    Args:
+        lines: By name, (n, 2) predicted and true share.
+        path: The PNG file.
+    """
+    with picture(path, 6, 6) as figure:
+        axis = figure.add_subplot()
+        axis.set(xlabel="predicted", ylabel="true", title="Errors made on purpose, held out")
+        axis.plot((0, 1), (0, 1), color="0.72", label="_")
+        for name, pairs in lines.items():
+            axis.plot(*pairs.T, label=name, marker=".")
+        axis.grid(visible=True)
+        axis.legend()

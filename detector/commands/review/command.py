@@ -15,12 +15,12 @@ from boltbox.detector.commands.doctor.examine import open_splits
 from boltbox.detector.commands.evolve.trainings import environments
 from boltbox.detector.commands.review.apply import apply_decisions
 from boltbox.detector.commands.review.folds import (
-    Detector,
     Fold,
     Item,
     assign_folds,
     items_of,
     keep,
+    predict,
     train_folds,
 )
 from boltbox.detector.commands.review.page import write_page
@@ -30,6 +30,7 @@ from boltbox.detector.commands.training_process import FitCommand, refuse_severa
 from boltbox.detector.data import demo
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.report.charts import draw_reliability
 from boltbox.detector.report.labelling_tools import Tool, write_boxes
 from boltbox.detector.system.addresses import absolute
 from boltbox.detector.system.errors import InputError
@@ -107,17 +108,19 @@ def run_review(
         raise InputError(f"{file.source}: no image to review. Leave --ckpt_path out")
     with exit_on_signals():
         if checkpoint:
-            detector = Detector(checkpoint, trainer.strategy.root_device, datamodule.workers, names)
-            fold_of = np.zeros(len(items), int)
-            rows = detector.predict([item.file for item in items])
+            device = trainer.strategy.root_device
+            files = [item.file for item in items]
+            rows = predict(checkpoint, files, device, datamodule.workers, names)
+            fold_of = np.arange(len(items)) % review.folds  # of the judgement alone
         else:
             fold_of, rows = by_folds(trainer, datamodule, fit_command, review, items, names)
     path = file.root if file.source == demo.NAME else file.source
     source = Source(str(absolute(path)), options["format"], file.share, datamodule.single_class)
     folder = Path(trainer.default_root_dir)
-    images, suspects = find_suspects(items, rows, fold_of, names)
+    images, suspects, reliability = find_suspects(items, rows, fold_of, names)
     found = Review(source, list(names), images, suspects)
     found.write(folder)
+    draw_reliability(reliability, folder / "reliability.png")
     if export:
         write_boxes(export, found.boxed(), names, folder)
     write_page(folder / "review.html", found)
@@ -138,7 +141,7 @@ def by_folds(
     """Train the folds that are not done.
 
     Returns:
-        The fold of each image, and its detections, see `Detector.predict`.
+        The fold of each image, and its detections, see `predict`.
 
     Raises:
         InputError: too few images, a training failed, or the folder is that of another review.
@@ -161,23 +164,22 @@ def by_folds(
     for number in range(review.folds):
         files = [items[i].file for i in np.flatnonzero(fold_of == number).tolist()]
         folds.append(Fold(folder / "folds" / str(number), files))
-    left = [fold for fold in folds if not fold.is_done]
     devices = trainer.num_devices if trainer.strategy.root_device.type == "cuda" else 0
     workers = environments(review.workers, devices, fit_command.named_gpus(trainer))
     fit = [*fit_command.words, "--config", str(folder / "config.yaml")]
     if len(workers) > 1 and datamodule.cache == "auto":
         fit += ["--data.cache", "none"]  # each would take its part of the same memory
-    print_fact(
-        "trainings", f"{len(folds)}, {len(folds) - len(left)} done; {len(workers)} at a time"
-    )
+    left = [fold for fold in folds if not fold.predictions.is_file()]
+    print_fact("trainings", f"{len(left)} of {len(folds)}, {len(workers)} at a time")
     print_fact("continue", f"--run {folder}")
 
     def on_end(fold: Fold) -> None:
         device = trainer.strategy.root_device
-        fold.predict(Detector(str(fold.run), device, datamodule.workers, names))
-        print_fact(fold.folder.name, f"{len(fold.files)} images predicted")
+        fold.save(predict(str(fold.run), fold.files, device, datamodule.workers, names))
+        print_fact(f"fold {fold.folder.name}", f"{len(fold.files)} images predicted")
 
-    train_folds([fold.training(fit, items, names) for fold in left], left, workers, on_end)
+    trainings = [(fold, fold.training(fit, items, names)) for fold in left]
+    train_folds(trainings, workers, on_end)
     found: dict[str, np.ndarray] = {}
     for fold in folds:
         found |= fold.load()

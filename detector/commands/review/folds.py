@@ -121,58 +121,26 @@ def assign_folds(items: Sequence[Item], folds: int) -> np.ndarray:
 
 
 @dataclass
-class Detector:
-    """What predicts.
+class Fold:
+    """Images, and the training that does not see them.
 
     Attributes:
-        path: run folder or checkpoint.
-        device: of the network.
-        workers: processes that read images.
-        names: class names of the dataset.
-    """
-
-    path: str
-    device: torch.device
-    workers: int
-    names: Sequence[str]
-
-    def predict(self, files: Sequence[str]) -> list[np.ndarray]:
-        """Detections of low confidence; a box may be one of several classes.
-
-        Args:
-            files: images.
-
-        Returns:
-            Of each image (n, 6) float32: x1, y1, x2, y2 in pixels of its file, score, class; best
-            first. None of an image that cannot be read.
-        """
-        predictor = Predictor.load(
-            self.path, device=self.device, conf=CONF, multi_label=True, max_det=MAX_DET
-        )
-        predictor.rename(self.names)
-        batches = Sources(list(files), []).batches(predictor.inputs(), BATCH, self.workers)
-        found = [np.zeros((0, 6), np.float32)] * len(files)
-        total = -(-len(files) // BATCH)
-        for batch, rows in progress(predictor.predict_batches(batches, BATCH), "predicting", total):
-            for index, of_image in zip(batch.indices, rows, strict=True):
-                found[index] = of_image
-        return found
-
-
-class Fold:
-    """A training and the images that it does not see.
-
-    Args:
         folder: of the fold.
-        files: that the training predicts.
+        files: the images.
     """
 
-    def __init__(self, folder: Path, files: Sequence[str]) -> None:
-        self.folder = folder
-        self.files = files
-        self.run = folder / "fit"
-        self.predictions = folder / "predictions.npz"
-        self.is_done = self.predictions.is_file()
+    folder: Path
+    files: Sequence[str]
+
+    @property
+    def run(self) -> Path:
+        """Folder of the training."""
+        return self.folder / "fit"
+
+    @property
+    def predictions(self) -> Path:
+        """The last file that is written."""
+        return self.folder / "predictions.npz"
 
     def training(self, fit: Sequence[str], items: Sequence[Item], names: Sequence[str]) -> Training:
         """Write the dataset of the training; it validates on the images that it does not see.
@@ -182,43 +150,39 @@ class Fold:
             items: all images.
             names: class names.
         """
-        images: dict[str, list[tuple[str, Labels]]] = {"train": [], "val": []}
-        for item in items:
-            images["val" if item.file in self.files else "train"].append((item.file, item.labels))
+        held_out = set(self.files)
         content: dict[str, Any] = {"names": list(names)}
-        for split, pairs in images.items():
+        for split, is_val in (("train", False), ("val", True)):
+            images = [(i.file, i.labels) for i in items if (i.file in held_out) == is_val]
             content[split] = f"{split}.json"
-            write_coco(self.folder / content[split], pairs, {f: f for f, _ in pairs}, names)
+            write_coco(self.folder / content[split], images, {f: f for f, _ in images}, names)
         data = self.folder / "data.yaml"
-        write_atomically(data, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+        write_atomically(data, yaml.safe_dump(content, allow_unicode=True))
         line = [*fit, "--data.dataset", str(data), *QUIET.split(), "--run", str(self.run)]
         return Training(line, self.run, {})
 
-    def predict(self, detector: Detector) -> None:
-        """Predict the images; detector: of the training."""
-        rows = detector.predict(self.files)
+    def save(self, rows: Sequence[np.ndarray]) -> None:
+        """Keep the predictions; see `predict`."""
         counts = list(map(len, rows))
         write = partial(np.savez_compressed, rows=np.concatenate(rows), counts=counts)
         write_atomically(self.predictions, write)
 
     def load(self) -> dict[str, np.ndarray]:
-        """The predictions by file, see `Detector.predict`."""
+        """The predictions by file."""
         with np.load(self.predictions) as content:
             parts = np.split(content["rows"], content["counts"].cumsum()[:-1])
         return dict(zip(self.files, parts, strict=True))
 
 
 def train_folds(
-    trainings: Sequence[Training],
-    folds: Sequence[Fold],
+    trainings: Sequence[tuple[Fold, Training]],
     workers: Sequence[Mapping[str, str]],
     on_end: Callable[[Fold], None],
 ) -> None:
     """Train the folds. If an exception ends it, each training saves a checkpoint.
 
     Args:
-        trainings: of the folds.
-        folds: that are not done.
+        trainings: with their folds.
         workers: environment variables of each worker.
         on_end: called with each fold whose training has ended.
 
@@ -226,31 +190,61 @@ def train_folds(
         InputError: a training failed.
     """
     waiting = list(trainings)
-    running: list[Training] = []
+    running: list[tuple[Fold, Training]] = []
     free = list(workers)
     try:
         while waiting or running:
             if waiting and free:
-                training = waiting.pop(0)
-                training.environment = free.pop(0)
-                training.start()
-                running.append(training)
+                running.append(waiting.pop(0))
+                running[-1][1].environment = free.pop()
+                running[-1][1].start()
                 continue
             time.sleep(POLL_INTERVAL)
-            for training in list(running):
+            for fold, training in list(running):
                 outcome = training.poll()
                 if outcome and outcome.fitness is None:
                     raise InputError(f"{training.run}: the training failed: {outcome.reason}")
                 if outcome:
-                    running.remove(training)
+                    running.remove((fold, training))
                     free.append(training.environment)
-                    on_end(folds[trainings.index(training)])
+                    on_end(fold)
     finally:
-        stop(running)
+        stop([training for _, training in running])
+
+
+def predict(
+    path: str, files: Sequence[str], device: torch.device, workers: int, names: Sequence[str]
+) -> list[np.ndarray]:
+    """Detections of low confidence; a box may be one of several classes.
+
+    Args:
+        path: run folder or checkpoint of the detector.
+        files: images.
+        device: of the network.
+        workers: processes that read images.
+        names: class names of the dataset.
+
+    Returns:
+        Of each image (m, 6) float32: x1, y1, x2, y2 in pixels of its file, score, class; best
+        first. None of an image that cannot be read.
+    """
+    predictor = Predictor.load(path, device=device, conf=CONF, multi_label=True, max_det=MAX_DET)
+    predictor.rename(names)
+    batches = Sources(list(files), []).batches(predictor.inputs(), BATCH, workers)
+    found = [np.zeros((0, 6), np.float32)] * len(files)
+    total = -(-len(files) // BATCH)
+    for batch, rows in progress(predictor.predict_batches(batches, BATCH), "predicting", total):
+        for index, of_image in zip(batch.indices, rows, strict=True):
+            found[index] = of_image
+    return found
 
 
 def keep(path: Path, text: str) -> None:
     """Write a file, once.
+
+    Args:
+        path: the file.
+        text: its content.
 
     Raises:
         InputError: it is there with another content.

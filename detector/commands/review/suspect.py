@@ -191,47 +191,15 @@ class Review:
         """Of review.csv."""
         image = self.images[suspect.image]
         row: dict[str, Any] = {"id": suspect.id, "probability": round(suspect.probability, 4)}
-        row |= {"kind": suspect.kind, "file": printable(image.file), "split": image.split}
-        row["place"] = ""
+        row |= {"kind": suspect.kind, "file": image.file, "split": image.split, "place": ""}
         if suspect.label is not None:
-            row["place"] = printable(image.labels[suspect.label].place)
-        row |= self._columns("", suspect)
-        if suspect.suggestion:
-            row |= self._columns("suggested_", suspect.suggestion)
-        return row | {"reason": printable(suspect.reason)}
-
-    def _columns(self, prefix: str, item: Suspect | Suggestion) -> dict[str, Any]:
-        """Class and box."""
-        columns: dict[str, Any] = {f"{prefix}class": printable(self.names[item.class_index])}
-        for name, value in zip(("x1", "y1", "x2", "y2"), item.box, strict=True):
-            columns[prefix + name] = round(value, 2)
-        return columns
-
-    @classmethod
-    def read(cls, path: Path) -> Review:
-        """Read a review.json, whoever made it.
-
-        Args:
-            path: of the file.
-
-        Raises:
-            InputError: it holds something else.
-        """
-        review = read_json(path, cls)
-        items: list[Any] = list(review.suspects)
-        for suspect in review.suspects:
-            items += filter(None, [suspect.suggestion])
-        for image in review.images:
-            items += image.labels
-        if not all(0 <= item.class_index < len(review.names) for item in items):
-            raise InputError(f"{path}: an object of no class. Give the file of a review's folder")
-        for suspect in review.suspects:
-            numbers = range(len(review.images))
-            labels = review.images[suspect.image].labels if suspect.image in numbers else []
-            known = suspect.label is None or suspect.label in range(len(labels))
-            if suspect.image not in numbers or suspect.kind not in KINDS or not known:
-                raise InputError(f"{path}: suspect {suspect.id} makes no sense. Review again")
-        return review
+            row["place"] = image.labels[suspect.label].place
+        for prefix, item in {"": suspect, "suggested_": suspect.suggestion}.items():
+            if item:
+                row[f"{prefix}class"] = self.names[item.class_index]
+                row[f"{prefix}box"] = " ".join(f"{value:.2f}" for value in item.box)
+        row["reason"] = suspect.reason
+        return {name: printable(str(value)) for name, value in row.items()}
 
 
 def read_json(path: Path, kind: type[T]) -> T:

@@ -62,7 +62,7 @@ def made_errors(scenes: Sequence[Scene], classes: int) -> Iterator[Found]:
 
 def find_suspects(
     items: Sequence[Item], rows: Sequence[np.ndarray], fold_of: np.ndarray, names: Sequence[str]
-) -> tuple[list[ReviewedImage], list[Suspect]]:
+) -> tuple[list[ReviewedImage], list[Suspect], dict[str, np.ndarray]]:
     """Find the labels that are probably wrong or missing.
 
     Args:
@@ -73,7 +73,8 @@ def find_suspects(
         names: class names.
 
     Returns:
-        The images with suspects, and the suspects, most probable first.
+        The images with suspects, the suspects, most probable first, and the `reliability` of each
+        kind.
     """
     scenes: list[Scene] = []
     labels: list[Found] = []
@@ -91,15 +92,16 @@ def find_suspects(
         else:
             dropped.append(error._replace(kind=1))
     if not labels:
-        return [], []
+        return [], [], {}
     usual = class_means(labels, len(names))
-    of_labels, _ = probabilities(labels, errors, fold_of, usual)
-    of_boxes, _ = probabilities(boxes, dropped, fold_of, usual)
+    of_labels, of_errors = probabilities(labels, errors, fold_of, usual)
+    of_boxes, of_dropped = probabilities(boxes, dropped, fold_of, usual)
+    lines = dict(zip(("missing", *WRONG[1:]), of_dropped + of_errors, strict=False))
     doubts = []
     for found, chances in zip(labels + boxes, [*of_labels, *of_boxes], strict=True):
         if chances[0] < 1 - LEAST:
             doubts.append(_doubt(found, chances, names))
-    return _chosen(doubts, items)
+    return *_chosen(doubts, items), lines
 
 
 def _doubt(found: Found, chances: np.ndarray, names: Sequence[str]) -> Suspect:
