@@ -84,19 +84,20 @@ def apply_decisions(
     # in the copy, whose images have other names, `fit` would set others aside
     file = DatasetFile.read(home, source.split, format, needs_val=True)
     lines: list[str] = []
-    splits: dict[str, list[tuple[str, Labels]]] = {}
+    splits = {}
     missing = dict(changes)
     for split in file.splits:
         part = file.open(split, strict=False, single_class=source.single_class)
         lines += [f"left out {fault}" for fault in part.faults]
-        splits[split] = []
+        images = []
         for path, labels in zip(part.files, part.labels, strict=True):
             place = relpath(path, home)
             of_image = changes.get(place, [])
             if of_image and labels.digest() == given.images.get(of_image[0].file):
                 missing.pop(place, None)
                 labels = _changed(labels, of_image, part.names, lines)
-            splits[split].append((path, labels))
+            images.append((path, labels))
+        splits[split] = images
     file.names = part.names
     if missing or file.names != given.names:
         raise InputError(
