@@ -2,7 +2,6 @@
 doors of the data sets, with hostile names and images of several folders, which Label Studio copies
 and renames."""
 
-import csv
 import importlib
 import json
 from pathlib import Path
@@ -14,6 +13,13 @@ from made_predictions import checkpoint_file, pictures_folder, predict  # noqa: 
 from made_runs import read
 
 import cli
+from boltbox.detector.commands.review.suspect import (
+    Review,
+    ReviewedImage,
+    ReviewedLabel,
+    Source,
+    Suspect,
+)
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.report.labelling_tools import BoxedImage, write_boxes
 
@@ -81,21 +87,30 @@ def test_there_and_back(tool, here, monkeypatch):
     assert not found
 
 
-def test_what_predict_found(checkpoint, pictures, here, refused):
-    """Every detection above --conf, and only these; videos are refused."""
-    run = predict(checkpoint, "pictures", "--export=coco", "--csv=true", "--images=false")
+def test_what_predict_found(checkpoint, pictures, here):
+    """Every detection above --conf, as in the file of COCO's results."""
+    run = predict(checkpoint, "pictures", "--export=coco", "--json=true", "--images=false")
     content = read(run / "coco.json")
-    files = {image["id"]: image["file_name"] for image in content["images"]}
-    found = []
-    for row in content["annotations"]:
-        x, y, width, height = row["bbox"]
-        corners = [f"{v:.2f}" for v in (x, y, x + width, y + height)]
-        found.append([files[row["image_id"]], str(row["category_id"] - 1), *corners])
-    with open(run / "predictions.csv") as file:
-        rows = list(csv.reader(file))[1:]
-    assert found
-    assert found == [[Path(row[0]).name, row[2], *row[5:]] for row in rows]
-    assert len(files) == len(list(pictures.iterdir()))
-    Path("film.mp4").touch()
-    line = f"predict --ckpt_path {checkpoint} --source film.mp4 --export cvat"
-    assert "film.mp4" in refused(line)
+    assert {x["file_name"] for x in content["images"]} == {x.name for x in pictures.iterdir()}
+    results = read(run / "predictions.json")
+    assert len(results) > len(content["images"])
+    for row, result in zip(content["annotations"], results, strict=True):
+        assert row["category_id"] == result["category_id"] + 1
+        np.testing.assert_allclose(row["bbox"], result["bbox"], atol=1e-3)
+
+
+def test_what_a_review_found():
+    """The labels of the images with suspects, and the missing ones that are probable; each with the
+    probability that it is right."""
+    cat = (1.0, 2.0, 30.0, 20.0)
+    dog = (5.0, 6.0, 9.5, 8.0)
+    labels = [ReviewedLabel(cat, 0, False, ""), ReviewedLabel(dog, 1, False, "")]
+    image = ReviewedImage("a.png", "val", 60, 40, "0", labels)
+    suspects = [
+        Suspect(3, 0, "missing", 0.875, None, dog, 0, None, ""),
+        Suspect(4, 0, "no_object", 0.75, 1, dog, 1, None, ""),
+        Suspect(9, 0, "missing", 0.25, None, cat, 1, None, ""),
+    ]
+    rows = [[*cat, 1, 0], [*dog, 0.25, 1], [*dog, 0.875, 0]]
+    found = Review(Source("a"), NAMES, [image], suspects).boxed()
+    assert found == [BoxedImage("a.png", 60, 40, rows)]

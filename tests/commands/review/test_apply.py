@@ -1,183 +1,114 @@
-"""`review --apply`: what the decisions of a review make of data sets of each format, and whose
+"""`review --apply`: what the decisions of a review make of data sets of each format, and which
 decisions are refused."""
 
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from made_datasets import as_coco, as_voc, as_yolo, coco_content, picture, save
-from made_runs import read
+from made_datasets import as_coco, as_voc, as_yolo, coco_content
 
 import cli
-from boltbox.detector.commands.doctor.examine import open_splits
 from boltbox.detector.commands.review.apply import apply_decisions
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.system.errors import InputError
 
-POLYGON = [2, 3, 20, 3, 20, 30]
+BOX = [4.0, 5.5, 33.25, 38.0]
+APPLY = "review --run run --apply decisions.json --out copy"
 
 
 def with_polygons(root):
-    """As COCO; the object of a and the second of b have a polygon, the first of b is a crowd."""
+    """As COCO; all objects have a polygon and are crowds."""
     content = coco_content()
-    for annotation, crowd in zip(content["annotations"], (0, 1, 0), strict=True):
-        annotation |= {"iscrowd": crowd, "segmentation": [POLYGON], "area": 99}
+    for annotation in content["annotations"]:
+        annotation |= {"iscrowd": 1, "segmentation": [[2, 3, 20, 3, 20, 30]]}
     as_coco(root, content)
 
 
-def objects(source, split=None):
-    """Of each image by its name: rows of class, crowd, box, whether there is a polygon; by split."""
-    file = DatasetFile.read(str(source), split, needs_val=True)
-    found = {}
-    for split, dataset in open_splits(file)[0].items():
-        for path, labels in zip(dataset.files, dataset.labels, strict=True):
-            rows = []
-            for k, box in enumerate(labels.boxes.tolist()):
-                kind = [int(labels.classes[k]), bool(labels.crowd[k]), bool(labels.polygons[k])]
-                rows.append(kind + box)
-            found[split, Path(path).name] = rows
-    return found
+def images(source):
+    """Of each image: split and name; rows of box, crowd, polygons, class; path; digest."""
+    file = DatasetFile.read(source, needs_val=True)
+    for split in file.splits:
+        part = file.open(split, strict=False)
+        for path, labels in zip(part.files, part.labels, strict=True):
+            columns = (labels.boxes, labels.crowd, list(map(len, labels.polygons)), labels.classes)
+            rows = np.column_stack(columns).tolist()
+            yield (split, Path(path).name), rows, path, labels.digest()
 
 
-def decide(source, changes, **more):
-    """A decisions.json; changes: name of an image, label, box, class."""
-    file = DatasetFile.read(str(source), more.pop("split", None), needs_val=True)
-    images = {}
-    for dataset in open_splits(file)[0].values():
-        for path, labels in zip(dataset.files, dataset.labels, strict=True):
-            images[Path(path).name] = (path, labels.digest())
-    rows = []
-    for name, label, box, number in changes:
-        rows.append({"file": images[name][0], "label": label, "box": box, "class": number})
-    where = {"dataset": str(Path(source).absolute())}
-    where |= {"format": None, "split": file.share, "single_class": False}
-    content = {"version": 1, "review": "0", "dataset": where, "names": file.names}
-    content |= {"images": dict(images[row[0]] for row in changes), "decisions": [], "changes": rows}
-    path = Path("decisions.json")
-    path.write_text(json.dumps(content | more))
-    return path
-
-
-def apply(line):
-    cli.main(f"review --run run --apply decisions.json {line}".split())
-
-
-def files(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+def decide(*changes):
+    """Writes decisions.json for the folder `set`; changes: image, label, box, class."""
+    found = {name: (path, digest) for (_, name), _, path, digest in images("set")}
+    rows = [{"file": found[a][0], "label": b, "box": c, "class": d} for a, b, c, d in changes]
+    source = {"dataset": str(Path("set").absolute()), "format": None, "split": 0.2}
+    content = {"version": 1, "dataset": source | {"single_class": False}, "names": ["cat", "dog"]}
+    content |= {"images": dict(found.values()), "changes": rows}
+    Path("decisions.json").write_text(json.dumps(content))
+    return content
 
 
 @pytest.mark.parametrize("write", [as_yolo, as_voc, with_polygons])
 def test_a_repaired_copy(write, here, capsys):
-    """A class, a box, a deleted and a new label; the rest stays, and so does the original."""
+    """A class, a box, a deleted and a new label, of a data set that has moved; the rest stays."""
     write(here / "set")
-    before = objects("set")
-    original = files(here / "set")
-    split = {name: split for split, name in before}
-    moved = [4.0, 5.5, 33.25, 38.0]
-    first = before[split["b.png"], "b.png"][0][3:]
-    changes = [
-        ("b.png", 0, first, 0),  # another class, the same box
+    expected = {place: rows for place, rows, *_ in images("set")}
+    of = {name: rows for (_, name), rows in expected.items()}
+    decide(
+        ("b.png", 0, of["b.png"][0][:4], 0),
         ("b.png", 1, None, None),
-        ("a.png", 0, moved, 0),
-        ("c.png", None, [10, 20, 30, 99], 1),  # reaches past the frame
-    ]
-    decide("set", changes)
-    if write is as_yolo:
-        apply("--dry_run true --out copy")
-        assert not Path("copy").exists()
-    apply("--out copy")
-    told = capsys.readouterr().out
-    assert not Path("run").exists()
-    expected = dict(before)
-    of_b = before[split["b.png"], "b.png"]
-    expected[split["b.png"], "b.png"] = [[0, *of_b[0][1:]]]
-    of_a = before[split["a.png"], "a.png"]
-    expected[split["a.png"], "a.png"] = [[0, of_a[0][1], False, *moved]]
-    expected[split["c.png"], "c.png"] = [[1, False, False, 10, 20, 30, 64]]
-    found = objects("copy")
-    assert found.keys() == expected.keys(), "each image is in its split"
-    for key, rows in expected.items():
-        np.testing.assert_allclose(found[key], rows, atol=1e-4)
-    assert files(here / "set") == original
-    lines = Path("copy/changes.txt").read_text().splitlines()
-    assert len(lines) == len(changes)
-    assert [told.count(line) for line in lines] == [2 if write is as_yolo else 1] * len(lines)
-
-
-def test_val_that_is_a_share(here):
-    """Of many images the same ones are val in the copy; a copy of a data set that has moved."""
-    for k in range(20):
-        save(here / f"old/images/some/{k}.png", picture(40, 40, k))
-        (here / "old/labels/some").mkdir(parents=True, exist_ok=True)
-        (here / f"old/labels/some/{k}.txt").write_text("0 .5 .5 .5 .5\n")
-    (here / "old/data.yaml").write_text("train: images/some\nnames: [a]\n")
-    decide("old", [("7.png", 0, None, None)], split=0.3)
-    before = objects("old", 0.3)
-    shutil.move("old", "new")
-    apply("--out copy --data.dataset new")
-    after = objects("copy")
-    assert sum(split == "val" for split, _ in after) == 6
-    changed = {key for key, rows in before.items() if rows != after[key]}
-    assert {name for _, name in changed} == {"7.png"}
-
-
-BOX = [1, 2, 30, 20]
-HOSTILE = {
-    "a negative label": {"label": -1},
-    "a label that is not there": {"label": 1},
-    "a label that is text": {"label": "0"},
-    "a negative class": {"class": -1},
-    "a class without a name": {"class": 2},
-    "no class": {"class": None},
-    "no number": {"box": [1, 2, float("nan"), 20]},
-    "a huge number": {"box": [1, 2, 10**400, 20]},
-    "three numbers": {"box": [1, 2, 30]},
-    "turned around": {"box": [30, 2, 1, 20]},
-    "outside": {"box": [70, 2, 90, 20]},
-    "another image": {"file": "/etc/passwd"},
-    "no image": {"file": "a\0b"},
-}
-
-
-@pytest.mark.parametrize("change", HOSTILE.values(), ids=list(HOSTILE))
-def test_hostile_changes(change, here):
-    as_yolo(here / "set")
-    path = decide("set", [("a.png", 0, BOX, 1)])
-    content = read(path)
-    content["changes"][0] |= change
-    path.write_text(json.dumps(content))
-    with pytest.raises(InputError):
-        apply_decisions(path, Path("copy"))
+        ("a.png", 0, BOX, 1),
+        ("c.png", None, [10, 20, 30, 99], 1),
+    )
+    of["b.png"].pop()
+    of["b.png"][0][6] = 0
+    of["a.png"][0][:4] = BOX
+    of["a.png"][0][5:] = [0, 1]
+    of["c.png"].append([10, 20, 30, 64, 0, 0, 1])
+    Path("set").rename("moved")
+    pictures = sorted(path.read_bytes() for path in Path("moved").rglob("*.png"))
+    words = [*APPLY.split(), "--data.dataset", "moved"]
+    cli.main([*words, "--dry_run", "true"])
     assert not Path("copy").exists()
+    told = capsys.readouterr().out
+    cli.main(words)
+    lines = Path("copy/changes.txt").read_text().splitlines()
+    assert len(lines) == sum(line in told for line in lines) == 4
+    for place, rows, *_ in images("copy"):
+        np.testing.assert_allclose(rows, expected.pop(place), atol=1e-4)
+    assert not expected
+    assert sorted(path.read_bytes() for path in Path("copy").rglob("*.png")) == pictures
 
 
-def test_decisions_that_do_not_fit(here, refused):
-    """The labels changed, the classes did, or the file is of another kind; a format of the user's
-    own is not imported because the file names it. Each is one sentence."""
+HOSTILE = [
+    {"label": -1},
+    {"label": 1},
+    {"label": "0"},
+    {"class": -1},
+    {"class": 2},
+    {"class": None},
+]
+HOSTILE += [{"file": "/etc/passwd"}, {"file": "a\0b"}]
+for box in ([1, 2, float("nan"), 9], [1, 2, 10**400, 9], [1, 2, 3], [30, 2, 1, 9], [70, 2, 90, 9]):
+    HOSTILE.append({"box": box})
+
+
+def test_what_is_refused(here, refused):
+    """Changes, classes and files that make no sense, and labels that have changed since. No code is
+    imported because the file names it."""
     as_yolo(here / "set")
-    path = decide("set", [("a.png", 0, BOX, 1)])
-    good = path.read_text()
-    content = json.loads(good)
-    (here / "evil.py").write_text("raise SystemExit('imported')")
-    for wrong in (
-        "[]",
-        "{",
-        "[" * 10**5,
-        json.dumps(content | {"version": 2}),
-        json.dumps(content | {"names": ["dog", "cat"]}),
-        json.dumps(content | {"dataset": content["dataset"] | {"dataset": "a\0b"}}),
-    ):
-        path.write_text(wrong)
+    content = decide(("a.png", 0, BOX, 1))
+    source = content["dataset"]
+    wrong = [{"version": 2}, {"names": ["dog", "cat"]}, {"dataset": source | {"dataset": "a\0b"}}]
+    wrong += [{"changes": [content["changes"][0] | change]} for change in HOSTILE]
+    path = Path("decisions.json")
+    for more in wrong:
+        path.write_text(json.dumps(content | more))
         with pytest.raises(InputError):
             apply_decisions(path, Path("copy"))
-    path.write_text(json.dumps(content | {"dataset": content["dataset"] | {"format": "evil.Rows"}}))
-    apply_decisions(path, None)  # as detected
-    path.write_text(good)
-    with pytest.raises(InputError):
-        apply_decisions(path, here / "set/copy")
+    path.write_text(json.dumps(content | {"dataset": source | {"format": "evil.Rows"}}))
+    (here / "evil.py").write_text("raise SystemExit('imported')")
+    assert len(apply_decisions(path, None)) == 1
     with open("set/labels/train/a.txt", "a") as file:
         file.write("0 .5 .5 .25 .25\n")
-    assert "a.png" in refused("review --run run --apply decisions.json --out copy")
+    assert "a.png" in refused(APPLY)
     assert not Path("copy").exists()
