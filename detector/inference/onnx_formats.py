@@ -120,8 +120,7 @@ class NCNN(Folder):
         shape = [1, 3, *metadata.image_size]
         half = int(metadata.precision == "float16")
         line = [need("pnnx").EXEC_PATH, "model.onnx", f"inputshape={shape}", f"fp16={half}"]
-        done = subprocess.run(line, cwd=here, capture_output=True, text=True, check=False)
-        print(done.stdout, done.stderr)
+        subprocess.run(line, cwd=here, check=True, stdout=2)  # `export` captures standard error
         for name in ("model.ncnn.param", "model.ncnn.bin"):
             (here / name).rename(folder / name)
 
@@ -132,8 +131,10 @@ class NCNN(Folder):
         net.opt.num_threads = torch.get_num_threads()
         for option in ("fp16_packed", "fp16_storage", "fp16_arithmetic", "bf16_storage"):
             setattr(net.opt, f"use_{option}", False)
-        net.load_param(str(folder / "model.ncnn.param"))
-        net.load_model(str(folder / "model.ncnn.bin"))
+        failed = net.load_param(str(folder / "model.ncnn.param"))
+        failed = failed or net.load_model(str(folder / "model.ncnn.bin"))
+        if failed:
+            raise ValueError("ncnn lacks an operator of it")
 
         def compute(images: Tensor) -> np.ndarray:
             rows = []

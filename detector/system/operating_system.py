@@ -8,7 +8,8 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 try:
@@ -168,3 +169,25 @@ def try_lock(descriptor: int) -> bool:
     except OSError:  # the file system has no locks
         return True
     return True
+
+
+@contextlib.contextmanager
+def captured_stderr() -> Iterator[Callable[[], list[str]]]:
+    """Capture what C libraries write to the standard error of this process.
+
+    Yields:
+        A function that returns the lines so far.
+    """
+    before = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+
+        def lines() -> list[str]:
+            file.seek(0)
+            return file.read().decode(errors="replace").splitlines()
+
+        os.dup2(file.fileno(), 2)
+        try:
+            yield lines
+        finally:
+            os.dup2(before, 2)
+            os.close(before)

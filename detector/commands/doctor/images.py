@@ -1,9 +1,7 @@
 """Examines the images of a dataset: decodes each file, and compares it with all others."""
 
 import contextlib
-import os
-import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import chain
 from typing import NamedTuple
@@ -18,6 +16,7 @@ from boltbox.detector.commands.doctor.near_duplicates import near_duplicates
 from boltbox.detector.data.images import UNREADABLE, ImageContent
 from boltbox.detector.data.loader import make_loader
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.operating_system import captured_stderr
 from boltbox.detector.system.rank_zero import progress
 
 DAMAGED = "damaged_image"  # the kind of fault for which a repair leaves an image out
@@ -154,28 +153,6 @@ def difference_hash(grey: np.ndarray) -> bytes:
     if bits.mean() <= 0.05:
         return b""
     return np.packbits(bits).tobytes().ljust(64, b"\0")
-
-
-@contextlib.contextmanager
-def captured_stderr() -> Iterator[Callable[[], list[str]]]:
-    """Capture what C libraries write to the standard error of this process.
-
-    Yields:
-        A function that returns the lines so far.
-    """
-    before = os.dup(2)
-    with tempfile.TemporaryFile() as file:
-
-        def lines() -> list[str]:
-            file.seek(0)
-            return file.read().decode(errors="replace").splitlines()
-
-        os.dup2(file.fileno(), 2)
-        try:
-            yield lines
-        finally:
-            os.dup2(before, 2)
-            os.close(before)
 
 
 class _ImageFiles(Dataset[ImageFile]):

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from boltbox.detector.commands.doctor.finding import Diagnosis, Finding, by_kind
-from boltbox.detector.commands.doctor.images import captured_stderr
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.report.drawing import crop_around
 from boltbox.detector.report.html import Crop, Section, write_page
+from boltbox.detector.system.operating_system import captured_stderr
 
 LISTED = 500  # findings of a kind; all are in doctor.json
 PICTURES = 6  # of a kind

@@ -33,6 +33,7 @@ from boltbox.detector.inference.formats import FORMATS, format_of
 from boltbox.detector.inference.web_format import Web
 from boltbox.detector.system.atomic_file import make_folder, not_fatal, sync_files, sync_folder
 from boltbox.detector.system.errors import InputError, in_one_line, nearest, need
+from boltbox.detector.system.operating_system import captured_stderr
 from boltbox.detector.system.ranges import ClosedUnitInterval, PositiveInt
 from boltbox.detector.system.rank_zero import print_fact, program
 from boltbox.detector.system.trusted import trusting
@@ -175,12 +176,9 @@ def export(
         with _converting(writer, target):
             writer.write(graph, metadata, made, batches(files, metadata))
             write_checksum(files_of(made))
-            exported = None
+            difference = f"written; not run here: {format} needs {writer.system}"
             if writer.system in ("", sys.platform):
-                exported = Exported(target, *writer.run(made))
-        difference = f"written; not run here: {format} needs {writer.system}"
-        if exported:
-            difference = check(exported, decoded, images)
+                difference = check(Exported(target, *writer.run(made)), decoded, images)
         print_fact("check", difference)
         _place(made, target)
     height, width = metadata.image_size
@@ -208,26 +206,31 @@ def _converting(writer: Format, target: Path) -> Iterator[None]:
     """Print nothing of converters. If one fails, a log beside the target has it."""
     printed = io.StringIO()
     logging.disable(logging.WARNING)
-    try:
-        with (
-            contextlib.redirect_stdout(printed),
-            contextlib.redirect_stderr(printed),
-            warnings.catch_warnings(action="ignore"),
-            trusting(everything=True),  # the file is ours
-        ):
+    with (
+        captured_stderr() as written,
+        contextlib.redirect_stdout(printed),
+        contextlib.redirect_stderr(printed),
+        warnings.catch_warnings(action="ignore"),
+        trusting(everything=True),  # the file is ours
+    ):
+        try:
             yield
-    except InputError:
-        raise
-    except Exception as e:  # each converter has its own exceptions
-        log = Path(f"{target}.log")
-        with not_fatal(log), open(log, "a") as file:
-            file.write(printed.getvalue() + traceback.format_exc())
-        raise InputError(
-            f"no file is written: converting to {writer.name} fails ({in_one_line(e)[-200:]}). See"
-            f" {log}"
-        ) from e
-    finally:
-        logging.disable(logging.NOTSET)
+        except Exception as e:  # each converter has its own exceptions
+            cause: BaseException = e
+            while cause.__cause__:
+                cause = cause.__cause__
+            if isinstance(cause, InputError):
+                raise
+            log = Path(f"{target}.log")
+            lines = [printed.getvalue(), *written(), traceback.format_exc()]
+            with not_fatal(log), open(log, "a") as file:
+                file.write("\n".join(lines))
+            raise InputError(
+                f"no file is written: converting to {writer.name} fails"
+                f" ({in_one_line(cause)[:300]}). See {log}"
+            ) from e
+        finally:
+            logging.disable(logging.NOTSET)
 
 
 def _refuse_others(target: Path, ending: str) -> None:
