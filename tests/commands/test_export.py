@@ -40,6 +40,7 @@ from boltbox.detector.inference.formats import FORMATS, load_exported
 from boltbox.detector.inference.onnx_formats import Onnx, onnx_model
 from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.model.layers import set_momentum
+from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.postprocess import nms
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.trusted import trusting
@@ -250,6 +251,23 @@ def test_the_folder_of_a_page(made_package, checkpoint, tmp_path, refused):
     refused(line)
     index.write_text(page)
     type_line(line)
+
+
+@pytest.mark.parametrize("name", ["ncnn", "executorch"])
+def test_an_operator_that_a_runtime_lacks(checkpoint, tmp_path, monkeypatch, refused, name):
+    """Its converter writes the file all the same."""
+    pytest.importorskip(name, reason=f"{name} of [{name}] is not installed")
+    decode = YOLOv5.decode
+
+    def with_one(network, maps):
+        rows = decode(network, maps)
+        return rows + 0 * torch.fft.fft(rows).real
+
+    monkeypatch.setattr(YOLOv5, "decode", with_one)
+    line = f"export --ckpt_path {checkpoint} --format {name} --image_size 32"
+    refused(f"{line} --out {tmp_path}/n_{name}")
+    assert os.listdir(tmp_path) == [f"n_{name}.log"]
+    assert re.search("fft|DFT", (tmp_path / f"n_{name}.log").read_text())
 
 
 def test_files_beside_an_export_stay(checkpoint, tmp_path, refused):
