@@ -27,7 +27,7 @@ PAGE_BYTES = 29_000_000
 CROP_BYTES = 90_000  # maximum of a picture
 CROP_SIDES = (720, 512, 360, 256, 176, 112)  # maximum pixels; the first that makes it small enough
 CROP_CONTEXT = 3.0  # side of a crop over the longer side of its suspect
-CROP_MIN = 96  # minimum pixels of the file in a crop
+CROP_MIN = 160  # minimum pixels of the file in a crop
 
 
 def write_page(path: Path, review: Review) -> None:

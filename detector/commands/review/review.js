@@ -23,7 +23,7 @@ let [drag, draft] = [null, null]; // of a pointer; {key, box} of the box that it
 let [kept, unsaved] = [true, false]; // the browser keeps the progress; decisions.json lacks something
 const same = (a, b) => a.every((value, k) => value === b[k]);
 const limit = (value, least, most) => Math.max(least, Math.min(most, value));
-const percent = (share) => `${Math.round(share * 100)} %`;
+const percent = (share) => `${Math.round(limit(share, 0.01, 0.99) * 100)} %`;
 const stored = (action) => { try { return action(localStorage); } catch { kept = false; return null; } };
 const say = (text) => { $("status").textContent = text; };
 function make(tag, attributes = {}, ...content) {
