@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
-from urllib.parse import quote_from_bytes
+from urllib.parse import quote
 
 from boltbox.detector.report.html import fill
 from boltbox.detector.system.atomic_file import write_atomically
@@ -54,8 +54,7 @@ def write_boxes(
             folder=common,
             parent=os.path.dirname(common),
             inside=inside,
-            bytes=os.fsencode,
-            quote=quote_from_bytes,
+            quote=quote,
             printable=printable,
         )
         write_atomically(folder / template.stem, text)

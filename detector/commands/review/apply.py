@@ -156,4 +156,4 @@ def _changed(
 
 
 def _text(labels: Labels, k: int, names: Sequence[str]) -> str:
-    return f"{names[labels.classes[k]]} {labels.boxes[k].round(1).tolist()}"
+    return f"{names[labels.classes[k]]} {labels.boxes[k].astype(float).round(1).tolist()}"
