@@ -107,9 +107,11 @@ def probabilities(
     balanced = chances.copy()
     for number in np.unique(fold):
         here = fold == number
-        others = kinds[~here]
-        if others.any() and not others.all():
-            judge = Judge(table[~here], others, count)
+        rest = ~here
+        if len(np.unique(kinds[rest])) < 2:  # too few to leave some out
+            rest |= True
+        if kinds[rest].any() and not kinds[rest].all():
+            judge = Judge(table[rest], kinds[rest], count)
             chances[here] = judge(table[here])
             balanced[here] = judge.among_as_many(table[here])
     return chances[: len(found)], reliability(balanced, kinds)
@@ -140,7 +142,7 @@ def reliability(chances: np.ndarray, kinds: np.ndarray) -> list[np.ndarray]:
 
 def balance(kinds: np.ndarray) -> np.ndarray:
     """(n,) weights with which each kind has a sum of 1."""
-    return 1 / np.bincount(kinds)[kinds]
+    return 1 / np.bincount(kinds).clip(1)[kinds]
 
 
 def class_means(labels: Sequence[Found], classes: int) -> np.ndarray:

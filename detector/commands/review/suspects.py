@@ -10,7 +10,7 @@ import numpy as np
 
 from boltbox.detector.commands.review.evidence import NEAR, Found, Scene
 from boltbox.detector.commands.review.folds import Item
-from boltbox.detector.commands.review.probability import class_means, probabilities
+from boltbox.detector.commands.review.probability import POOLED, class_means, probabilities
 from boltbox.detector.commands.review.suspect import Box, ReviewedImage, Suggestion, Suspect
 from boltbox.detector.model.boxes import iou_xyxy, pairwise_iou_xyxy
 
@@ -97,6 +97,9 @@ def find_suspects(
     of_labels, of_errors = probabilities(labels, errors, fold_of, usual)
     of_boxes, of_dropped = probabilities(boxes, dropped, fold_of, usual)
     lines = dict(zip(("missing", *WRONG[1:]), of_dropped + of_errors, strict=False))
+    trust = len(boxes) / (len(boxes) + POOLED)  # few boxes without a label: objects, if sure
+    for box, chances in zip(boxes, of_boxes, strict=True):
+        chances[0] = trust * chances[0] + (1 - trust) * (1 - box.evidence.own)
     doubts = []
     for found, chances in zip(labels + boxes, [*of_labels, *of_boxes], strict=True):
         if chances[0] < 1 - LEAST:

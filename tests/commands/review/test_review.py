@@ -1,0 +1,266 @@
+"""The command `review`: folds, evidence against a slow loop, probabilities on made predictions, a
+kill, two ranks, formats."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from forked import forks
+from made_datasets import as_coco, as_voc, as_yolo
+from made_runs import read, until
+from small_fit import SMALL
+
+import cli
+from boltbox.detector.commands.doctor.examine import open_splits
+from boltbox.detector.commands.review.evidence import Scene
+from boltbox.detector.commands.review.folds import Fold, Item, assign_folds, items_of
+from boltbox.detector.commands.review.suspects import find_suspects
+from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.data.sample import Labels
+
+NONE = np.zeros((0, 4))
+NAMES = ["cat", "dog", "owl"]
+SIDE = 200
+
+
+def labels_of(boxes, classes, crowd=None):
+    n = len(classes)
+    crowd = np.zeros(n, bool) if crowd is None else np.array(crowd)
+    boxes = np.array(boxes, np.float32).reshape(-1, 4)
+    kinds = np.array(classes, np.int64)
+    return Labels(boxes, kinds, [[]] * n, crowd, np.ones(n, np.float32), SIDE, SIDE)
+
+
+def item(name, labels, ignored=NONE):
+    return Item(name, "train", labels, [name] * len(labels.boxes), ignored)
+
+
+def random_boxes(rng, count):
+    low = rng.uniform(0, 120, (count, 2))
+    return np.concatenate((low, low + rng.uniform(20, 80, (count, 2))), 1)
+
+
+def overlap(a, b):
+    width = min(a[2], b[2]) - max(a[0], b[0])
+    height = min(a[3], b[3]) - max(a[1], b[1])
+    both = max(width, 0) * max(height, 0)
+    return both / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - both)
+
+
+def slow_evidence(boxes, classes, crowd, rows, k):
+    """own, other, fit, twin and cover of a label, one detection after the other."""
+    others = [i for i in range(len(boxes)) if i != k and not crowd[i]]
+    own = other = fit = best = 0.0
+    for *box, score, kind in rows:
+        iou = overlap(boxes[k], box)
+        rivals = [overlap(boxes[i], box) for i in others if classes[i] == kind]
+        if iou >= 0.5 and kind == classes[k]:
+            own = max(own, score)
+        elif iou >= 0.5:
+            other = max(other, score)
+        belongs = iou >= 0.1 and iou > max(rivals, default=0)
+        if kind == classes[k] and belongs and score * (0.3 + iou) > best:
+            best = score * (0.3 + iou)
+            fit = iou
+    same = [overlap(boxes[k], boxes[i]) for i in others if classes[i] == classes[k]]
+    cover = [overlap(boxes[k], boxes[i]) for i in others]
+    return own, other, fit, max(same, default=0), max(cover, default=0)
+
+
+def test_evidence_is_that_of_a_slow_loop():
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        n = int(rng.integers(1, 7))
+        boxes = random_boxes(rng, n).astype(np.float32).astype(float)
+        classes = rng.integers(0, 3, n)
+        crowd = rng.random(n) < 0.2
+        near = boxes[rng.integers(0, n, 12)] + rng.normal(0, 8, (12, 4))
+        rows = np.column_stack((near, np.sort(rng.random(12))[::-1], rng.integers(0, 3, 12)))
+        scene = Scene(0, labels_of(boxes, classes, crowd), rows, NONE)
+        found = scene.found()
+        assert [each.number for each in found] == np.flatnonzero(~crowd).tolist()
+        for each in found:
+            expected = slow_evidence(boxes, classes, crowd, rows, each.number)
+            it = each.evidence
+            got = (it.own, it.other, it.fit, it.twin, it.cover)
+            np.testing.assert_allclose(got, expected, atol=1e-5)
+        for each in scene.unlabelled():
+            covers = [overlap(each.box, boxes[i]) for i in np.flatnonzero(~crowd)]
+            assert max(covers, default=0) < 0.5 + 1e-6
+
+
+def made_review(names, seed=0, images=48):
+    """Items with wrong labels, detections of what is really there, and what is wrong: by kind
+    (image, label)."""
+    rng = np.random.default_rng(seed)
+    items = []
+    predictions = []
+    wrong = {}
+    kinds = ["missing", "badly_placed", "no_object", "duplicate"]
+    if len(names) > 1:
+        kinds.append("wrong_class")
+    for image in range(images):
+        corners = np.array([(10, 10), (110, 10), (10, 110), (110, 110)])[: rng.integers(2, 5)]
+        true = np.concatenate((corners, corners + rng.uniform(40, 80, corners.shape)), 1)
+        classes = rng.integers(0, len(names), len(true))
+        boxes = true.copy()
+        given = classes.copy()
+        rows = np.column_stack(
+            (true + rng.normal(0, 1.5, true.shape), rng.uniform(0.6, 0.95, len(true)), classes)
+        )
+        if image % 6 == 0:
+            kind = kinds[image // 6 % len(kinds)]
+            label = 0
+            if kind == "missing":
+                boxes = boxes[1:]
+                given = given[1:]
+                label = None
+            elif kind == "badly_placed":
+                boxes[0] += (14, 0, 14, 0)
+            elif kind == "no_object":
+                rows = rows[1:]
+            elif kind == "duplicate":
+                boxes = np.concatenate((boxes, boxes[:1] + 4))
+                given = np.append(given, given[0])
+                label = len(boxes) - 1
+            else:
+                given[0] = (given[0] + 1) % len(names)
+            wrong[image] = (kind, label)
+        items.append(item(f"{image:03}", labels_of(boxes, given)))
+        predictions.append(rows[np.argsort(-rows[:, 4])].astype(np.float32))
+    return items, predictions, wrong
+
+
+@pytest.mark.parametrize("names", [NAMES, NAMES[:1]])
+def test_the_wrong_labels_come_first(names):
+    items, predictions, wrong = made_review(names)
+    images, suspects, _ = find_suspects(items, predictions, np.arange(len(items)) % 3, names)
+    assert [each.id for each in suspects] == list(range(len(suspects)))
+    found = {}
+    for each in suspects[: 2 * len(wrong)]:
+        image = int(images[each.image].file)
+        if image not in wrong:
+            continue
+        kind, label = wrong[image]
+        assert each.kind == kind
+        assert each.label == label or kind == "duplicate"
+        found[image] = each
+        true = predictions[image]
+        if kind in ("no_object", "duplicate"):
+            assert each.suggestion is None
+        else:
+            near = [overlap(each.suggestion.box, row[:4]) for row in true]
+            assert max(near) > 0.8
+            assert each.suggestion.class_index == true[int(np.argmax(near)), 5]
+    assert found.keys() == wrong.keys()
+
+
+def test_crowds_and_left_out_objects_excuse():
+    """No label of a crowd is a suspect; no object is missing there, nor where one was left out."""
+    items, predictions, _ = made_review(NAMES)
+    row = [[60, 60, 90, 90, 0.95, 0]]
+    for image, ignored in ((1, False), (2, True)):
+        labels = items[image].labels
+        rows = np.array(row, np.float32)
+        region = np.array([[50.0, 50, 100, 100]])
+        if ignored:
+            items[image] = items[image]._replace(ignored=region)
+        else:
+            boxes = np.concatenate((labels.boxes, region))
+            crowd = [False] * len(labels.boxes) + [True]
+            more = labels_of(boxes, [*labels.classes, 0], crowd)
+            items[image] = item(items[image].file, more)
+        predictions[image] = np.concatenate((rows, predictions[image]))
+    images, suspects, _ = find_suspects(items, predictions, np.arange(len(items)) % 3, NAMES)
+    for each in suspects:
+        if images[each.image].file in ("001", "002"):
+            assert overlap(each.box, row[0][:4]) == 0
+            assert each.label is None or not images[each.image].labels[each.label].crowd
+
+
+def test_nothing_to_review():
+    nothing = [item(name, labels_of([], [])) for name in "ab"]
+    rows = [np.zeros((0, 6), np.float32)] * 2
+    assert find_suspects(nothing, rows, np.arange(2), NAMES)[1] == []
+
+
+@pytest.mark.parametrize("write", [as_yolo, as_voc, as_coco])
+def test_a_fold_holds_the_labels_of_each_format(write, tmp_path):
+    write(tmp_path / "set")
+    file = DatasetFile.read(str(tmp_path / "set"))
+    datasets, _ = open_splits(file)
+    items = items_of(datasets)
+    fold_of = assign_folds(items, 2)
+    assert sorted(np.bincount(fold_of)) == [1, 2]
+    held_out = [items[i].file for i in np.flatnonzero(fold_of == 0)]
+    training = Fold(tmp_path / "fold", held_out).training([], items, file.names)
+    data = training.line[training.line.index("--data.dataset") + 1]
+    found = {}
+    for split, dataset in open_splits(DatasetFile.read(data))[0].items():
+        assert dataset.names == file.names
+        for path, labels in zip(dataset.files, dataset.labels, strict=True):
+            found[path] = labels
+            assert (split == "val") == (path in held_out)
+    assert found.keys() == {each.file for each in items}
+    for each in items:
+        np.testing.assert_allclose(found[each.file].boxes, each.labels.boxes, atol=1e-4)
+        assert (found[each.file].classes == each.labels.classes).all()
+
+
+def test_near_copies_are_in_one_fold(small_data):
+    datasets, _ = open_splits(DatasetFile.read(str(small_data)))
+    items = items_of(datasets)
+    again = items + [each._replace(file=each.file) for each in items[:6]]
+    fold_of = assign_folds(again, 3)
+    assert (fold_of[-6:] == fold_of[:6]).all()
+    assert np.ptp(np.bincount(fold_of)) <= 2
+
+
+def test_a_review_goes_on_after_a_kill(small_data, here, capsys):
+    """The command is killed after the first of two folds; the same line predicts the second one
+    and finds what a review with their detectors finds, with two ranks too."""
+    data = ["--data.dataset", str(small_data), *SMALL, "--trainer.max_epochs", "1"]
+    line = ["review", *data, "--review.folds", "2", "--run", "found"]
+    first = Path("found/folds/0/predictions.npz")
+    with forks():
+        command = subprocess.Popen([sys.executable, cli.__file__, *line], stdout=subprocess.DEVNULL)
+        try:
+            until(first.is_file)
+        finally:
+            command.kill()
+        assert command.wait() == -signal.SIGKILL
+        done = first.stat().st_mtime_ns
+        cli.main(line)
+        assert first.stat().st_mtime_ns == done
+        before = Path("found/review.json").read_bytes()
+        assert len(read("found/review.json")["images"]) <= 32
+        cli.main(line)
+        assert Path("found/review.json").read_bytes() == before
+        for page in ("review.html", "review.csv", "reliability.png"):
+            assert Path("found", page).stat().st_size
+        with pytest.raises(SystemExit):
+            cli.main([*line, "--model.optim.lr0", "0.5"])
+        assert "--run" in capsys.readouterr().err
+        contents = []
+        for devices in ("1", "2"):
+            run = f"ranks{devices}"
+            cli.main(
+                ["review", *data, "--ckpt_path", "found/folds/0/fit", "--run", run]
+                + ["--trainer.devices", devices]
+            )
+            contents.append(read(f"{run}/review.json"))
+        assert contents[0] == contents[1]
+        splits = {image["split"] for image in contents[0]["images"]}
+        assert splits <= {"val"}, "it was not trained on"
+
+
+@pytest.mark.parametrize(
+    "options", ["--review.folds 1", "--review.folds 99", "--trainer.num_nodes 2"]
+)
+def test_refusals(options, small_data, here, refused):
+    named = options.split()[0].removeprefix("--")
+    line = f"review --data.dataset {small_data} --trainer.accelerator cpu {options} --run found"
+    assert named in refused(line)
