@@ -180,7 +180,7 @@ def by_folds(
 
     trainings = [(fold, fold.training(fit, items, names)) for fold in left]
     train_folds(trainings, workers, on_end)
-    found: dict[str, np.ndarray] = {}
+    found: dict[str, list[float]] = {}
     for fold in folds:
-        found |= fold.load()
-    return fold_of, [found[item.file] for item in items]
+        found |= json.loads(fold.predictions.read_text())
+    return fold_of, [np.array(found[item.file]).reshape(-1, 6) for item in items]

@@ -3,11 +3,12 @@
 The images are divided into folds; a training on all other images predicts those of a fold.
 """
 
+import json
+import os
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
@@ -95,25 +96,20 @@ def assign_folds(items: Sequence[Item], folds: int) -> np.ndarray:
     Returns:
         (n,) the fold of each image.
     """
-    group = list(range(len(items)))  # the first image of each image's copies
+    first = list(range(len(items)))  # of the copies of each image
     images = read_images([item.file for item in items])
     for later, earlier in near_copies(images, [""] * len(items)):
-        group[later] = group[earlier]
-    limit = -(-len(items) // folds)
-    members: dict[tuple[int, int], list[int]] = {}
-    position = [0] * len(items)
-    for i, first in enumerate(group):
-        members.setdefault((first, position[first] // limit), []).append(i)
-        position[first] += 1
-
-    def order(numbers: list[int]) -> tuple[int, bool, str]:
-        item = items[numbers[0]]
-        name = sha256(Path(item.file).name.encode(errors="replace")).hexdigest()
-        return -len(numbers), not len(item.labels.boxes), name
-
+        first[later] = first[earlier]
+    most = -(-len(items) // folds)
+    groups: dict[tuple[str, int], list[int]] = defaultdict(list)
+    seen: Counter[int] = Counter()
+    for i, k in enumerate(first):
+        name = sha256(os.fsencode(Path(items[k].file).name)).hexdigest()
+        groups[name, seen[k] // most].append(i)
+        seen[k] += 1
     fold_of = np.zeros(len(items), int)
     sizes = np.zeros(folds, int)
-    for numbers in sorted(members.values(), key=order):
+    for _, numbers in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0])):
         smallest = sizes.argmin()
         fold_of[numbers] = smallest
         sizes[smallest] += len(numbers)
@@ -127,20 +123,16 @@ class Fold:
     Attributes:
         folder: of the fold.
         files: the images.
+        run: folder of the training.
+        predictions: the last file that is written.
     """
 
     folder: Path
     files: Sequence[str]
 
-    @property
-    def run(self) -> Path:
-        """Folder of the training."""
-        return self.folder / "fit"
-
-    @property
-    def predictions(self) -> Path:
-        """The last file that is written."""
-        return self.folder / "predictions.npz"
+    def __post_init__(self) -> None:
+        self.run = self.folder / "fit"
+        self.predictions = self.folder / "predictions.json"
 
     def training(self, fit: Sequence[str], items: Sequence[Item], names: Sequence[str]) -> Training:
         """Write the dataset of the training; it validates on the images that it does not see.
@@ -163,15 +155,8 @@ class Fold:
 
     def save(self, rows: Sequence[np.ndarray]) -> None:
         """Keep the predictions; see `predict`."""
-        counts = list(map(len, rows))
-        write = partial(np.savez_compressed, rows=np.concatenate(rows), counts=counts)
-        write_atomically(self.predictions, write)
-
-    def load(self) -> dict[str, np.ndarray]:
-        """The predictions by file."""
-        with np.load(self.predictions) as content:
-            parts = np.split(content["rows"], content["counts"].cumsum()[:-1])
-        return dict(zip(self.files, parts, strict=True))
+        content = dict(zip(self.files, map(np.ndarray.tolist, rows), strict=True))
+        write_atomically(self.predictions, json.dumps(content))
 
 
 def train_folds(

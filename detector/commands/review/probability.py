@@ -150,11 +150,9 @@ def class_means(labels: Sequence[Found], classes: int) -> np.ndarray:
     mean of all."""
     table = evidence_table(labels)
     kinds = np.array([label.class_index for label in labels], int)
-    means = np.zeros((classes, table.shape[1]))
-    for c in range(classes):
-        rows = table[kinds == c]
-        means[c] = (rows.sum(0) + POOLED * table.mean(0)) / (len(rows) + POOLED)
-    return means
+    members = np.eye(classes)[kinds].T
+    sums = members @ table + POOLED * table.mean(0)
+    return sums / (members.sum(1, keepdims=True) + POOLED)
 
 
 def evidence_table(found: Sequence[Found]) -> np.ndarray:

@@ -224,7 +224,7 @@ def test_a_review_goes_on_after_a_kill(small_data, here, capsys):
     and finds what a review with their detectors finds, with two ranks too."""
     data = ["--data.dataset", str(small_data), *SMALL, "--trainer.max_epochs", "1"]
     line = ["review", *data, "--review.folds", "2", "--run", "found"]
-    first = Path("found/folds/0/predictions.npz")
+    first = Path("found/folds/0/predictions.json")
     with forks():
         command = subprocess.Popen([sys.executable, cli.__file__, *line], stdout=subprocess.DEVNULL)
         try:
