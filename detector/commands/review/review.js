@@ -172,9 +172,10 @@ function describe(key, { class: index, crowd, deleted, original }) {
 function draw() {
   place($("picture"), crops[current.id].box, view, middle());
   const focused = document.activeElement?.dataset.focus;
-  const area = ([, { box }]) => (box[2] - box[0]) * (box[3] - box[1]);
-  const sorted = [...entries()].sort((a, b) => area(b) - area(a)); // small ones on top
-  $("boxes").replaceChildren(...sorted.map(([key, label]) => boxNode(key, label)));
+  const [x1, y1, x2, y2] = crops[current.id].box;
+  const seen = [...entries()].filter(([key, { box }]) => key === selected || (box[0] < x2 && box[2] > x1 && box[1] < y2 && box[3] > y1));
+  const area = ([, { box }]) => (box[2] - box[0]) * (box[3] - box[1]); // small ones on top
+  $("boxes").replaceChildren(...seen.sort((a, b) => area(b) - area(a)).map(([key, label]) => boxNode(key, label)));
   if (focused) document.querySelector(`[data-focus="${focused}"]`)?.focus({ preventScroll: true });
 }
 function boxNode(key, label) {
@@ -242,6 +243,7 @@ function lift(event) {
   else if (ended?.clicked && ended.key) showSuspect(ended.key);
 }
 for (const type of ["pointerup", "pointercancel"]) stage.addEventListener(type, lift);
+stage.addEventListener("focusin", ({ target: { dataset: { box } } }) => { if (box && box !== selected) showSuspect(box); });
 stage.addEventListener("wheel", (event) => {
   event.preventDefault();
   zoom(Math.exp(-event.deltaY / 400), pointOf(event));
@@ -345,9 +347,8 @@ function actionOf({ key, target, altKey, ctrlKey, metaKey, shiftKey, repeat }) {
   if ($("keys").open || altKey || (repeat && ONCE.includes(key))) return null;
   if (ctrlKey || metaKey) return WITH_CONTROL[key];
   const box = target.closest("[data-box]")?.dataset.box;
-  if (box && key === "Enter") return () => showSuspect(box);
-  if (!box || !ARROWS[key]) return ACTIONS[key];
-  const by = ARROWS[key].map((step) => step * (shiftKey ? 10 : 1));
+  const by = ARROWS[key]?.map((step) => step * (shiftKey ? 10 : 1));
+  if (!box || !by) return ACTIONS[key];
   return () => edit(box, { box: moved(entries().get(box).box, target.dataset.corner, by) });
 }
 document.addEventListener("keydown", (event) => {

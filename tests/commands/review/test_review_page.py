@@ -144,8 +144,11 @@ def test_a_corner_and_a_box_are_dragged(page, finger):
 
 
 def test_keys_alone_correct(page):
-    """Move the box of the cat, choose its class, pull a corner past the image, add a box, delete
-    it; delete the cat."""
+    """Go past the corners of the cat to the dog and delete it; undo. Move the box of the cat, choose
+    its class, pull a corner past the image, add a box, delete it; delete the cat."""
+    page.press("e", *["Tab"] * 10, "x")  # the suggestion is between them
+    assert changes(page) == [(1, None, None)]
+    page.press("u")
     page.press("e", "ArrowRight", "Shift+ArrowDown", "c", "ArrowDown", "Enter")
     assert changes(page) == [(0, [21, 40, 71, 100.5], 1)]
     page.press("Tab", *["Shift+ArrowLeft"] * 4, "ArrowUp")
