@@ -302,8 +302,8 @@ function go(suspect, before = "") {
   row.setAttribute("aria-selected", true);
   row.scrollIntoView({ block: "nearest" });
   list.setAttribute("aria-activedescendant", row.id);
-  $("picture").src = pictureOf(current);
-  $("problem").textContent = crops[current.id].problem;
+  [$("picture").src, $("problem").textContent] = [pictureOf(current), crops[current.id].problem];
+  $("boxes").replaceChildren(); // none of them keeps the focus
   fit();
   showSuspect("");
   say(before);
