@@ -79,6 +79,7 @@ def run_review(
         export: Also write the labels of the images with suspects for a labelling tool, with the
             missing ones that are probable: label-studio, cvat or coco.
     """
+    refuse_several(trainer, "review")
     typed: dict[str, str] = {}
     for option, *values in split_options(fit_command.typed):
         typed[option.removeprefix("--")] = " ".join(values)
@@ -91,7 +92,6 @@ def run_review(
         if out:
             print_fact("next", f"{program()} fit --data.dataset {out}")
         return
-    refuse_several(trainer, "review")
     options = datamodule.options
     file = datamodule.file
     checkpoint = ckpt_path or typed.get("ckpt_path")
