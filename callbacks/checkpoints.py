@@ -28,8 +28,8 @@ class Checkpoints(ModelCheckpoint):
     from the last checkpoint. Gradients of an open accumulation window are in the checkpoint
     (RunState).
 
-    The files are written by AtomicCheckpointIO, which replaces the Trainer's own: by a thread,
-    while training continues. The process waits for the last file before it ends, also after an
+    AtomicCheckpointIO, which replaces the Trainer's own, writes the files in a thread, while
+    training continues. The process waits for the last file before it ends, also after an
     exception. A disk that fails does not end the training. An epoch is the best once its best.ckpt
     is on the disk: if it could not be written, the next epoch is compared with the file that is
     there.

@@ -127,7 +127,7 @@ class RunFolder(L.Callback):
     def on_fit_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         is_new = self.config is None and not trainer.ckpt_path  # Lightning sets it no earlier
         if is_new and trainer.is_global_zero:
-            refuse_another(Path(trainer.default_root_dir))
+            refuse_earlier_run(Path(trainer.default_root_dir))
         has_ended = 0 <= (trainer.max_epochs or 0) <= self._trained_epochs
         if not (trainer.ckpt_path and has_ended):
             self._write_files(trainer, pl_module)
@@ -178,7 +178,7 @@ def _check_same_options(config: str, checkpoint: Path | None) -> None:
         )
 
 
-def refuse_another(folder: Path) -> None:
+def refuse_earlier_run(folder: Path) -> None:
     """Refuse a folder that holds results of a run already; one that has ended before its first
     epoch may be started again.
 

@@ -17,8 +17,8 @@ class Warmup(L.Callback):
 
     The warm-up takes at least 100 batches, but no more than a third of the run (with Muon there is
     no minimum); warmup_epochs 0 turns it off. With model.literal it takes at least 100 batches in
-    any case, and the gradients of an accumulation window that is open at the end of an epoch are
-    discarded.
+    any case, and the gradients of an accumulation window (the batches of one optimizer step) that
+    is open at the end of an epoch are discarded.
 
     It is a callback and no scheduler, because momentum and accumulation change with the rates, and
     per batch, not per step.
@@ -61,7 +61,7 @@ class Warmup(L.Callback):
         bias_lr = self.warmup_bias_lr
         if bias_lr is None:
             bias_lr = defaults.warmup_bias_lr
-        # a short run takes fewer images per step
+        # images per optimizer step; a short run takes fewer
         effective_batch_size = optim.effective_batch_size(
             pl_module.batch_size, epoch_batches * epochs
         )
@@ -89,8 +89,9 @@ class Warmup(L.Callback):
         iteration = trainer.current_epoch * self._schedule.epoch_batches + batch_idx
         rates = self._schedule.rates_at(iteration)
         pl_module.set_rates(rates)
-        # the epoch's last batch makes a step even in an open window; literal discards that window
+        # the epoch's last batch closes the window, however short; literal discards it instead
         must_step = trainer.is_last_batch and not pl_module.options.literal
+        # sets trainer.accumulate_grad_batches
         self._window.start_batch(trainer, rates.accumulate, must_step)
 
     def state_dict(self) -> dict[str, Any]:

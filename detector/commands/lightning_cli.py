@@ -21,7 +21,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from boltbox.callbacks.checkpoints import checkpoints_of
 from boltbox.callbacks.configuration import CALLBACKS
 from boltbox.callbacks.recipe import in_order
-from boltbox.callbacks.run_folder import RunFolder, refuse_another
+from boltbox.callbacks.run_folder import RunFolder, refuse_earlier_run
 from boltbox.detector.checkpoint.reader import CKPT_WORDS, Checkpoint, newest_checkpoint
 from boltbox.detector.checkpoint.runs import (
     has_checkpoints,
@@ -149,6 +149,7 @@ class DetectorCLI(LightningCLI):
         for group, kind in CALLBACKS.items():
             parser.add_lightning_class_args(kind, group)
         parser.add_function_arguments(self.function, skip=OBJECTS)
+        # the help; it hides options of the Trainer that the recipe leaves no choice of
         parser.prepare([f"trainer.{name}" for name in FIXED])
         if not self.line.data_class:
             parser.link_arguments("seed_everything", "data.seed")
@@ -157,7 +158,7 @@ class DetectorCLI(LightningCLI):
     def parse_arguments(self, parser: Any, args: Any) -> None:
         """Parse once; the options of a checkpoint, or of the demo, come before the typed ones."""
         line = self.line
-        if line.typed == ["--help"] and not line.wants_all:
+        if line.typed == ["--help"] and not line.wants_all:  # wants_all: --help all
             shown = list(HELP["shown"])
             if self.command in demo.COMMANDS:
                 shown += HELP["shown_for_training"]
@@ -168,7 +169,7 @@ class DetectorCLI(LightningCLI):
 
         self._load()
         dataset = line.options.get("data.dataset")
-        file = ""
+        file = ""  # that these options are from:
         first: dict[str, Any] = {}
         if self.loaded:
             first = self.loaded.options
@@ -176,11 +177,13 @@ class DetectorCLI(LightningCLI):
         elif not line.data_class:
             first = demo.defaults(self.command, dataset)
 
+        # the file of each option, for messages about it; "": it was typed
         parser.origins = dict.fromkeys(flatten(first), file) | line.origins
-        words = [f"--config={yaml.safe_dump(first)}", *args]
+        words = [f"--config={yaml.safe_dump(first)}", *args]  # text in place of a file
         if self.loaded and not trust_all:
             with only_from_trusted():
                 self.config = parser.parse_args(words)
+            # and within trusted packages no function, like torch.os.system
             check_classes(self.config, typed_classes, file)
         else:
             self.config = parser.parse_args(words)
@@ -199,6 +202,7 @@ class DetectorCLI(LightningCLI):
         self.continues_run = self.command == "fit" and ckpt_path in CKPT_WORDS
         self.loaded = read_ckpt_path(ckpt_path, self.run_folder, self.line)
         for name in STARTS:
+            # auto: torchrun restarts the command with the line of its first start
             if self.loaded and ckpt_path != "auto" and self.line.is_typed(name):
                 raise InputError(
                     f"{name} {self.line.options[name]}: the weights come from --ckpt_path"
@@ -211,7 +215,7 @@ class DetectorCLI(LightningCLI):
         options = self.line.options
         ckpt_path = str(options.get("ckpt_path") or "")
         if self.command == "fit":
-            if is_restart(self.run_folder):
+            if is_restart(self.run_folder):  # by torchrun
                 return "auto"  # the newest checkpoint, if there is one yet
             folder = Path(ckpt_path)
             if not ckpt_path or ckpt_path in CKPT_WORDS or not (folder / "checkpoints").is_dir():
@@ -230,6 +234,7 @@ class DetectorCLI(LightningCLI):
         options = self.config
         trainer = options.trainer
         checkpoint_path = self.checkpoint_path
+        # a continued run keeps what `auto` was when it started
         for name in ("data.batch_size", "data.tile_size"):
             if self.loaded and self.continues_run and options.get(name) == "auto":
                 options[name] = flatten(self.loaded.options)[name]
@@ -242,14 +247,14 @@ class DetectorCLI(LightningCLI):
 
         run = self._choose_run_folder()
         trainer.default_root_dir = str(run)
-        os.environ["BOLTBOX_RUN"] = str(run)
+        os.environ["BOLTBOX_RUN"] = str(run)  # for the processes that Lightning starts
         continued = {}  # content of the checkpoint
         if self.loaded and self.loaded.checkpoint and self.continues_run:
             continued = self.loaded.checkpoint
         place_loggers(trainer.logger, run, continued)
 
-        announce_first_rank()
-        processes = processes_and_machines()
+        announce_first_rank()  # those processes end with this one
+        processes = processes_and_machines()  # of torchrun
         if processes:
             trainer.devices, trainer.num_nodes = processes
         is_exported = self.loaded is not None and isinstance(self.loaded.weights, Exported)
@@ -272,10 +277,11 @@ class DetectorCLI(LightningCLI):
         elif run is None:
             run = home or new_run(command)
         if is_first_process():
+            # known to be the folder of a run: a checkpoint in it was read
             self.held.enter_context(locked(run, command, known=home == run))
             continues_study = command == "evolve" and any(run.glob("study.*"))
             if command in ("fit", "evolve") and not self.continues_run and not continues_study:
-                refuse_another(run)
+                refuse_earlier_run(run)
         return run
 
     def instantiate_classes(self) -> None:
@@ -314,8 +320,9 @@ class DetectorCLI(LightningCLI):
             f"{program()} {shlex.join(resume)}",
             [self.config_init[group] for group in self.parser.callback_keys],
             as_list(options.callbacks),
-            options.enable_progress_bar is not False,
+            options.enable_progress_bar is not False,  # default: None
         )
+        # -P: nothing is imported from the working folder
         words = [sys.executable, "-P", "-m", "boltbox", "fit"]
         self.fit_command = FitCommand(words, self.line.typed, configuration)
         return L.Trainer(**(vars(options) | {"callbacks": callbacks}))

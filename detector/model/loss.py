@@ -150,7 +150,8 @@ class DetectionLoss(Loss):
         """See Loss.
 
         The n matches of a level are (object, anchor, cell) triples. n depends on the shapes of the
-        arguments only, not on values: some matches are not `valid`, see Assignment.
+        arguments only, not on values, which suits GPUs and compilers: matches that are not `valid`
+        fill up.
 
         Args:
             raw: per level (B, A, H, W, 5 + C) logits: four of the box, objectness, classes.
@@ -163,14 +164,15 @@ class DetectionLoss(Loss):
             # (n,) each; together they index the maps
             index = (assigned.image, assigned.anchor, assigned.row, assigned.column)
             valid = assigned.valid  # (n,)
-            if valid is None:
+            if valid is None:  # all are
                 valid = torch.ones_like(assigned.cls, dtype=torch.bool)
             # Invalid matches get harmless numbers, so that neither their loss nor its gradient is
             # NaN (infinity times 0).
             logits = maps[index].where(valid[:, None], 0)  # (n, 5 + C)
             target_box = assigned.box.where(valid[:, None], 1)  # (n, 4)
 
-            # Boxes: that of each match is to overlap with its object.
+            # Boxes: that of each match is to overlap with its object. All are cx, cy, w, h in units
+            # of the cell's side, from the cell's upper left corner.
             anchors = None
             if head.anchors is not None:
                 anchors = head.anchors[level][assigned.anchor]  # (n, 2)
@@ -187,7 +189,7 @@ class DetectionLoss(Loss):
             if self.num_classes > 1:
                 classes = torch.arange(self.num_classes, device=valid.device)
                 is_class = assigned.cls[:, None] == classes  # (n, C)
-                target = torch.where(is_class, logits.new_full((), self.positive), self.negative)
+                target = torch.where(is_class, self.positive, self.negative)  # (n, C)
                 cls_loss = cls_loss + self._cross_entropy(logits[:, 5:], target, self.cls_pw, valid)
         box_gain, obj_gain, cls_gain = self.gains
         return {
@@ -334,7 +336,7 @@ class LossOptions:
             strides: pixels per cell of each level.
             literal: `shared_cell` of DetectionLoss is `last`, as in YOLOv5.
         """
-        options = self.to_dict()
+        options = self.to_dict()  # custom parts as {"class_path": ..., "init_args": ...}
         assigner_config = options.pop("assigner")
         loss_config = options.pop("function")
         assigner: Assigner = YOLOv5Assigner(options.pop("anchor_t"))

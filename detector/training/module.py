@@ -112,7 +112,7 @@ class Detector(L.LightningModule):
         loss = as_group(LossOptions, loss)
         optim = as_group(OptimOptions, optim)
         start = as_group(StartOptions, start)
-        # what checkpoints hold; logger=False: boltbox.callbacks.Dashboard shows the options
+        # what checkpoints hold, in plain types; logger=False: boltbox.callbacks.Dashboard logs it
         self.save_hyperparameters(ignore=["network", "loss", "optim", "start"], logger=False)
         self.hparams["network"] = network.to_dict()
         self.hparams["loss"] = loss.to_dict()
@@ -120,7 +120,7 @@ class Detector(L.LightningModule):
         self.options = Options(network, loss, optim, start, literal, multi_scale, compile)
         self._given_optim = optim  # before the options that were left open are chosen
         self._starting_point = StartingPoint.of(start.weights, start.backbone_weights)
-        self._has_tried_weights = False
+        self._has_scored_weights = False  # see _choose_optimizer
         self._resolve_optim()  # sets hparams["optim"] too
         if not names:
             raise InputError("no class names: give --data.dataset FILE, or weights that have them")
@@ -183,7 +183,7 @@ class Detector(L.LightningModule):
         self.hparams["optim"] = optim.to_dict()
 
     def _resolve_optim(self, continued: Mapping[str, Any] | None = None) -> None:
-        """Choose the options that were left open, or take those of a continued training."""
+        """Choose what was left open: by the starting point, or as in a training that continues."""
         self._set_optim(self._given_optim.resolve(self._starting_point, continued))
 
     def is_auto(self, name: str) -> bool:
@@ -213,7 +213,7 @@ class Detector(L.LightningModule):
         return max(member.max_stride for member in self.members())
 
     def shape_for(self, image_size: int) -> tuple[int, int] | None:
-        """See `boltbox.detector.inference.exported.shape_for`."""
+        """(height, width) if an exported file takes no other; None: what `max_stride` allows."""
         return shape_for(self.members(), image_size)
 
     def set_image_size(self, image_size: int) -> None:
@@ -224,7 +224,7 @@ class Detector(L.LightningModule):
     def use_exported(self, file: Exported) -> None:
         """Evaluate an exported file instead of the network."""
         self.evaluation.exported = file
-        self.network.origins = file.metadata.origins
+        self.network.origins = file.metadata.origins  # the weights before training, and licences
 
     def forward(self, images: Tensor) -> Tensor:
         """The decoded prediction before suppression, in evaluation mode. `predict` suppresses.
@@ -244,7 +244,7 @@ class Detector(L.LightningModule):
         """A Predictor of what is evaluated, with these options of Predictor."""
         defaults = {
             "image_size": self.image_size,
-            "rounded": self.options.literal,
+            "rounded": self.options.literal,  # suppress boxes with the rounding errors of YOLOv5
             "tiles": self.evaluation.tiles,
             "fuse": not is_sharded(self.evaluated_network()),
         }
@@ -268,7 +268,7 @@ class Detector(L.LightningModule):
         """Take image size, batch size and seed from the data; from a custom data module only
         `image_size`, if it has it. A fit also chooses its optimizer, by the data."""
         if stage == "fit":
-            check_recipe({"precision": self.trainer.precision})
+            check_recipe({"precision": self.trainer.precision})  # refuses 16-true and the like
             print_missing_callbacks(self.trainer)
         data: Any = getattr(self.trainer, "datamodule", None)
         check_names(data, self.names)
@@ -283,15 +283,16 @@ class Detector(L.LightningModule):
                 self._choose_optimizer(data)
 
     def _choose_optimizer(self, data: DetectionData) -> None:
-        """Once: where optimizer and lr0 are left open, pretrained weights are tried on the data."""
+        """Where optimizer and lr0 are left open, score pretrained weights on the data, once."""
         is_open = self.is_auto("optimizer") and self.is_auto("lr0")
-        if self._has_tried_weights or not self.loaded.has_head or not is_open:
+        if self._has_scored_weights or not self.loaded.has_head or not is_open:
             return
-        self._has_tried_weights = True
-        # a momentum or weight decay that the user gives is meant for AdamW, which SCRATCH excludes
-        may_be_scratch = self.is_auto("momentum") and self.is_auto("weight_decay")
+        self._has_scored_weights = True
+        # weights that see no objects are trained like random ones, by Muon instead of AdamW; but a
+        # momentum or weight decay that the user gives is meant for AdamW
+        may_restart = self.is_auto("momentum") and self.is_auto("weight_decay")
         chosen = choose_starting_point(
-            self.trainer, self.network, data, self.loaded.known_classes, may_be_scratch
+            self.trainer, self.network, data, self.loaded.known_classes, may_restart
         )
         if chosen is StartingPoint.SCRATCH:
             self.loaded = self.loaded._replace(has_head=False)  # as if new, for AutoAnchor
@@ -300,7 +301,7 @@ class Detector(L.LightningModule):
             self._resolve_optim()
 
     def choose_batch_size(self, image_size: int, images: int) -> int:
-        """See `boltbox.detector.training.batch_size`; data.batch_size auto asks for it."""
+        """data.batch_size auto: the largest for which there is memory, at most all `images`."""
         side = image_size * 3 // 2 if self.options.multi_scale else image_size
         optim = self.options.optim
         return choose_batch_size(self.trainer, self.network, self.loss, optim, side, images)
@@ -316,10 +317,10 @@ class Detector(L.LightningModule):
     def configure_optimizers(self) -> Optimizer:
         if data_of(self.trainer) is None:  # custom data
             self.batch_size = global_batch_size(self.trainer, default=self.batch_size)
-        return self.options.optim.build(self.network, self.batch_size)
+        return self.options.optim.build(self.network, self.batch_size)  # which scales the decay
 
     def on_train_start(self) -> None:
-        # a restored optimizer has the settings of its checkpoint
+        # of an optimizer that Lightning has restored, with the weight decay of its checkpoint
         self.options.optim.apply_to(self.trainer.optimizers[0], self.network, self.batch_size)
         self._start_epoch()  # a run resumed within an epoch has no on_train_epoch_start
         if self.options.compile and not self._compiled_shape:
@@ -342,14 +343,14 @@ class Detector(L.LightningModule):
         if isinstance(batch, Batch):
             return batch
         trainer = self.trainer
-        stride = max(self.max_stride(), 32)
-        batch = detection_batch(batch, len(self.names), stride, not trainer.predicting)
+        stride = max(self.max_stride(), 32)  # as in YOLOv5
+        batch = detection_batch(batch, len(self.names), stride, labelled=not trainer.predicting)
         if trainer.training and not self._knows_image_size:
             size = trainer.strategy.broadcast(max(batch.images.shape[2:]))
             rank_zero_print(f"image size: {size} px, the longer side of the first batch")
             self.set_image_size(size)
             self._knows_image_size = True
-        # from indices in the batch to indices in the evaluation, over all processes
+        # numbers within the batch become numbers that are unique among all processes
         seen = self.evaluation.metrics.seen
         indices = [(seen + i) * trainer.world_size + trainer.global_rank for i in batch.indices]
         return batch._replace(indices=indices)
@@ -358,7 +359,7 @@ class Detector(L.LightningModule):
         """Train the next batch with these rates."""
         for group in self.trainer.optimizers[0].param_groups:
             lr = rates.bias_lr if group["name"].endswith("bias") else rates.lr
-            group["lr"] = lr * group["lr_share"]
+            group["lr"] = lr * group["lr_share"]  # 1, but for a backbone with a rate of its own
             if "momentum" in group and rates.momentum is not None:
                 group["momentum"] = rates.momentum
 
@@ -385,7 +386,7 @@ class Detector(L.LightningModule):
             self.log_dict(named, on_step=False, on_epoch=True, sync_dist=True, batch_size=1)
 
     def loss_sums(self) -> dict[str, Tensor]:
-        """The sums of this epoch's losses, see `boltbox.detector.model.loss.mean_losses`."""
+        """What _log_losses has added up in this epoch, for a checkpoint within it (RunState)."""
         return self._loss_sums
 
     def restore_loss_sums(self, losses: dict[str, Tensor]) -> None:
@@ -393,14 +394,14 @@ class Detector(L.LightningModule):
         self._loss_sums = losses
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
-        """Nothing: optimizer_step clears the gradients, see GradientWindow."""
+        """Nothing: optimizer_step clears gradients after use: checkpoints hold only unused ones."""
 
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
     ) -> None:
         if ends_in_step(self.trainer, batch_idx):
             super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
-        else:  # the epoch ends in an open window (model.literal): its gradients are discarded
+        else:  # model.literal, the epoch ends before enough batches: their gradients are discarded
             optimizer_closure()  # forward and backward
         optimizer.zero_grad()
 

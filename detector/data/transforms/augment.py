@@ -120,7 +120,7 @@ class Augment:
         in the output, instead of twice. No other step before the end of the warp may need pixels.
 
         Args:
-            rectangular: rectangular training, which has no mosaic.
+            rectangular: rectangular training, which renders images before the letterbox.
         """
         if rectangular or self.degrees or self.shear or self.perspective or self.copy_paste:
             return False
@@ -203,9 +203,10 @@ class TrainSamples:
         self.closing_from = closing_from
 
     def __len__(self) -> int:
-        return len(self.images.image_of)
+        return len(self.images.image_of)  # the image of each sample: with tiles one has several
 
     def __getitem__(self, key: Key) -> Sample:
+        # 1: other random numbers than the sampler's, which are of 0
         rng = np.random.default_rng((self.seed, 1, key.epoch, key.index, key.repeat))
         is_closing = self.closing_from is not None and key.epoch >= self.closing_from
         steps = self.closing_steps if is_closing else self.steps
@@ -215,7 +216,7 @@ class TrainSamples:
         self, steps: Sequence[Transform], index: int, key: Key, rng: np.random.Generator
     ) -> Sample:
         """Sample `index` after these steps."""
-        sample = self.images.sample(index, rng)
+        sample = self.images.sample(index, rng)  # with tiles a random window of an image
         for i, step in enumerate(steps):
             sample = step(sample, rng, partial(self._partner, steps[:i], key, rng))
         return sample
@@ -241,7 +242,7 @@ class TrainSamples:
 
         def sizes(number: int) -> np.ndarray:
             epoch, index = divmod(number, len(self))
-            sample = self[Key(epoch, index, 0)]
+            sample = self[Key(epoch, index, repeat=0)]
             height, width = sample.size
             boxes = clip_xyxy(sample.boxes[sample.classes != IGNORED], width, height)
             return boxes[:, 2:] - boxes[:, :2]
