@@ -61,27 +61,26 @@ def pytest_collection_modifyitems(config, items):
     """Files that take long come first, or a worker would be left alone with the last of them. The
     tests of a file run in one worker: they share fixtures. What slow.tsv does not name is quick, so
     a new test is."""
-    seconds = {
-        name: float(time)
-        for time, name in (line.split("\t") for line in SLOW.read_text().splitlines())
-    }
+    slow = set()
+    seconds = defaultdict(float)  # of each file
+    for line in SLOW.read_text().splitlines():
+        time, name = line.split("\t")
+        slow.add(name)
+        seconds[place(name)[0]] += float(time)
     files = defaultdict(list)
     for item in items:
         file, name = place(item.nodeid)
         files[file].append(item)
-        item.add_marker("slow" if name in seconds else "quick")
-    order = sorted(
-        files,
-        key=lambda file: (
-            -sum(time for name, time in seconds.items() if name.startswith(f"{file}::"))
-        ),
-    )
+        item.add_marker("slow" if name in slow else "quick")
+    order = sorted(files, key=lambda file: -seconds[file])
     shuffle = config.getoption("shuffle")
     if shuffle is not None:
         rng = random.Random(shuffle)
         for each in (order, *files.values()):
             rng.shuffle(each)
-    items[:] = [item for file in order for item in files[file]]
+    items.clear()
+    for file in order:
+        items += files[file]
 
 
 def pytest_xdist_auto_num_workers():
@@ -130,8 +129,11 @@ class SlowTests:
         self.seconds[place(report.nodeid)[1]] += report.duration
 
     def pytest_sessionfinish(self):
-        slow = sorted((name, time) for name, time in self.seconds.items() if time > QUICK)
-        SLOW.write_text("".join(f"{time:.1f}\t{name}\n" for name, time in slow))
+        lines = ""
+        for name, time in sorted(self.seconds.items()):
+            if time > QUICK:
+                lines += f"{time:.1f}\t{name}\n"
+        SLOW.write_text(lines)
 
 
 def pytest_configure(config):

@@ -40,7 +40,7 @@ class Run:
         self.files = sorted(folder.glob("wandb/offline-run-*/*.wandb"))
         self.rows = []
         for file in self.files:
-            self.rows += [values for _, values in read_history(file)]
+            self.rows += column(read_history(file), 1)
         self.events = EventAccumulator(str(folder / "tensorboard"), {"images": 0, "tensors": 0})
         self.events.Reload()
 
@@ -91,7 +91,8 @@ def test_one_wandb_run(run):
     assert headers[0].display_name == "first"
     options = {}
     for config in run.records("config"):
-        options |= {item.key: json.loads(item.value_json) for item in config.update}
+        for item in config.update:
+            options[item.key] = json.loads(item.value_json)
     assert options["data"]["image_size"] == 64
     assert options["trainer"]["max_epochs"] == 2
     assert options["names"] == NAMES
@@ -168,8 +169,8 @@ def test_mlflow(small_data, here, monkeypatch):
     monkeypatch.setattr("lightning.pytorch.loggers.mlflow._MLFLOW_AVAILABLE", True)
     more = "--trainer.logger MLFlowLogger --trainer.logger.log_model true --trainer.max_epochs 1"
     cli.main(small_fit(small_data, here / "run", *more.split(), "--pictures.enabled", "true"))
-    options = [call.kwargs["key"] for call in mlflow.Param.call_args_list]
-    metrics = {call.kwargs["key"] for call in mlflow.Metric.call_args_list}
+    options = column(column(mlflow.Param.call_args_list, "kwargs"), "key")
+    metrics = set(column(column(mlflow.Metric.call_args_list, "kwargs"), "key"))
     images = {call.kwargs["key"]: call.args[1] for call in client.log_image.call_args_list}
     assert "data/image_size" in options
     assert {"val/mAP50-95", "train/box_loss", "best/mAP50-95"} <= metrics

@@ -69,8 +69,18 @@ def table(lines):
 
 def shown(row):
     """The figures of a row of metrics.csv."""
-    losses = [f"{float(row[name]):.4f}"[:6] for name in NAMES[:3]]
-    return losses + [f"{float(row[name]):.3f}" if row.get(name) else "-" for name in NAMES[3:]]
+    cells = []
+    for name in NAMES:
+        if name.startswith("train/"):
+            cells.append(f"{float(row[name]):.4f}"[:6])
+        else:
+            cells.append(f"{float(row[name]):.3f}" if row.get(name) else "-")
+    return cells
+
+
+def ends(line):
+    """The columns in which its words end."""
+    return [word.end() for word in re.finditer(r"\S+", line)]
 
 
 def test_a_terminal_of_80_columns(small_data, here, terminal):
@@ -80,18 +90,18 @@ def test_a_terminal_of_80_columns(small_data, here, terminal):
     lines = terminal.lines()
     text = "\n".join(lines)
     assert "\nrun:       run (new)\noptimizer: Muon (auto: from scratch)" in text
-    heading = next(line for line in lines if line.split() == HEADING)
+    heading = lines[list(map(str.split, lines)).index(HEADING)]
     printed = table(lines)
     expected = rows(here / "run")
-    assert [cells[0] for cells in printed] == ["1/3", "2/3", "3/3"]
-    assert [cells[1:8] for cells in printed] == list(map(shown, expected))
+    assert column(printed, 0) == ["1/3", "2/3", "3/3"]
+    assert column(printed, slice(1, 8)) == list(map(shown, expected))
     assert printed[0][4:8] == ["-"] * 4
     assert printed[1][10] == f"{float(expected[1]['val/mAP50-95']):.3f}@2" == printed[2][10]
     assert (printed[0][10], printed[2][9]) == ("-", "00:00")
-    ends = [m.end() for m in re.finditer(r"\S+", heading)]
-    for line in (line for line in lines if table([line])):
-        assert [m.end() for m in re.finditer(r"\S+", line)] == ends
-        assert len(line) <= 79
+    for line in lines:
+        if table([line]):
+            assert ends(line) == ends(heading)
+            assert len(line) <= 79
     bar = r"epoch 2/3: 100%.* 3/3 .*box=\S+, obj=\S+, cls="
     assert re.search(bar, terminal.getvalue())
 
@@ -104,17 +114,18 @@ def test_facts_fit_a_narrow_terminal(small_data, here, terminal, monkeypatch):
     monkeypatch.setenv("COLUMNS", "50")
     run_on(terminal, *fit(small_data, *split("--trainer.max_epochs 2 --run run")))
     lines = terminal.lines()
-    facts = [line for line in lines if re.match(r"[a-z]+: +\S", line)]
-    names = [line.partition(":")[0] for line in facts]
+    names = []
+    for line in lines:
+        if re.match(r"[a-z]+: +\S", line):
+            names.append(line.partition(":")[0])
+            assert len(line) <= 50
+            assert line[11] != " "
     assert names[:3] == ["train", "val", "cache"]
     text = "\n".join(lines)
     assert 0 < text.index("\ntime:      about 00:") < text.index("\n   1/2 ")
     assert {"hint", "best"} <= set(names)
     assert names[-1] == "next"
-    for line in facts:
-        assert len(line) <= 50
-        assert line[11] != " "
-    assert any(line.startswith(11 * " ") and line[11] != " " for line in lines)
+    assert re.search(r"^ {11}[^ ]", text, re.MULTILINE)
 
 
 class Stop(L.Callback):
@@ -131,7 +142,7 @@ def test_ctrl_c_prints_how_to_resume(small_data, here, terminal):
     with pytest.raises(SystemExit) as left:
         run_on(terminal, *fit(small_data, *split(options)))
     assert left.value.code == 130
-    hint = next(line for line in terminal.lines() if line.startswith("stopped after"))
+    hint = re.search("^stopped after.*", "\n".join(terminal.lines()), re.MULTILINE)[0]
     printed, command = hint.split("; resume with: ")
     assert printed == "stopped after 0 of 2 epochs"
     assert command == "python cli.py fit --ckpt_path last --run 'a run' --trust_parts true"

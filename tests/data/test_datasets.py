@@ -203,7 +203,7 @@ def test_a_share_of_train_is_val(tmp_path):
     lay_out(root, {"data.yaml": "train: images\nsplit: 0.4\n"})
     data = DetectionData(str(root), image_size=64, workers=0)
     data.setup("fit")
-    assert [len(data.datasets[split]) for split in ("train", "val")] == [4, 3]
+    assert (len(data.datasets["train"]), len(data.datasets["val"])) == (4, 3)
 
 
 def test_summary(tmp_path):

@@ -69,9 +69,11 @@ SETS = {
 def test_coco_figures_are_those_of_pycocotools(kind):
     rng = np.random.default_rng(list(SETS).index(kind))
     classes = SETS[kind].get("classes", 3)
-    sets = [random_set(rng, **SETS[kind]) for _ in range(15)]
-    # two classes have no objects
-    found = [check_coco(*s, num_classes=classes + 2)["AP"] for s in sets]
+    found = []
+    for _ in range(15):
+        # two classes have no objects
+        figures = check_coco(*random_set(rng, **SETS[kind]), num_classes=classes + 2)
+        found.append(figures["AP"])
     assert np.nanmedian(found) > 0.05, "sets that say something"
 
 
@@ -96,4 +98,5 @@ def test_coco_figures_where_there_is_nothing():
     assert check_coco([nothing, found], [true, no_labels], 3)["AP"] == 0
     for width in (10, 50, 200):
         figures = check_coco([nothing], [labels_of([[0, 0, width, width]], [0], 600, 600)], 1)
-        assert sum(math.isnan(figures[f"AP_{size}"]) for size in ("small", "medium", "large")) == 2
+        of_sizes = (figures["AP_small"], figures["AP_medium"], figures["AP_large"])
+        assert sum(map(math.isnan, of_sizes)) == 2

@@ -24,13 +24,12 @@ def slow_verdicts(e):
     result = [("", -1)] * len(e.score)
     taken = set()
     for k in sorted(range(len(e.score)), key=lambda k: -e.score[k]):
-        there = [t for t in range(len(e.label_kind)) if e.label_image[t] == e.image[k]]
-        own = [
-            (overlap(e.box[k], e.label_box[t]), -t) for t in there if e.label_kind[t] == e.kind[k]
-        ]
-        other = [
-            (overlap(e.box[k], e.label_box[t]), -t) for t in there if e.label_kind[t] != e.kind[k]
-        ]
+        own = []
+        other = []
+        for t in range(len(e.label_kind)):
+            if e.label_image[t] == e.image[k]:
+                labels = own if e.label_kind[t] == e.kind[k] else other
+                labels.append((overlap(e.box[k], e.label_box[t]), -t))
         (best, t), (best_other, t_other) = max(own, default=(0, 1)), max(other, default=(0, 1))
         if best >= 0.5 and -t not in taken:
             result[k] = "hit", -t
@@ -51,10 +50,15 @@ def slow_verdicts(e):
 def test_verdicts_are_those_of_the_slow_way(e):
     errors = classify(e, e.true_positives()[:, 0])
     slow = slow_verdicts(e)
-    assert [KINDS[v] for v in errors.verdict] == [v for v, _ in slow]
-    assert errors.target.tolist() == [t for _, t in slow]
-    confident = [pair for pair, s in zip(slow, e.score, strict=True) if s >= 0.3]
-    found = {t for v, t in confident if v in ("hit", "wrong class", "poor localisation")}
+    expected = dict.fromkeys(KINDS, 0)
+    found = set()
+    for k, (kind, target) in enumerate(slow):
+        assert (KINDS[errors.verdict[k]], errors.target[k]) == (kind, target)
+        if e.score[k] >= 0.3:
+            expected[kind] += 1
+            if kind in ("hit", "wrong class", "poor localisation"):
+                found.add(target)
+    assert len(errors.verdict) == len(errors.target) == len(slow)
     counts = count_errors(e, errors, 0.3)
     assert counts.pop(MISSED) == len(e.label_kind) - len(found)
-    assert counts == {kind: sum(v == kind for v, _ in confident) for kind in KINDS}
+    assert counts == expected

@@ -8,7 +8,6 @@ import json
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +25,11 @@ SLICE = Path(__file__).parent / "data"
 
 def beside(case, name):
     """The arrays of a case that another one names, such as the weights of `tta`."""
-    path = next(
-        f / name for f in (case.path.parent, SHARED / "golden", SLICE) if (f / name).is_file()
-    )
-    with np.load(path) as file:
-        return dict(file)
+    for folder in (case.path.parent, SHARED / "golden", SLICE):
+        if (folder / name).is_file():
+            with np.load(folder / name) as file:
+                return dict(file)
+    raise FileNotFoundError(name)
 
 
 # What is not covered, and why. test_coverage.py fails for any other case that no test takes.
@@ -64,16 +63,18 @@ class Case:
         return torch.from_numpy(self.arrays[key])
 
     def tensors(self, prefix):
-        return {
-            k.removeprefix(prefix): torch.from_numpy(v)
-            for k, v in self.arrays.items()
-            if k.startswith(prefix)
-        }
+        found = {}
+        for name, array in self.arrays.items():
+            if name.startswith(prefix):
+                found[name.removeprefix(prefix)] = torch.from_numpy(array)
+        return found
 
     def numbered(self, key):
         """key_0, key_1, ..."""
-        names = takewhile(self.arrays.__contains__, (f"{key}_{i}" for i in count()))
-        return [self.arrays[name] for name in names]
+        found = []
+        while f"{key}_{len(found)}" in self.arrays:
+            found.append(self.arrays[f"{key}_{len(found)}"])
+        return found
 
     def network(self):
         """The network that `meta` describes; its weights are still random."""
@@ -146,7 +147,8 @@ def _read_meta(path):
 def _find():
     files = {}
     for folder in (SLICE, SHARED / "golden"):
-        files |= {path.name: path for path in folder.glob("*.[nj][ps][zo]*")}
+        for path in folder.glob("*.[nj][ps][zo]*"):
+            files[path.name] = path
     return [read_case(files[name]) for name in sorted(files)]
 
 
@@ -156,17 +158,17 @@ TAKEN = set()  # kinds that some test takes
 
 def uncovered(case):
     """Why this case is not tested, or None."""
-    base = case.meta.get("base", "")
-    return NOT_COVERED.get(case.kind) or next(
-        (why for k, why in BASES_NOT_COVERED.items() if k in base), None
-    )
+    for part, why in BASES_NOT_COVERED.items():
+        if part in case.meta.get("base", ""):
+            return why
+    return NOT_COVERED.get(case.kind)
 
 
 def each(kind):
     """Parametrise a test with the covered cases of a kind."""
     TAKEN.add(kind)
     cases = [c for c in ALL if c.kind == kind and not uncovered(c)]
-    return pytest.mark.parametrize("case", cases, ids=[c.path.stem for c in cases])
+    return pytest.mark.parametrize("case", cases, ids=lambda case: case.path.stem)
 
 
 def close(ours, theirs, atol, rtol=0.0):

@@ -8,6 +8,7 @@ import torch
 from golden.cases import ALL, close, each, write_images
 from made_datasets import parsed, read_yolo
 from made_labels import labels_of, table_of
+from made_runs import column
 from weight_files import read_yolov5
 
 from boltbox.detector.data.cache.images import ResizedImages
@@ -88,9 +89,12 @@ def test_sampling_weights(case):
     close(weights * m["nc"], case["out_class_weights_attached"], 1e-6)
     sampling = weights * (1 - case["in_maps"]) ** 2
     close(sampling, case["out_class_weights_for_sampling"], 1e-6)
-    images = [labels[case["in_label_image"] == i][:, 0] for i in range(m["n_images"])]
-    table = table_of([labels_of(np.zeros((len(x), 4)), x, 9, 9) for x in images])
-    objects = np.array([len(x) > 0 for x in images])
+    images = []
+    for i in range(m["n_images"]):
+        classes = labels[case["in_label_image"] == i][:, 0]
+        images.append(labels_of(np.zeros((len(classes), 4)), classes, 9, 9))
+    table = table_of(images)
+    objects = np.diff(table.starts) > 0
     wanted = case["out_image_weights"]
     drawn = image_weights(table, sampling)[objects]
     close(drawn / drawn.sum(), wanted[objects] / wanted.sum(), 1e-6)
@@ -118,7 +122,7 @@ def test_label_files(case, tmp_path):
         cv2.imwrite(str(file), np.zeros((given["h"], given["w"], 3), np.uint8))
         (size,) = image_sizes([file])
         rows, polygons, faults = parsed(given["text"] or "")
-        problems = [size] if isinstance(size, str) else [problem for _, problem in faults]
+        problems = [size] if isinstance(size, str) else column(faults, 1)
         kind = wanted["message_kind"]
         assert bool(problems) == bool(kind), given
         for problem in problems:

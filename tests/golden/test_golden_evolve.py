@@ -11,17 +11,19 @@ from boltbox.detector.system.text_file import load_yaml
 @each("evolve")
 def test_evolution(case):
     meta = case.meta
-    # nothing reads that one
-    theirs = {k: (v["low"], v["high"]) for k, v in meta["bounds"].items() if k != "iou_t"}
-    assert {name: (gene.low, gene.high) for name, gene in YOLOV5_GENES.items()} == theirs
+    bounds = meta["bounds"]
+    assert bounds.keys() - YOLOV5_GENES.keys() == {"iou_t"}, "nothing reads that one"
+    for name, gene in YOLOV5_GENES.items():
+        assert (gene.low, gene.high) == (bounds[name]["low"], bounds[name]["high"])
     assert meta["evolved_keys"] == EVOLVED
-    ranges = [[YOLOV5_GENES[k].low, YOLOV5_GENES[k].high] for k in EVOLVED]
-    assert ranges == meta["evolved_ranges"]
+    for name, (low, high) in zip(EVOLVED, meta["evolved_ranges"], strict=True):
+        assert (YOLOV5_GENES[name].low, YOLOV5_GENES[name].high) == (low, high)
     assert meta["starting_individuals_read_from_hyp_files"] == len(FILES)
     length = load_yaml((CONFIGS / "evolve_yolov5.yaml").read_text())["evolve"]
     assert meta["ga"]["pop_size"] == length["population"]
     names = ("elite_size", "tournament_size", "crossover_rate", "mutation_rate")
     for expected in meta["schedules"]:
         count = expected["generations"]
-        for generation, ours in enumerate(schedule(g, count) for g in range(count)):
-            assert tuple(ours) == tuple(expected[name][generation] for name in names)
+        for generation in range(count):
+            for name, ours in zip(names, schedule(generation, count), strict=True):
+                assert ours == expected[name][generation], name

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from golden.cases import close, each
 from made_labels import labels_of
+from made_runs import column
 from torch.nn.functional import one_hot
 
 from boltbox.detector.evaluation.class_metrics import class_metrics
@@ -33,7 +34,7 @@ def test_nms(case):
         options = {name: value for name, value in setting.items() if name != "labels"}
         found = nms(each_image, rounded=True, **options)
         counts = case[f"out_n_{k}"]
-        assert [len(f.boxes) for f in found] == counts.tolist()
+        assert list(map(len, column(found, "boxes"))) == counts.tolist()
         theirs = np.split(case[f"out_det_{k}"], np.cumsum(counts)[:-1])
         for f, t in zip(found, theirs, strict=True):
             ours = torch.column_stack((*f.boxes.T, f.scores, f.classes)).numpy()

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import yaml
-from made_datasets import lay_out, picture, save, voc_object, voc_xml, yolo_line
+from made_datasets import lay_out, picture, save, voc_text, yolo_text
+from made_runs import column
 
 NAMES = ["cat", "dog"]
 # name: height, width, boxes, which are exact in binary; the last two are val where there are two
@@ -32,7 +33,7 @@ def _picture(path):
 
 def yolo(names):
     height, width, boxes = PICTURES[names[0]]
-    return "".join(f"{yolo_line(*box, width, height)}\n" for box in boxes)
+    return yolo_text(boxes, width, height)
 
 
 def corners(name):
@@ -63,7 +64,7 @@ def dota(names):
 
 
 def voc(names):
-    return voc_xml(*(voc_object(NAMES[c], *box) for c, *box in PICTURES[names[0]][2]))
+    return voc_text(PICTURES[names[0]][2])
 
 
 def csv(names):
@@ -80,12 +81,14 @@ def objects(name):
     """As Hugging Face's examples have them: xywh in pixels."""
     boxes = PICTURES[name][2]
     sides = [[x1, y1, x2 - x1, y2 - y1] for _, x1, y1, x2, y2 in boxes]
-    return {"bbox": sides, "category": [box[0] for box in boxes]}
+    return {"bbox": sides, "category": column(boxes, 0)}
 
 
 def jsonl(names):
-    rows = [{"file_name": f"{name}.png", "objects": objects(name)} for name in names]
-    return "".join(json.dumps(row) + "\n" for row in rows)
+    text = ""
+    for name in names:
+        text += json.dumps({"file_name": f"{name}.png", "objects": objects(name)}) + "\n"
+    return text
 
 
 def coco(names):
@@ -133,8 +136,10 @@ class Layout(NamedTuple):
             for name in group:
                 _picture(root / self.images.format(split=split, name=name))
                 names_of[self.labels.format(split=split, name=name)].append(name)
-            lay_out(root, {path: self.text(names) for path, names in names_of.items()})
-        lay_out(root, {path: text.replace("ROOT", str(root)) for path, text in self.files.items()})
+            for path, names in names_of.items():
+                lay_out(root, {path: self.text(names)})
+        for path, text in self.files.items():
+            lay_out(root, {path: text.replace("ROOT", str(root))})
         return root / self.source
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+from made_runs import column
 
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.formats.format import Split
@@ -52,41 +53,42 @@ def lay_out(root, files):
 
 def yolo_line(c, x1, y1, x2, y2, width, height):
     centre = (x1 + x2) / 2 / width, (y1 + y2) / 2 / height
-    return " ".join(f"{v:.9g}" for v in (c, *centre, (x2 - x1) / width, (y2 - y1) / height))
+    return " ".join(map("{:.9g}".format, (c, *centre, (x2 - x1) / width, (y2 - y1) / height)))
+
+
+def yolo_text(objects, width, height):
+    """The text of a label file."""
+    text = ""
+    for row in objects:
+        text += yolo_line(*row, width, height) + "\n"
+    return text
 
 
 def voc_object(name, xmin=1, ymin=2, xmax=11, ymax=22, more=""):
-    corners = "".join(
-        f"<{k}>{v}</{k}>"
-        for k, v in zip(("xmin", "ymin", "xmax", "ymax"), (xmin, ymin, xmax, ymax), strict=True)
-    )
-    return f"<object><name>{name}</name>{more}<bndbox>{corners}</bndbox></object>"
+    box = f"<xmin>{xmin}</xmin><ymin>{ymin}</ymin><xmax>{xmax}</xmax><ymax>{ymax}</ymax>"
+    return f"<object><name>{name}</name>{more}<bndbox>{box}</bndbox></object>"
 
 
 def voc_xml(*objects):
     return f"<annotation>{''.join(objects)}</annotation>"
 
 
+def voc_text(objects):
+    """The text of a label file."""
+    return voc_xml(*(voc_object(NAMES[c], *box) for c, *box in objects))
+
+
 def as_yolo(root):
     for k, (stem, (h, w, objects)) in enumerate(SCENES.items()):
         save(root / f"images/train/{stem}.png", picture(h, w, k))
-        lay_out(
-            root, {f"labels/train/{stem}.txt": "".join(yolo_line(*o, w, h) + "\n" for o in objects)}
-        )
+        lay_out(root, {f"labels/train/{stem}.txt": yolo_text(objects, w, h)})
     lay_out(root, {"data.yaml": "path: .\ntrain: images/train\nnames: [cat, dog]\n"})
 
 
 def as_voc(root):
     for k, (stem, (h, w, objects)) in enumerate(SCENES.items()):
         save(root / f"JPEGImages/{stem}.png", picture(h, w, k))
-        lay_out(
-            root,
-            {
-                f"Annotations/{stem}.xml": voc_xml(
-                    *(voc_object(NAMES[c], *box) for c, *box in objects)
-                )
-            },
-        )
+        lay_out(root, {f"Annotations/{stem}.xml": voc_text(objects)})
     lay_out(root, {"ImageSets/Main/train.txt": "b\nc\na\n"})
 
 
@@ -147,12 +149,17 @@ def read_yolo(images, names, root, single_class=False):
 def parsed(text):
     """The text of a label file -> (n, 5) class, cx, cy, w, h; n lists of parts; (line, problem) of
     each dropped line."""
-    lines = list(parse_yolo(text))
-    kept = [line for line in lines if not line.problem]
-    rows = np.array([(line.name,) + tuple(line.box) for line in kept], np.float32).reshape(-1, 5)
-    faults = [(line.place, line.problem) for line in lines if line.problem]
-    return rows, [line.polygons for line in kept], faults
+    rows = []
+    polygons = []
+    faults = []
+    for line in parse_yolo(text):
+        if line.problem:
+            faults.append((line.place, line.problem))
+        else:
+            rows.append((line.name,) + tuple(line.box))
+            polygons.append(line.polygons)
+    return np.array(rows, np.float32).reshape(-1, 5), polygons, faults
 
 
 def files_of(dataset):
-    return [Path(f).name for f in dataset.files]
+    return column(map(Path, dataset.files), "name")

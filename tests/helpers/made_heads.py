@@ -6,6 +6,8 @@ import torch
 from boltbox.detector.model.assigner import Assignment, YOLOv5Assigner
 from boltbox.detector.model.head import AnchorHead
 
+STRIDES = [8, 16, 32, 64]
+
 
 def head_of(anchors, strides):
     """anchors: (levels, A, 2) in units of the strides, kept to the bit."""
@@ -18,15 +20,14 @@ def head_of(anchors, strides):
 
 def losses(loss, raw, targets, anchors):
     """Total, and the parts in their order."""
-    strides = [2 ** (3 + k) for k in range(len(anchors))]
-    total, parts = loss(raw, targets, head_of(anchors, strides))
+    total, parts = loss(raw, targets, head_of(anchors, STRIDES[: len(anchors)]))
     return total, torch.stack(list(parts.values()))
 
 
 def assign_targets(targets, anchors, shapes, anchor_t):
     """YOLOv5's assigner on maps of these (rows, columns)."""
     raw = [torch.empty(1, anchors.shape[1], *shape, 0) for shape in shapes]
-    head = head_of(anchors, [2 ** (3 + k) for k in range(len(anchors))])
+    head = head_of(anchors, STRIDES[: len(anchors)])
     return YOLOv5Assigner(anchor_t).assign(raw, targets, head)
 
 

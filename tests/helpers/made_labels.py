@@ -3,6 +3,7 @@
 from itertools import chain
 
 import numpy as np
+from made_runs import column
 
 from boltbox.detector.data.label_table import LabelTable, starts
 from boltbox.detector.data.sample import Labels
@@ -35,15 +36,15 @@ def labels_of(
 
 
 def table_of(labels):
-    objects = list(chain.from_iterable(x.polygons for x in labels))
+    objects = list(chain(*column(labels, "polygons")))
     parts = [np.zeros((0, 2)), *chain.from_iterable(objects)]
-    columns = [
-        np.concatenate([getattr(x, name) for x in (labels_of([], [], 0, 0), *labels)])
-        for name in ("boxes", "classes", "crowd", "area")
-    ]
+    columns = []
+    for name in ("boxes", "classes", "crowd", "area"):
+        columns.append(np.concatenate(column([labels_of([], [], 0, 0), *labels], name)))
+    sizes = np.array([column(labels, "height"), column(labels, "width")], np.int64)
     return LabelTable(
-        np.array([(x.height, x.width) for x in labels], np.int64).reshape(-1, 2),
-        starts([x.boxes for x in labels]),
+        np.ascontiguousarray(sizes.T),
+        starts(column(labels, "boxes")),
         *columns,
         starts(objects),
         starts(parts[1:]),

@@ -46,10 +46,12 @@ def load(path):
 
 
 def column(table, name):
-    """What each row of a table says under a name; rows are maps or objects."""
+    """What each row of a table says under a name; rows are maps, objects, or sequences, whose names
+    are numbers or slices."""
     found = []
     for row in table:
-        found.append(row[name] if isinstance(row, Mapping) else getattr(row, name))
+        is_attribute = isinstance(name, str) and not isinstance(row, Mapping)
+        found.append(getattr(row, name) if is_attribute else row[name])
     return found
 
 

@@ -65,10 +65,17 @@ def names_of(command):
 
 def all_names():
     """The content of the file."""
-    names = {command: names_of(command) for command in COMMANDS}
-    shared = set.intersection(*(names[c] for c, row in COMMANDS.items() if row.needs_trainer))
-    own = {c: names[c] - shared if COMMANDS[c].needs_trainer else names[c] for c in COMMANDS}
-    return {SHARED: sorted(shared)} | {command: sorted(found) for command, found in own.items()}
+    names = {}
+    with_trainer = []
+    for command, row in COMMANDS.items():
+        names[command] = names_of(command)
+        if row.needs_trainer:
+            with_trainer.append(names[command])
+    shared = set.intersection(*with_trainer)
+    content = {SHARED: sorted(shared)}
+    for command, row in COMMANDS.items():
+        content[command] = sorted(names[command] - shared if row.needs_trainer else names[command])
+    return content
 
 
 def text():

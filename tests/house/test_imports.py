@@ -6,10 +6,11 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+from made_runs import column
 from rooms import ROOMS
 
 ROOT = Path(__file__).parents[2]
-FILES = [p for folder in ("detector", "callbacks") for p in sorted((ROOT / folder).rglob("*.py"))]
+FILES = sorted((ROOT / "detector").rglob("*.py")) + sorted((ROOT / "callbacks").rglob("*.py"))
 PURE = (
     "detector/model",
     "detector/evaluation",
@@ -33,34 +34,44 @@ USE_COMMANDS = {"callbacks/configuration.py", "callbacks/doctor.py", "callbacks/
 def imports(path):
     """Full names of the modules that a file imports, or names in a string like `module:Class`."""
     nodes = list(ast.walk(ast.parse(path.read_text())))
-    texts = [node.value for node in nodes if isinstance(node, ast.Constant)]
-    named = NAMES_A_CLASS.findall("\n".join(text for text in texts if isinstance(text, str)))
-    return names_in(nodes) | set(named)
+    found = names_in(nodes)
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.update(NAMES_A_CLASS.findall(node.value))
+    return found
 
 
 def names_in(nodes):
     found = set()
     for node in nodes:
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            found.update(column(node.names, "name"))
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "relative import"
             found |= {node.module or ""}
     return found
 
 
+def below(package, names):
+    return {name for name in names if name.startswith(package)}
+
+
+def parts(names, k):
+    """The part number k of each."""
+    return {name.split(".")[k] for name in names}
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_imports(path):
     found = imports(path)
-    packages = {name.split(".")[0] for name in found}
+    packages = parts(found, 0)
     inside = path.relative_to(ROOT).as_posix()
     room = inside.split("/")[1]
     assert not packages & {"detector", "callbacks", "configs", "cli"}, "it is boltbox.detector"
-    own = {name for name in found if name.startswith("boltbox.detector.")}
-    rooms = {name.split(".")[2] for name in own}
+    own = below("boltbox.detector.", found)
+    rooms = parts(own, 2)
     if inside.startswith("detector/"):
-        from_above = {name for name in found if name.startswith("boltbox.callbacks")}
-        assert room == "commands" or not from_above
+        assert room == "commands" or not below("boltbox.callbacks", found)
         assert room == "loggers" or "wandb" not in packages
         assert rooms <= set(ROOMS[: ROOMS.index(room) + 1]) if room in ROOMS else not rooms
     elif inside not in USE_COMMANDS:
@@ -69,11 +80,9 @@ def test_imports(path):
         assert not packages & {"lightning", "pytorch_lightning"}
     if inside.startswith("detector/data"):
         assert not own & PARTS_OF_A_NETWORK
-    vision = {name for name in found if name.startswith("torchvision")}
-    assert vision <= {"torchvision", "torchvision.ops", "torchvision.utils"}, (
-        "its image decoding is deprecated"
-    )
-    at_the_top = {name.split(".")[0] for name in names_in(ast.parse(path.read_text()).body)}
+    allowed = {"torchvision", "torchvision.ops", "torchvision.utils"}
+    assert below("torchvision", found) <= allowed, "its image decoding is deprecated"
+    at_the_top = parts(names_in(ast.parse(path.read_text()).body), 0)
     assert not at_the_top & HEAVY, "import it where it is used: it takes seconds"
 
 
@@ -88,7 +97,8 @@ def test_no_circle():
         found = imports(path)
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom):
-                found |= {f"{node.module}.{alias.name}" for alias in node.names}
+                for alias in node.names:
+                    found.add(f"{node.module}.{alias.name}")
         graph[name] = (found & names.keys()) - {name}
     order = list(TopologicalSorter(graph).static_order())  # CycleError names the circle
     assert set(order) == names.keys()

@@ -8,6 +8,7 @@ from itertools import chain
 import cv2
 import pytest
 from made_predictions import checkpoint_file, pictures_folder, predict  # noqa: F401
+from made_runs import column
 from test_predict import labels
 
 
@@ -30,14 +31,14 @@ def test_a_film_that_stands_still(checkpoint, pictures, here):
         first, *others = [lines for key, lines in written.items() if key.startswith(name)]
         assert first == []
         assert others == [others[0]] * 3
-        assert [line[:6] for line in others[0]] == plain[f"{name}_000001"]
-        numbers = {int(line[6]) for line in others[0]}
-        assert numbers == set(range(1, len(others[0]) + 1))
-    numbers = [int(line[6]) for line in chain(*written.values())]
+        assert column(others[0], slice(6)) == plain[f"{name}_000001"]
+        numbers = map(int, column(others[0], 6))
+        assert set(numbers) == set(range(1, len(others[0]) + 1))
+    numbers = column(chain(*written.values()), 6)
     with open(run / "predictions.csv") as file:
-        assert [int(row["track"]) for row in csv.DictReader(file)] == numbers
+        assert column(csv.DictReader(file), "track") == numbers
     results = json.loads((run / "predictions.json").read_text())
-    assert [result["track_id"] for result in results] == numbers
+    assert column(results, "track_id") == list(map(int, numbers))
 
 
 def test_what_cannot_be_tracked(checkpoint, pictures, here, capsys, monkeypatch):

@@ -53,7 +53,8 @@ def test_layer_names(size):
     with torch.device("meta"):
         network = YOLOv5(1, size)
     names = network.layer_names()
-    assert {i: names[i] for i in LAYERS[size]} == LAYERS[size]
+    for number, name in LAYERS[size].items():
+        assert names[number] == name
     covered = set()
     for name in names.values():
         covered |= dict(network.get_submodule(name).named_parameters(prefix=name)).keys()
@@ -68,7 +69,7 @@ def test_custom_anchors_are_pixels():
     assert network.head.anchors_px.flatten(1).tolist() == anchors
     raw = network.eval()(torch.zeros(1, 3, 32, 32))
     decoded = network.decode(list(map(torch.zeros_like, raw)))
-    sizes = Counter((w, h) for w, h in decoded[0, :, 2:4].tolist())
+    sizes = Counter(map(tuple, decoded[0, :, 2:4].tolist()))
     assert sizes == {(10, 20): 16, (30, 40): 4, (64, 96): 1}
 
 
@@ -79,8 +80,8 @@ def test_activation_and_momentum():
         ({"activation": "leaky_relu", "bn_momentum": 0.03}, nn.LeakyReLU, 0.03),
     ):
         blocks = [m for m in narrow(**options).modules() if isinstance(m, Conv)]
-        assert {type(block.act) for block in blocks} == {kind}
-        assert {block.bn.momentum for block in blocks} == {momentum}
+        assert set(map(type, column(blocks, "act"))) == {kind}
+        assert set(column(column(blocks, "bn"), "momentum")) == {momentum}
     assert blocks[0].act.negative_slope == 0.1
 
 

@@ -54,7 +54,7 @@ def test_blocks_are_all_convolutions_but_the_heads():
     """Bottlenecks as a whole; none twice."""
     network = YOLOv5(3)
     chosen = list(blocks(network))
-    modules = chain(*(block.modules() for block in chosen))
+    modules = chain(*map(nn.Module.modules, chosen))
     inside = [module for module in modules if isinstance(module, nn.Conv2d)]
     assert len(inside) == len(set(inside))
     every = {m: name for name, m in network.named_modules() if isinstance(m, nn.Conv2d)}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from made_datasets import lay_out, picture, save, yolo_line
+from made_datasets import lay_out, picture, save, yolo_text
 from made_runs import ROOT, column
 from ranks import together
 from small_fit import SMALL
@@ -69,7 +69,7 @@ def alike(tmp_path_factory):
     objects of each process, as in YOLOv5."""
     root = tmp_path_factory.mktemp("alike")
     objects = [(0, 4, 4, 20, 24), (1, 30, 8, 60, 40), (0, 10, 36, 50, 60)]
-    text = "".join(yolo_line(*box, 64, 64) + "\n" for box in objects)
+    text = yolo_text(objects, 64, 64)
     for k in range(29):
         split = "train" if k else "val"
         save(root / f"images/{split}/{k}.png", picture(64, 64, k))
@@ -91,8 +91,9 @@ def step_by_shares(self, batch, batch_idx):
         total = total + loss
         for name, term in of_share.items():
             terms[name].append(term)
-    means = {name: torch.stack(parts).mean() for name, parts in terms.items()}
-    return {"loss": total * self.trainer.accumulate_grad_batches, "terms": means}
+    for name, parts in terms.items():
+        terms[name] = torch.stack(parts).mean()
+    return {"loss": total * self.trainer.accumulate_grad_batches, "terms": terms}
 
 
 @pytest.mark.parametrize("train_norms", [False, True])
@@ -123,16 +124,19 @@ def test_steps_equal_those_of_one_process(train_norms, alike, small_data, here, 
     if train_norms:
         monkeypatch.setattr(Detector, "training_step", step_by_shares)
     cli.main(line + ["--run", "one"])
-    files = ["one/rank0.pt"] + [f"many/rank{rank}.pt" for rank in range(RANKS)]
-    one, *many = (torch.load(here / file, weights_only=False) for file in files)
+    one = torch.load(here / "one/rank0.pt", weights_only=False)
+    many = []
+    for rank in range(RANKS):
+        many.append(torch.load(here / f"many/rank{rank}.pt", weights_only=False))
     assert one["batches"][-1]["step"] >= 5
-    assert len({str(batch["rates"]) for batch in one["batches"]}) > 4, "there is a warm-up"
+    rates = map(str, column(one["batches"], "rates"))
+    assert len(set(rates)) > 4, "there is a warm-up"
     assert len(set(column(one["batches"], "window"))) == 2, "there are windows"
-    for batch, *shares in zip(one["batches"], *(rank["batches"] for rank in many), strict=True):
+    for batch, *shares in zip(one["batches"], *column(many, "batches"), strict=True):
         for share in shares:
             for key in ("rates", "window", "step"):
                 assert share[key] == batch[key], key
-        assert batch["images"] == sum(share["images"] for share in shares)
+        assert batch["images"] == sum(column(shares, "images"))
         mean = np.mean(column(shares, "parts"), 0)
         assert batch["parts"] == pytest.approx(mean, rel=1e-4)
     for rank in many:
@@ -154,14 +158,14 @@ class Figures(L.Callback):
     in figures<N>.json of the run folder."""
 
     def on_validation_end(self, trainer, pl_module):
-        norms = {
-            n: float(b.double().sum()) for n, b in pl_module.evaluated_network().named_buffers()
-        }
-        logged = {k: float(v) for k, v in trainer.callback_metrics.items()}
-        for name in [name for name in logged if name.startswith("train/")]:
-            del logged[name]
+        figures = {}
+        for name, value in trainer.callback_metrics.items():
+            if not name.startswith("train/"):
+                figures[name] = float(value)
+        for name, norm in pl_module.evaluated_network().named_buffers():
+            figures[name] = float(norm.double().sum())
         file = Path(trainer.default_root_dir) / f"figures{trainer.global_rank}.json"
-        file.write_text(json.dumps(logged | norms))
+        file.write_text(json.dumps(figures))
 
     on_test_end = on_validation_end
 

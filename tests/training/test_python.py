@@ -10,7 +10,7 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar, TQDMProgressBar
 from made_options import made_detector
-from made_runs import ROOT, load, rows
+from made_runs import ROOT, column, load, rows
 from plain_loop import batches
 from torch.utils.data import DataLoader
 
@@ -70,6 +70,10 @@ def equal(run, other):
     return all(torch.equal(value, theirs[name]) for name, value in ours.items())
 
 
+def paths_in(run):
+    return {path.relative_to(run) for path in run.rglob("*")}
+
+
 def test_the_program_trains_what_the_command_trains(small_data, here, capsys):
     """The one of docs/python.md and the notebook, smaller: bit for bit, with the same files."""
     text = re.findall("```python\n(.*?)```", (ROOT / "docs/python.md").read_text(), re.S)[0]
@@ -94,15 +98,15 @@ def test_the_program_trains_what_the_command_trains(small_data, here, capsys):
     line += " --trainer.limit_train_batches 1 --run command"
     cli.main(["fit", "--data.dataset", str(small_data), *line.split()])
     assert equal("runs/fit-1", "command")
-    script, command = (set(Path(run).rglob("*")) for run in ("runs/fit-1", "command"))
-    script_files = {str(file.relative_to("runs/fit-1")) for file in script}
-    command_files = {str(file.relative_to("command")) for file in command}
-    assert command_files - script_files == {"changed.yaml"}
-    assert script_files <= command_files
-    tables = [rows(Path(run)) for run in ("runs/fit-1", "command")]
-    for row in tables[0] + tables[1]:
+    script = Path("runs/fit-1")
+    command = Path("command")
+    assert paths_in(command) - paths_in(script) == {Path("changed.yaml")}
+    assert paths_in(script) <= paths_in(command)
+    script_rows = rows(script)
+    command_rows = rows(command)
+    for row in script_rows + command_rows:
         del row["seconds"]
-    assert tables[0] == tables[1]
+    assert script_rows == command_rows
 
 
 def test_callbacks_work_alone(small_data, here, capsys):
@@ -172,7 +176,7 @@ def test_a_script_resumes(small_data, here, capsys):
     (found,) = trainer.validate(detector, data, ckpt_path="best", verbose=False)
     (row,) = rows(here / "part")
     assert found["val/box_loss"] == pytest.approx(float(row["val/box_loss"]), rel=1e-4)
-    files = sorted(str(path.parent) for path in Path().rglob("metrics.json"))
+    files = sorted(map(str, column(Path().rglob("metrics.json"), "parent")))
     assert files == ["part", "runs/validate-1", "runs/validate-2", "whole"]
     call = 'trainer.fit(detector, data, ckpt_path="part/checkpoints/last.ckpt")'
     assert capsys.readouterr().out.count(call) == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-from made_datasets import lay_out, load, save, yolo_line
+from made_datasets import lay_out, load, save, yolo_text
 from PIL import ImageColor
 
 from boltbox.detector.commands.doctor.finding import Diagnosis, Finding
@@ -25,9 +25,11 @@ def page(folder, findings, dataset=None):
 
 def shown(html):
     """(H, W, 3) uint8 RGB of each picture."""
-    content = re.findall(r"data:image/jpeg;base64,([^\"]*)", html)
-    bits = [np.frombuffer(base64.b64decode(data), np.uint8) for data in content]
-    return [cv2.imdecode(data, cv2.IMREAD_COLOR_RGB) for data in bits]
+    found = []
+    for content in re.findall(r"data:image/jpeg;base64,([^\"]*)", html):
+        bits = np.frombuffer(base64.b64decode(content), np.uint8)
+        found.append(cv2.imdecode(bits, cv2.IMREAD_COLOR_RGB))
+    return found
 
 
 def test_kinds_and_texts(tmp_path):
@@ -52,7 +54,7 @@ def near(image, colour):
 def test_the_box_is_marked_and_in_the_middle(tmp_path):
     """Of two boxes the second: thin orange, on the thick blue of a label."""
     boxes = ((0, 40, 60, 120, 140), (0, 240, 160, 340, 240))
-    lines = "".join(yolo_line(*box, 400, 300) + "\n" for box in boxes)
+    lines = yolo_text(boxes, 400, 300)
     described = "train: images/train\nnames: [cat]\n"
     lay_out(tmp_path, {"labels/train/g.txt": lines, "data.yaml": described})
     path = str(save(tmp_path / "images/train/g.png", np.full((300, 400, 3), 128, np.uint8)))

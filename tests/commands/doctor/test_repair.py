@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from made_datasets import lay_out, picture, save
+from made_datasets import files_of, lay_out, picture, save
 
 from boltbox.detector.commands.doctor.examine import diagnose, open_splits
 from boltbox.detector.commands.doctor.repair import repair
@@ -21,18 +21,22 @@ def repaired(source, copy):
 
 def names(source):
     file = DatasetFile.read(str(source))
-    return {split: [Path(path).name for path in file.open(split).files] for split in file.splits}
+    found = {}
+    for split in file.splits:
+        found[split] = files_of(file.open(split))
+    return found
 
 
 def lay(root, splits):
     """Images of these numbers, which are their contents, in splits of YOLO text."""
-    content = {"names": ["cat", "dog"]} | {split: f"images/{split}" for split in splits}
-    lay_out(root, {"data.yaml": yaml.safe_dump(content)})
+    content = {"names": ["cat", "dog"]}
     for split, numbers in splits.items():
+        content[split] = f"images/{split}"
         for place, number in enumerate(numbers):
             stem = f"{split}{place}"
             save(root / f"images/{split}/{stem}.png", picture(40, 60, number))
             lay_out(root, {f"labels/{split}/{stem}.txt": "0 .5 .5 .5 .5\n"})
+    lay_out(root, {"data.yaml": yaml.safe_dump(content)})
 
 
 def test_copies_and_damage(tmp_path):
@@ -99,7 +103,7 @@ def test_several_coco_files_become_one(tmp_path):
     repaired(source, tmp_path / "copy")
     for folder in (source, tmp_path / "copy"):
         dataset = DatasetFile.read(str(folder)).open("train")
-        assert [Path(file).name for file in dataset.files] == ["1.png", "2.png", "2.png"]
+        assert files_of(dataset) == ["1.png", "2.png", "2.png"]
         assert dataset.labels.classes.tolist() == [0, 1, 1]
         assert dataset.labels.boxes.tolist() == [[1, 2, 31, 22]] * 3
 
