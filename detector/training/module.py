@@ -224,7 +224,7 @@ class Detector(L.LightningModule):
     def use_exported(self, file: Exported) -> None:
         """Evaluate an exported file instead of the network."""
         self.evaluation.exported = file
-        self.network.origins = file.metadata.origins  # the weights before training, and licences
+        self.network.origins = file.metadata.origins  # sources and licences of its weights
 
     def forward(self, images: Tensor) -> Tensor:
         """The decoded prediction before suppression, in evaluation mode. `predict` suppresses.

@@ -113,7 +113,8 @@ def test_coco_names(tmp_path, names, expected, classes):
     lay_out(tmp_path, {"data.yaml": f"train: train.json\nimages: [nowhere, photos]\n{names}"})
     dataset = load(tmp_path)
     assert dataset.names == expected
-    assert [labels.classes.tolist() for labels in dataset.labels] == classes
+    for labels, expected_classes in zip(dataset.labels, classes, strict=True):
+        assert labels.classes.tolist() == expected_classes
     text = (tmp_path / "train.json").read_text()
     lay_out(tmp_path, {"train.json": text.replace('"dog"', '"cat"')})
     one = expected[2:] or ["cat"]  # categories of one name are one class
@@ -170,7 +171,9 @@ def test_objects_in_metadata(tmp_path):
     lay_out(tmp_path, {"data.yaml": "train: train/metadata.jsonl\nnames: [cat]\n"})
 
     def split():
-        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        lines = ""
+        for row in rows:
+            lines += json.dumps(row, ensure_ascii=False) + "\n"
         (tmp_path / "train/metadata.jsonl").write_text(lines, encoding="utf-8")
         return load(tmp_path)
 

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from made_datasets import NAMES, lay_out, picture, save, voc_object, voc_xml
+from made_runs import column
 
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.system.errors import InputError
@@ -155,7 +156,7 @@ def compare(dataset, verdict):
             assert match, f"class {c}, {box} is nowhere in the file"
             # of equal ones, the one that is not named
             left.pop(min(match, key=lambda place: place[0] in places))
-    unnamed = {place for place, _ in left} | set(verdict.rejected)
+    unnamed = set(column(left, 0)) | set(verdict.rejected)
     assert "" in places or unnamed <= places
 
 

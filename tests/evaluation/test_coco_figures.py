@@ -53,7 +53,7 @@ def check_coco(detections, truths, num_classes):
     stats = np.where(evaluation.stats == -1, math.nan, evaluation.stats)
     assert [*ours.values()] == pytest.approx(stats, abs=1e-12, rel=0, nan_ok=True)
     precision = evaluation.eval["precision"][:, :, :, 0, 2].reshape(-1, num_classes).T
-    of_class = [p[p > -1].mean() if (p > -1).any() else math.nan for p in precision]
+    of_class = np.ma.masked_equal(precision, -1).mean(1).filled(math.nan)
     np.testing.assert_allclose(result.coco_by_class, of_class, rtol=0, atol=1e-12)
     return ours
 

@@ -45,7 +45,7 @@ def exact(result):
     ]
     return (
         [*result.summary],
-        *(a.tobytes() for a in (*arrays, result.coco_by_class, confusion(result))),
+        *map(np.ndarray.tobytes, (*arrays, result.coco_by_class, confusion(result))),
         len(result.indices),
     )
 

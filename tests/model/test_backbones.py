@@ -32,7 +32,8 @@ def maps_by_hand(name, weights, images):
     """Those of strides 8, 16 and 32 of timm's own model, for images in 0..1."""
     model = timm.create_model(name).eval()
     model.load_state_dict(weights)
-    mean, std = (torch.tensor(model.pretrained_cfg[key]).view(3, 1, 1) for key in ("mean", "std"))
+    mean = torch.tensor(model.pretrained_cfg["mean"]).view(3, 1, 1)
+    std = torch.tensor(model.pretrained_cfg["std"]).view(3, 1, 1)
     _, maps = model.forward_intermediates((images - mean) / std)
     return maps[-3:]
 
@@ -54,7 +55,9 @@ def test_maps_are_those_of_timm_with_the_weights_of_a_file(name, tmp_path):
         maps = ours.permute(0, 3, 1, 2) if name == MAMBAOUT else ours
         torch.testing.assert_close(maps, reference, rtol=1e-4, atol=1e-4)
     shapes = {3: (2, 64, 8, 12), 4: (2, 128, 4, 6), 5: (2, 256, 2, 3)}
-    assert {k: tuple(y.shape) for k, y in outputs.items()} == shapes
+    assert outputs.keys() == shapes.keys()
+    for level, maps in outputs.items():
+        assert maps.shape == shapes[level]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +68,8 @@ def test_levels_that_a_backbone_has_and_has_not(size, strides):
     options = {"depth_multiple": 0.1, "width_multiple": 0.125, "backbone": f"timm/{RESNET}"}
     network = YOLOv5(2, size, **options).eval()
     raw = network(torch.rand(1, 3, 128, 256))
-    assert [tuple(y.shape[2:4]) for y in raw] == [(128 // s, 256 // s) for s in strides]
+    for maps, stride in zip(raw, strides, strict=True):
+        assert maps.shape[2:4] == (128 // stride, 256 // stride)
     number = 2 * max(*network.strides, 32).bit_length() - 2
     assert network.layer_names()[number].startswith("neck.lateral")
 

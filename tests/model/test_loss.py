@@ -62,7 +62,7 @@ def test_the_last_object_of_a_cell_is_the_last():
     overlap = torch.rand(500, generator=rng)
     valid = torch.rand(500, generator=rng) > 0.2
     expected = torch.zeros(2, 3, 2, 3)
-    for *place, value, counts in zip(*(v.tolist() for v in index), overlap, valid, strict=True):
+    for *place, value, counts in zip(*map(torch.Tensor.tolist, index), overlap, valid, strict=True):
         if counts:
             expected[tuple(place)] = value
     loss = DetectionLoss(4, STRIDES[:1], shared_cell="last")
