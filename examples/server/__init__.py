@@ -1,0 +1,1 @@
+"""A server of detections, to copy (docs/deploy.md)."""
