@@ -28,6 +28,7 @@ class Format(ABC):
         precisions: That it can have.
         half_in_graph: float16 is the type of the graph's weights and maps, not of the file only.
         flexible: Takes dynamic shapes, and suppression inside.
+        apart: Its converter and boltbox exclude each other's versions, so that no extra has it.
         system: The only one that runs it, as in sys.platform; "": all.
         executes: Its runtime may run code that a file holds.
         is_page: For people: any size, suppression inside.
@@ -39,6 +40,7 @@ class Format(ABC):
     precisions: tuple[Precision, ...] = ("float32", "float16")
     half_in_graph: bool = False
     flexible: bool = False
+    apart: bool = False
     system: str = ""
     executes: bool = False
     is_page: bool = False

@@ -17,6 +17,7 @@ class LiteRT(Folder):
     name = "litert"
     ending = "_litert"
     packages = ("litert_torch", "ai_edge_litert")
+    apart = True
 
     def convert(self, graph: Module, metadata: Metadata, folder: Path) -> None:
         """See `Folder`."""

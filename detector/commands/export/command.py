@@ -126,7 +126,7 @@ def export(
         raise InputError(f"format {format} has one size and no suppression: drop dynamic and nms")
     with _converting(writer, Path(format)):
         for package in writer.packages:
-            need(package, f"format {format}", format)
+            need(package, f"format {format}", "" if writer.apart else format)
     if not ckpt_path:
         ckpt_path = newest_checkpoint(None)
     if format_of(ckpt_path):
