@@ -30,7 +30,10 @@ from boltbox.detector.system.host import described
 from boltbox.detector.weights.published import describe_origins
 
 MAX_CROPS = 24  # of a section
-LEGEND = "Orange: detections. Blue: labels."
+LEGEND = (
+    "Orange: detections. Blue: labels. `python cli.py review` finds wrong or missing labels to"
+    " correct."
+)
 PICTURES = {  # of the run's callbacks, in plots/
     "Labels": ("labels.png",),
     "Training batches, as the network sees them": (
