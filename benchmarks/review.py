@@ -1,17 +1,17 @@
 """How many wrong labels `review` finds, and what it brings to mend them.
 
-    python -m benchmarks.review find --data pets --rate 0.15 --folder runs/pets_15 -- --trainer.max_epochs 25
-    python -m benchmarks.review mend --data pets --rate 0.15 --folder runs/pets_15 -- --trainer.max_epochs 25
+    python -m benchmarks.review find pets runs/pets_15 --rate 0.15 --options "--trainer.max_epochs 25"
+    python -m benchmarks.review mend pets runs/pets_15 --rate 0.15 --options "--trainer.max_epochs 25"
 
 The labels of train are spoilt by seed as people err. `find` reviews them and prints average
 precision over the errors, and the share of N errors among the first N and 2N suspects. `mend`
 prints the AP on val, which is never spoilt, of trainings on the spoilt labels, after as many looks
 as there are errors at random places and at suspects, and on the clean labels. A look at an error
-mends it. Options after -- are those of `fit`. A repeated command continues.
+mends it. A repeated command continues.
 """
 
-import argparse
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
+from jsonargparse import auto_cli
 
 from benchmarks.tables import print_header, print_row
 from boltbox.detector.commands.doctor.repair import write_coco
@@ -118,10 +119,10 @@ def spoil(
     return [list(filter(None, things)) for things in lists], errors
 
 
-def write(folder: Path, file: DatasetFile, lists: list[list[Thing]], with_val: bool) -> Path:
-    """Write a dataset with these labels of train, and with val as it is; its data.yaml."""
-    content: dict[str, Any] = {"names": file.names, "train": "train.json"}
-    for split in ("train", "val") if with_val else ("train",):
+def write(folder: Path, file: DatasetFile, lists: list[list[Thing]], splits: list[str]) -> Path:
+    """Write splits of a dataset, train with these labels; its data.yaml."""
+    content: dict[str, Any] = {"names": file.names}
+    for split in splits:
         dataset = file.open(split)
         images = []
         for i, (path, labels) in enumerate(zip(dataset.files, dataset.labels, strict=True)):
@@ -161,42 +162,44 @@ def ranking(review: Path, files: list[str], errors: list[Error]) -> list[int]:
 
 def run(command: str, data: Path, folder: Path, options: list[str]) -> None:
     """A command of boltbox in a run folder."""
-    line = [sys.executable, "-m", "boltbox", command, "--data.dataset", str(data)]
+    line = [sys.executable, "-m", "boltbox", command, "--data.dataset", str(data), *options]
     if command == "fit":
         line += ["--ckpt_path", "auto"]
-    subprocess.run([*line, "--run", str(folder), *options], check=True)
+    subprocess.run([*line, "--run", str(folder)], check=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=("find", "mend"))
-    parser.add_argument("--data", required=True)
-    parser.add_argument("--rate", type=float, default=0.15)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("options", nargs="*")
-    given = parser.parse_args()
-    folder = given.folder.absolute()
-    file = DatasetFile.read(given.data, needs_val=True)
+def main(
+    part: str, data: str, folder: Path, rate: float = 0.15, seed: int = 0, options: str = ""
+) -> None:
+    """Spoil the labels of train and review them.
+
+    Args:
+        part: find or mend.
+        data: A dataset.
+        folder: For all that is written.
+        rate: Share of the labels that is spoilt.
+        seed: Of the errors.
+        options: Of `fit`.
+    """
+    file = DatasetFile.read(data, needs_val=True)
     file.prepare()
     dataset = file.open("train")
-    rng = np.random.default_rng(given.seed)
-    spoilt, errors = spoil(list(dataset.labels), len(file.names), given.rate, rng)
-    data = write(folder / "spoilt", file, spoilt, with_val=False)
-    run("review", data, folder / "review", given.options)
+    rng = np.random.default_rng(seed)
+    spoilt, errors = spoil(list(dataset.labels), len(file.names), rate, rng)
+    given = shlex.split(options)
+    run("review", write(folder / "spoilt", file, spoilt, ["train"]), folder / "review", given)
     files = [str(Path(path).absolute()) for path in dataset.files]
     ranks = ranking(folder / "review/review.json", files, errors)
-    hits = np.array(ranks) >= 0
     n = len(errors)
-    if given.part == "find":
+    if part == "find":
+        hits = np.array(ranks) >= 0
         precision = hits.cumsum() / np.arange(1, len(hits) + 1)
+        shares = (hits @ precision, hits[:n].sum(), hits[: 2 * n].sum(), hits.sum())
         print_header("labels", "errors", "AP", "in the first N", "2N", "found")
-        found = [hits[:n].sum() / n, hits[: 2 * n].sum() / n, hits.sum() / n]
-        labels = sum(map(len, spoilt))
-        print_row(labels, n, *(f"{v:.3f}" for v in [(precision * hits).sum() / n, *found]))
+        print_row(sum(map(len, spoilt)), n, *(f"{share / n:.3f}" for share in shares))
         return
     places = sum(map(len, spoilt)) + sum(error.kind == "missing" for error in errors)
-    looks = {
+    looks: dict[str, set[int]] = {
         "spoilt": set(),
         "random": set(rng.permutation(places)[:n].tolist()),
         "suspects": set(ranks[:n]),
@@ -204,23 +207,22 @@ def main() -> None:
     }
     print_header("looks", "errors mended", "AP", "AP50")
     for name, seen in looks.items():
-        mended = [number for number in range(n) if number in seen]
         lists = []
         for image, things in enumerate(spoilt):
-            kept = [thing for thing in things if thing.error not in mended]
-            rights = [errors[i].right for i in mended if errors[i].image == image]
-            lists.append(kept + [thing for thing in rights if thing])
+            lists.append([thing for thing in things if thing.error not in seen - {-1}])
+            for number, error in enumerate(errors):
+                if number in seen and error.image == image and error.right:
+                    lists[-1].append(error.right)
         run(
             "fit",
-            write(folder / name, file, lists, with_val=True),
-            folder / f"{name}_fit",
-            given.options,
+            write(folder / name, file, lists, ["train", "val"]),
+            folder / f"fit_{name}",
+            given,
         )
-        metrics = json.loads((folder / f"{name}_fit/metrics.json").read_text())
-        print_row(
-            name, f"{len(mended)} of {n}", *(f"{metrics[k]:.3f}" for k in ("coco/AP", "coco/AP50"))
-        )
+        metrics = json.loads((folder / f"fit_{name}/metrics.json").read_text())
+        figures = [f"{metrics[key]:.3f}" for key in ("coco/AP", "coco/AP50")]
+        print_row(name, f"{len(seen & set(range(n)))} of {n}", *figures)
 
 
 if __name__ == "__main__":
-    main()
+    auto_cli(main)
