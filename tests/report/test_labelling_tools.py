@@ -111,6 +111,6 @@ def test_what_a_review_found():
         Suspect(4, 0, "no_object", 0.75, 1, dog, 1, None, ""),
         Suspect(9, 0, "missing", 0.25, None, cat, 1, None, ""),
     ]
-    rows = [[*cat, 1, 0], [*dog, 0.25, 1], [*dog, 0.875, 0]]
+    rows = [list(cat) + [1, 0], list(dog) + [0.25, 1], list(dog) + [0.875, 0]]
     found = Review(Source("a"), NAMES, [image], suspects).boxed()
     assert found == [BoxedImage("a.png", 60, 40, rows)]

@@ -66,8 +66,8 @@ def test_a_repaired_copy(write, here, capsys):
     of["c.png"].append([10, 20, 30, 64, 0, 0, 1])
     Path("set").rename("moved")
     pictures = sorted(path.read_bytes() for path in Path("moved").rglob("*.png"))
-    words = [*APPLY.split(), "--data.dataset", "moved"]
-    cli.main([*words, "--dry_run", "true"])
+    words = APPLY.split() + ["--data.dataset", "moved"]
+    cli.main(words + ["--dry_run", "true"])
     assert not Path("copy").exists()
     told = capsys.readouterr().out
     cli.main(words)
