@@ -1,5 +1,6 @@
 """Formats whose converters take the network from PyTorch."""
 
+import io
 from pathlib import Path
 
 import numpy as np
@@ -114,7 +115,9 @@ class Pt2(Folder):
 
     def convert(self, graph: Module, metadata: Metadata, folder: Path) -> None:
         """See `Folder`."""
-        torch.export.save(exported_program(graph, metadata), folder / "model.pt2")
+        content = io.BytesIO()  # on a full disk, torch's own writing ends the process
+        torch.export.save(exported_program(graph, metadata), content)
+        (folder / "model.pt2").write_bytes(content.getvalue())
 
     def load(self, folder: Path) -> Compute:
         """See `Folder`."""
