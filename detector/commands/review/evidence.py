@@ -24,12 +24,7 @@ class Evidence(NamedTuple):
         other: highest score of another class, likewise.
         score: of the detection, of any class, that belongs to it.
         match: IoU with that detection.
-        fit: IoU with the detection of its class that belongs to it.
         twin: IoU with the next label of its class.
-        twin_fit: how much better that label fits the detection.
-        cover: IoU with the next label.
-        inside: largest share of it that is in another label.
-        unclaimed: IoU with the next label, less for a label that a detection of its class fits.
         edge: whether the box ends at the edge of the image.
         size: logarithm of its share of the image.
     """
@@ -38,12 +33,7 @@ class Evidence(NamedTuple):
     other: float
     score: float
     match: float
-    fit: float
     twin: float
-    twin_fit: float
-    cover: float
-    inside: float
-    unclaimed: float
     edge: float
     size: float
 
@@ -57,7 +47,8 @@ class Found(NamedTuple):
         box: (4,) xyxy.
         class_index: of the label or the box.
         evidence: for it.
-        better: (3, 6) the detections of `other`, `match` and `fit`.
+        better: (2, 6) the detections of `other` and of `match`, if one of its class belongs to it
+            that one.
         kind: of the error that was made; 0: as found.
     """
 
@@ -88,7 +79,6 @@ class Scene:
         self.kind = self.rows[:, 5].astype(int)
         self.iou = pairwise_iou_xyxy(self.boxes, self.rows[:, :4])
         self.same = self.iou * (labels.classes[:, None] == self.kind)
-        self.claimed = (self.same * self.rows[:, 4]).max(1, initial=0)
         regions = np.concatenate((self.boxes[labels.crowd], ignored))
         self.is_ignored = _shares(self.rows[:, :4], regions) > NEAR
 
@@ -135,29 +125,24 @@ class Scene:
         weight = score * (0.3 + iou) * belongs
         near = score * (iou >= NEAR)
         other = near * ~is_own
-        rows = [int(values.argmax()) for values in (other, weight, weight * is_own)]
-        match, fit = (iou * (weight > 0))[rows[1:]] * (True, is_own[rows[2]])
-        labels = pairwise_iou_xyxy(box[None], self.boxes)[0] * others
-        twins = labels * (self.labels.classes == class_index)
-        twin_fit = 0.0
-        if twins.max(initial=0) > 0.3 and fit:
-            twin_fit = self.iou[twins.argmax(), rows[2]] - fit
+        best = int(weight.argmax())
+        own = weight * is_own
+        place = int(own.argmax()) if own.any() else best
+        match = iou[best] * belongs[best]
+        twins = pairwise_iou_xyxy(box[None], self.boxes)[0]
+        twins = twins * others * (self.labels.classes == class_index)
         size = np.array([self.labels.width, self.labels.height])
         evidence = Evidence(
             own=(near * is_own).max(),
             other=other.max(),
-            score=score[rows[1]] * (match > 0),
+            score=score[best] * (match > 0),
             match=match,
-            fit=fit,
             twin=twins.max(initial=0),
-            twin_fit=twin_fit,
-            cover=labels.max(initial=0),
-            inside=_shares(box[None], self.boxes[others])[0],
-            unclaimed=(labels * (1 - self.claimed)).max(initial=0),
             edge=float(min(*box[:2], *(size - box[2:])) < BORDER),
             size=np.log(max(area_xyxy(box), 1) / size.prod()),
         )
-        return Found(self.image, -1, box, class_index, evidence, self.rows[rows])
+        better = self.rows[[int(other.argmax()), place]]
+        return Found(self.image, -1, box, class_index, evidence, better)
 
     def _without(self, number: int) -> np.ndarray:
         """(n,) which labels are objects, without one of them."""

@@ -14,7 +14,7 @@ from scipy.special import log_softmax, logit, softmax
 
 from boltbox.detector.commands.review.evidence import Evidence, Found
 
-SHARES = 5  # the first fields of Evidence
+SHARES = 4  # the first fields of Evidence
 POOLED = 10  # labels of all classes that are added to those of a class
 RIDGE = 2.0
 STEPS = 200

@@ -109,7 +109,7 @@ def find_suspects(
 
 def _doubt(found: Found, chances: np.ndarray, names: Sequence[str]) -> Suspect:
     """A suspect of the most probable kind."""
-    other, match, fit = found.better
+    other, place = found.better
     evidence = found.evidence
     name = names[found.class_index]
     box = _corners(found.box)
@@ -125,7 +125,6 @@ def _doubt(found: Found, chances: np.ndarray, names: Sequence[str]) -> Suspect:
         better = names[suggestion.class_index]
         reason = f"{better} is detected with confidence {other[4]:.2f}, {name} {evidence.own:.2f}"
     elif kind == "badly_placed":
-        place = fit if evidence.fit else match
         suggestion = Suggestion(_corners(place), found.class_index)
         overlap = iou_xyxy(found.box, place[:4])
         reason = f"the box detected with confidence {place[4]:.2f} overlaps by {overlap:.2f}"
