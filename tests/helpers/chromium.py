@@ -9,6 +9,7 @@ import select
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,14 +39,14 @@ MODIFIERS = {"Alt": 1, "Control": 2, "Meta": 4, "Shift": 8}
 
 @contextmanager
 def chromium(folder, width=1280, height=800):
-    """A `Browser` with one page. Everything it writes lies in `folder`, downloads in
-    `folder/downloads`; it is killed at the end."""
+    """A `Browser` with one page. Downloads are in `folder/downloads`; all else that it writes is
+    removed when it is killed at the end. The path of its socket must be short."""
     program = next(filter(None, map(shutil.which, PROGRAMS)), None)
     if program is None:
         pytest.skip("Chromium is not installed")
-    folder = Path(folder)
-    home = folder / "home"
-    home.mkdir(parents=True)
+    downloads = Path(folder, "downloads")
+    downloads.mkdir(parents=True)
+    home = tempfile.mkdtemp(dir="/tmp")
     to_browser = os.pipe()
     from_browser = os.pipe()
     line = f'exec "$0" "$@" 3<&{to_browser[0]} 4>&{from_browser[1]}'
@@ -56,18 +57,19 @@ def chromium(folder, width=1280, height=800):
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env=os.environ | {"HOME": str(home), "XDG_CONFIG_HOME": str(home), "TMPDIR": str(home)},
+        env=os.environ | {"HOME": home, "XDG_CONFIG_HOME": home, "TMPDIR": home},
         start_new_session=True,
     )
     os.close(to_browser[0])
     os.close(from_browser[1])
     try:
-        yield Browser(from_browser[0], to_browser[1], folder / "downloads", (width, height))
+        yield Browser(from_browser[0], to_browser[1], downloads, (width, height))
     finally:
         os.close(to_browser[1])
         os.close(from_browser[0])
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        shutil.rmtree(home, ignore_errors=True)
 
 
 class Browser:
@@ -89,7 +91,6 @@ class Browser:
         self.session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "DOM"):
             self.send(f"{domain}.enable")
-        downloads.mkdir()
         self.send("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(downloads))
         self.screen(*size)
 

@@ -8,6 +8,7 @@ from made_runs import ROOT
 from small_fit import small_fit
 
 LACKS = """
+import ctypes.util  # of macOS it needs what Debian leaves out
 import multiprocessing, os, signal, sys, types
 sys.platform = "darwin"
 multiprocessing.set_start_method("spawn")
