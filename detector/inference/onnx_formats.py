@@ -131,9 +131,9 @@ class NCNN(Folder):
         net.opt.num_threads = torch.get_num_threads()
         for option in ("fp16_packed", "fp16_storage", "fp16_arithmetic", "bf16_storage"):
             setattr(net.opt, f"use_{option}", False)
-        failed = net.load_param(str(folder / "model.ncnn.param"))
-        failed = failed or net.load_model(str(folder / "model.ncnn.bin"))
-        if failed:
+        graph = str(folder / "model.ncnn.param")
+        weights = str(folder / "model.ncnn.bin")
+        if net.load_param(graph) or net.load_model(weights):  # 0: it is loaded
             raise ValueError("ncnn lacks an operator of it")
 
         def compute(images: Tensor) -> np.ndarray:

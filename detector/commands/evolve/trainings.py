@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from optuna.trial import FrozenTrial, Trial, TrialState
@@ -42,7 +41,6 @@ class Training:
         environment: variables for the process.
         restarts: how often it is started again after a kill.
         outcome: the result; None while the training lasts.
-        trial: of the individual that is trained, if it is one.
     """
 
     line: Sequence[str]
@@ -50,7 +48,6 @@ class Training:
     environment: Mapping[str, str]
     restarts: int = RESTARTS
     outcome: Outcome | None = None
-    trial: Any = None
 
     def start(self) -> None:
         """Start the process, which continues from its last checkpoint if there is one."""
@@ -106,28 +103,28 @@ def train_all(
     start = time.monotonic()
     hours = study.plan.evolve.hours or math.inf
     free = list(workers)
-    trainings: list[Training] = []
+    trainings: list[tuple[Trial, Training]] = []
     try:
         while True:
             with study.tolerating(PATIENCE):
-                held = study.beat([training.trial.number for training in trainings])
-                for training in list(trainings):
-                    number = training.trial.number
+                held = study.beat([trial.number for trial, _ in trainings])
+                for individual, training in list(trainings):
+                    number = individual.number
                     outcome = training.poll()
                     if outcome is None and number in held:
                         continue
-                    ended = study.tell(training.trial, outcome) if outcome else None
+                    ended = study.tell(individual, outcome) if outcome else None
                     if ended:
                         on_end(ended)
                     else:
                         print_fact(f"trial {number}", "another machine has taken it over")
                     training.process.finish()
-                    trainings.remove(training)
+                    trainings.remove((individual, training))
                     free.append(training.environment)
                 is_late = time.monotonic() - start > 3600 * hours
                 trial = study.ask() if free and study.has_next() and not is_late else None
                 if trial:
-                    trainings.append(_begin(study, fit, trial, free[0]))
+                    trainings.append((trial, _begin(study, fit, trial, free[0])))
                     free.pop(0)
                     continue
                 # an individual of another machine may have to be taken over
@@ -135,7 +132,7 @@ def train_all(
                     return
             time.sleep(POLL_INTERVAL)
     finally:
-        stop(trainings)
+        stop([training for _, training in trainings])
 
 
 def stop(trainings: Sequence[Training]) -> None:
@@ -161,7 +158,7 @@ def _begin(
         line += [f"--{gene.option}", repr(trial.params[gene.name])]
     line += QUIET.split()
     line += ["--run", str(run)]
-    training = Training(line, run, environment, trial=trial)
+    training = Training(line, run, environment)
     training.start()
     return training
 

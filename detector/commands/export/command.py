@@ -104,8 +104,9 @@ def export(
         if not writer.is_page:
             raise InputError(f"format {format} has no page: drop onnxruntime_web")
         writer = Web(onnxruntime_web)
-    dynamic = dynamic or writer.is_page
-    nms = nms or writer.is_page
+    if writer.is_page:
+        dynamic = True
+        nms = True
     if conf is None:
         conf = 0.05 if writer.is_page else 0.25
     if half and int8:
