@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from boltbox.detector.commands.yolov5_line import COMMAND_NAMES, FILES, YOLOV5_OPTIONS, in_boltbox
+from boltbox.detector.data.public_datasets import public_name
 from boltbox.detector.system.configuration import flatten
 from boltbox.detector.system.errors import InputError, nearest
 from boltbox.detector.system.rank_zero import is_first_process, program
@@ -247,6 +248,8 @@ def check_paths(options: Mapping[str, Any]) -> None:
             continue  # a run that is resumed does not need its first weights
         if name in ("data.dataset", "source") and "://" in path:
             continue  # an address
+        if name == "data.dataset" and public_name(path):
+            continue
         if name == "source" and (path.isdecimal() or has_magic(path)):
             continue  # a camera, a pattern
         if why := unfit(path):

@@ -48,9 +48,9 @@ class DetectionData(L.LightningDataModule):
     """Training, validation and test images.
 
     Args:
-        dataset: A data.yaml, an exported folder or zip file (docs/data.md), or `demo`. A fit
-            without one uses the demo dataset, by default at 128 px, in batches of 64, for 60
-            epochs.
+        dataset: A data.yaml, an exported folder or zip file, `demo`, or a public dataset that is
+            fetched: coco128, bccd, voc2007, coco2017 (docs/data.md). A fit without one uses the
+            demo dataset, by default at 128 px, in batches of 64, for 60 epochs.
         image_size: Longer side of the network's input in pixels. It is rounded up to the network's
             stride.
         batch_size: Images per batch over all devices; auto: as many as fit. That is the largest

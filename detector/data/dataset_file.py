@@ -12,7 +12,7 @@ from os.path import isdir, isfile
 from pathlib import Path
 
 from boltbox.detector.data import demo
-from boltbox.detector.data.cache.archive import unpacked
+from boltbox.detector.data.cache.archive import fetched, unpacked
 from boltbox.detector.data.cache.labels import CacheFile, one_at_a_time
 from boltbox.detector.data.class_names import read_names
 from boltbox.detector.data.datasets import DetectionDataset
@@ -26,6 +26,7 @@ from boltbox.detector.data.formats.voc_xml import ANNOTATIONS, VocXml, has_xml
 from boltbox.detector.data.formats.yolo_txt import YoloText
 from boltbox.detector.data.images import SUFFIXES, read_lines
 from boltbox.detector.data.layouts import DESCRIPTIONS, Content, conversion, describe
+from boltbox.detector.data.public_datasets import public_name
 from boltbox.detector.data.read_split import VERSION, SplitReader
 from boltbox.detector.model.parts import find_part
 from boltbox.detector.system.addresses import absolute, is_address, join, to_path
@@ -116,8 +117,8 @@ class DatasetFile:
         format: str | None = None,
         needs_val: bool = False,
     ) -> DatasetFile:
-        """`demo`, a data.yaml, or a folder: one with a data.yaml, or as a labelling tool exports it
-        (docs/data.md), also in a zip file.
+        """`demo`, a public dataset, a data.yaml, or a folder: one with a data.yaml, or as a
+        labelling tool exports it (docs/data.md), also in a zip file.
 
         The keys of a data.yaml are YOLOv5's: `path` (relative to the file, or to the current
         folder), `train`, `val`, `test` (a folder, a list file, a json file, or a list of them),
@@ -141,7 +142,9 @@ class DatasetFile:
         else:
             path = to_path(source)
             notes = []
-            if path.suffix.lower() == ".zip" and isfile(path):
+            if name := public_name(source):
+                path = fetched(name, DEMO_ROOT.parent)
+            elif path.suffix.lower() == ".zip" and isfile(path):
                 path = unpacked(path)
                 notes.append(f"unpacked from {source}")
             described = [path / name for name in DESCRIPTIONS]

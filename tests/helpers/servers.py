@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 
@@ -48,7 +48,8 @@ def s3():
 
 
 class Files(SimpleHTTPRequestHandler):
-    """Files of a folder, as often as told with a fault: a status, "cut", "short" or "gone"."""
+    """Files of a folder, as often as told with a fault: a status, "cut", "short", "gone" or
+    "stalled"."""
 
     def do_GET(self):
         server = self.server
@@ -69,6 +70,9 @@ class Files(SimpleHTTPRequestHandler):
                 self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content[: len(content) // 2])
+            if fault == "stalled":
+                server.stalled.set()
+                server.ends.wait()
 
     def do_HEAD(self):
         server = self.server
@@ -84,16 +88,20 @@ class Files(SimpleHTTPRequestHandler):
 
 @contextmanager
 def http(folder):
-    """A server with `address`, `faults` to come by name of the file, and `requests` by path."""
+    """A server with `address`, `faults` to come by name of the file, `requests` by path, and
+    `stalled`, which is set once half a file was sent."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Files, directory=str(folder)))
     server.faults = {}
     server.requests = Counter()
+    server.stalled = Event()
+    server.ends = Event()
     server.address = f"http://127.0.0.1:{server.server_port}"
     thread = Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     try:
         yield server
     finally:
+        server.ends.set()
         server.shutdown()
         server.server_close()
         thread.join()
