@@ -1,4 +1,4 @@
-"""Make a data set of small objects: images of another one, scaled to a quarter, on large canvases.
+"""Make a data set of small objects: images of another one, scaled down, on large canvases.
 
 python -m benchmarks.small_objects bccd/BCCD small
 """
@@ -14,19 +14,27 @@ from boltbox.detector.data.images import read_image
 from boltbox.detector.model.boxes import xyxy_to_cxcywhn
 
 CANVASES = {"train": 60, "val": 20}
-HEIGHT = 600
-WIDTH = 800
-PASTED = 8  # images per canvas
 
 
-def make(dataset: str, out: Path, seed: int = 0) -> None:
+def make(
+    dataset: str,
+    out: Path,
+    seed: int = 0,
+    scale: float = 0.25,
+    pasted: int = 8,
+    size: tuple[int, int] = (600, 800),
+) -> None:
     """Write images, labels and data.yaml.
 
     Args:
         dataset: A data.yaml or folder, with the splits train and val.
         out: A new folder.
         seed: Decides which images are pasted where.
+        scale: Of the images.
+        pasted: Images per canvas, or fewer if there is no place.
+        size: Height and width of a canvas in pixels.
     """
+    height, width = size
     file = DatasetFile.read(dataset)
     file.prepare()
     rng = np.random.default_rng(seed)
@@ -35,17 +43,21 @@ def make(dataset: str, out: Path, seed: int = 0) -> None:
         for kind in ("images", "labels"):
             (out / kind / split).mkdir(parents=True)
         for k in range(number):
-            canvas = np.full((HEIGHT, WIDTH, 3), rng.integers(60, 200, 3), np.uint8)
+            canvas = np.full((height, width, 3), rng.integers(60, 200, 3), np.uint8)
             rows = []
-            occupied = np.zeros((HEIGHT, WIDTH), bool)
-            for i in rng.integers(len(data), size=PASTED).tolist():
+            occupied = np.zeros((height, width), bool)
+            for i in rng.integers(len(data), size=pasted).tolist():
                 image = cv2.resize(
-                    read_image(data.files[i]), None, fx=0.25, fy=0.25, interpolation=cv2.INTER_AREA
+                    read_image(data.files[i]),
+                    None,
+                    fx=scale,
+                    fy=scale,
+                    interpolation=cv2.INTER_AREA,
                 )
                 h, w = image.shape[:2]
                 for _ in range(50):
-                    x = int(rng.integers(WIDTH - w))
-                    y = int(rng.integers(HEIGHT - h))
+                    x = int(rng.integers(width - w))
+                    y = int(rng.integers(height - h))
                     if not occupied[y : y + h, x : x + w].any():
                         break
                 else:
@@ -53,7 +65,7 @@ def make(dataset: str, out: Path, seed: int = 0) -> None:
                 occupied[y : y + h, x : x + w] = True
                 canvas[y : y + h, x : x + w] = image
                 boxes, classes, _ = data.labels.counted(i, np.array((h, w)))
-                fractions = xyxy_to_cxcywhn(boxes + (x, y, x, y), WIDTH, HEIGHT)
+                fractions = xyxy_to_cxcywhn(boxes + (x, y, x, y), width, height)
                 rows.append(np.column_stack((classes, fractions)))
             cv2.imwrite(str(out / f"images/{split}/{k}.png"), canvas[..., ::-1])
             np.savetxt(

@@ -102,7 +102,7 @@ class Checkpoints(ModelCheckpoint):
         if trainer.is_last_batch or _validation_follows(trainer, batch_idx):
             return
         minutes = (time.monotonic() - self._saved_at) / 60
-        is_time = self.every_minutes > 0 and minutes > self.every_minutes
+        is_time = 0 < self.every_minutes < minutes
         if _any_process(trainer, is_time or self.signal.received > 0):
             self._save(trainer, ["last.ckpt"])
             self._exit_on_signal(trainer)

@@ -1,5 +1,6 @@
 """A training that goes wrong: a report, and then it stops."""
 
+import re
 from pathlib import Path
 from typing import Literal, NoReturn
 
@@ -155,5 +156,5 @@ def _kind_of(error: BaseException) -> str:
     text = str(error).lower()
     if isinstance(error, torch.OutOfMemoryError) or "out of memory" in text:
         return "out of memory"
-    is_killed = "killed by signal" in text or "exited unexpectedly" in text
+    is_killed = re.search("killed by signal|exited unexpectedly", text)
     return "loader killed" if "dataloader worker" in text and is_killed else ""

@@ -81,13 +81,16 @@ class RunFolder(L.Callback):
 
     def _fill_in_chosen(self, trainer: L.Trainer) -> None:
         """The numbers instead of `auto`, which are chosen by now."""
+        if self.config is None or self.changed is None:
+            return
+        options = load_yaml(self.config)
         for name in ("batch_size", "tile_size"):
-            if self.config and self.changed and self.changed.get(f"data.{name}") == "auto":
+            if options["data"][name] in (None, "auto"):
                 chosen = getattr(trainer.datamodule, name)  # type: ignore[attr-defined]
-                self.changed[f"data.{name}"] = chosen
-                options = load_yaml(self.config)
                 options["data"][name] = chosen
-                self.config = _as_yaml(options)
+                if f"data.{name}" in self.changed:
+                    self.changed[f"data.{name}"] = chosen
+        self.config = _as_yaml(options)
 
     def _enter_folder(self, trainer: L.Trainer, command: str) -> None:
         folder = Path(trainer.default_root_dir)

@@ -234,9 +234,9 @@ class DetectorCLI(LightningCLI):
         options = self.config
         trainer = options.trainer
         checkpoint_path = self.checkpoint_path
-        # a continued run keeps what `auto` was when it started
+        # a continued run keeps what was chosen when it started
         for name in ("data.batch_size", "data.tile_size"):
-            if self.loaded and self.continues_run and options.get(name) == "auto":
+            if self.loaded and self.continues_run and options.get(name) in (None, "auto"):
                 options[name] = flatten(self.loaded.options)[name]
         self.config_text = self._as_text(options)  # what follows is not saved
         if self.loaded:

@@ -53,8 +53,8 @@ class DetectionData(L.LightningDataModule):
             demo dataset, by default at 128 px, in batches of 64, for 60 epochs.
         image_size: Longer side of the network's input in pixels. It is rounded up to the network's
             stride.
-        batch_size: Images per batch over all devices; auto: as many as fit. That is the largest
-            power of two that fits the memory of a GPU, 16 without one.
+        batch_size: Images per batch over all devices; default: 16, in a short run 8 or 4
+            (docs/recipe.md). auto: the largest power of two that fits the memory of a GPU.
         workers: Maximum loader processes per device; 0: load in the training process.
         seed: Of the order and the augmentation.
         augment: Strengths of the training augmentation.
@@ -83,7 +83,7 @@ class DetectionData(L.LightningDataModule):
         self,
         dataset: str | None = None,
         image_size: PositiveInt = 640,
-        batch_size: PositiveInt | Literal["auto"] = 16,
+        batch_size: PositiveInt | Literal["auto"] | None = None,
         workers: NonNegativeInt = 8,
         seed: NonNegativeInt = 0,
         augment: Augment = Augment(),  # noqa: B008 (frozen)
@@ -106,7 +106,7 @@ class DetectionData(L.LightningDataModule):
             raise InputError("no data: give --data.dataset FILE (a data.yaml, or demo)")
         self.file = DatasetFile.read(dataset, split, format, needs_val=True)
         self.image_size = image_size
-        self.batch_size: int = 16 if batch_size == "auto" else batch_size
+        self.batch_size: int = batch_size if isinstance(batch_size, int) else 16
         self.workers = workers
         self.seed = seed
         self.cache = cache
@@ -246,8 +246,10 @@ class DetectionData(L.LightningDataModule):
             self._fingerprints[split] = self.datasets[split].fingerprint
         images = self.images["train"]
         samples = len(images.image_of)
-        if self.options["batch_size"] == "auto" and hasattr(self._module, "choose_batch_size"):
-            self.batch_size = self._module.choose_batch_size(self.image_size, samples)
+        given = self.options["batch_size"]
+        if given in (None, "auto") and hasattr(self._module, "choose_batch_size"):
+            fill_memory = given == "auto"
+            self.batch_size = self._module.choose_batch_size(self.image_size, samples, fill_memory)
             self.options["batch_size"] = self.batch_size
         _, world = self._rank_and_world
         if rest := self.batch_size % world:

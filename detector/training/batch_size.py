@@ -1,5 +1,4 @@
-"""Steps on made-up images: the largest batch that trains in a GPU's memory (`data.batch_size
-auto`), and how long a step takes."""
+"""The batch size that data.batch_size leaves open; and how long a step takes, on made-up images."""
 
 from __future__ import annotations
 
@@ -16,16 +15,22 @@ from boltbox.detector.model.loss import Loss
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.rank_zero import print_fact
 from boltbox.detector.training.optimizer import OptimOptions
+from boltbox.detector.training.schedule import BATCH_SIZES, default_batch_size
 
 SHARE = 0.8  # of the free memory: the average of the weights and validations need some too
 OBJECTS = 32  # per image
-WITHOUT_GPU = 16  # images: nothing tells when a processor's memory is full
 
 
 def choose_batch_size(
-    trainer: L.Trainer, network: YOLOv5, loss: Loss, optim: OptimOptions, side: int, images: int
+    trainer: L.Trainer,
+    network: YOLOv5,
+    loss: Loss,
+    optim: OptimOptions,
+    side: int,
+    images: int,
+    fill_memory: bool,
 ) -> int:
-    """The batch size that the first device has memory for.
+    """The batch size that suits the length of the run, or that the first device has memory for.
 
     Args:
         trainer: Of the training.
@@ -33,12 +38,19 @@ def choose_batch_size(
         loss: As network.
         optim: What it is trained with.
         side: Of the largest images, in pixels.
-        images: Of the data; a batch has no more.
+        images: Samples of an epoch; a batch has no more.
+        fill_memory: As many images as a GPU has memory for.
 
     Returns:
         Images per batch, over all devices.
     """
     world = trainer.world_size
+    seen = images * max(trainer.max_epochs or 0, 1)
+    suitable = math.ceil(default_batch_size(seen) / world) * world
+    if not fill_memory:
+        if suitable < BATCH_SIZES[0]:
+            print_fact("batch", f"data.batch_size {suitable}, as the run has {seen} images")
+        return suitable
     images_per_device = 0
     with limited_memory(trainer.strategy.root_device) as is_gpu:
         if is_gpu and trainer.is_global_zero:
@@ -53,7 +65,7 @@ def choose_batch_size(
         batch_size = trainer.strategy.broadcast(images_per_device) * world
     else:
         reason = "without a GPU"
-        batch_size = math.ceil(WITHOUT_GPU / world) * world
+        batch_size = suitable
     print_fact("batch", f"data.batch_size {batch_size} (auto: {reason})")
     return batch_size
 

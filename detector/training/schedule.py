@@ -9,6 +9,8 @@ import numpy as np
 LrSchedule = Literal["linear", "cosine"]
 
 ENOUGH_STEPS = 5000  # optimizer steps that a run should have, as far as its batches allow
+FEWEST_STEPS = 400  # for as many, batches are smaller than usual (benchmarks/recipes.md)
+BATCH_SIZES = (16, 8, 4)  # the usual one, and those of short runs
 
 
 class Rates(NamedTuple):
@@ -126,10 +128,23 @@ def accumulation(nominal_batch_size: int, batch_size: int) -> int:
     return max(round(nominal_batch_size / batch_size), 1)
 
 
+def default_batch_size(images: int) -> int:
+    """Images per batch, by the images that a run trains on, all epochs together: 16, or fewer where
+    the run would have less than FEWEST_STEPS batches.
+
+    >>> [default_batch_size(epochs * 100) for epochs in (100, 50, 30)]
+    [16, 8, 4]
+    """
+    for batch_size in BATCH_SIZES:
+        if images >= FEWEST_STEPS * batch_size:
+            return batch_size
+    return BATCH_SIZES[-1]
+
+
 def fitting_batch_size(batch_size: int, batches: int) -> int:
     """Images per optimizer step, by the length of the run: 64, as in YOLOv5, or fewer where the run
-    would have less than ENOUGH_STEPS steps. They are whole batches, and at least 16 images, which
-    train well at the learning rate of 64.
+    would have less than ENOUGH_STEPS steps. They are whole batches, and at least as many images as
+    `default_batch_size` says, which train well at the learning rate of 64.
 
     Args:
         batch_size: Images per batch.
@@ -142,11 +157,13 @@ def fitting_batch_size(batch_size: int, batches: int) -> int:
     >>> fitting_batch_size(16, 1_000_000)
     64
     >>> fitting_batch_size(4, 100)
+    4
+    >>> fitting_batch_size(4, 10_000)
     16
     >>> fitting_batch_size(128, 100)
     128
     """
-    fewest = accumulation(16, batch_size)
+    fewest = accumulation(default_batch_size(batch_size * batches), batch_size)
     most = accumulation(64, batch_size)
     return batch_size * min(max(batches // ENOUGH_STEPS, fewest), most)
 

@@ -29,7 +29,7 @@ def test_sizes_of_the_demo_are_for_the_demo(capsys, here):
         "fit --config yolo": ["demo", 128, 64, 60],
         "fit --config yolo --data.dataset my.yaml --data.batch_size 4": ["my.yaml", 640, 4, 100],
         "fit --config of_demo.yaml --data.image_size 96": ["demo", 96, 32, 60],
-        "doctor": [None, 640, 16, 100],  # which then asks for data
+        "doctor": [None, 640, None, 100],  # which then asks for data
     }.items():
         options = options_of(capsys, line)
         assert list(map(options.get, names)) == expected

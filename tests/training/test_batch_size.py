@@ -12,16 +12,20 @@ import cli
 from boltbox.detector.model.network import YOLOv5
 
 
+def folder_of(batch_size):
+    return Path(f"batch-{batch_size}")
+
+
 def fit(data, batch_size, *more):
-    """The weights; the run folder is the batch size."""
+    """The weights."""
     limits = "--trainer.max_epochs 1 --trainer.limit_train_batches 2 --trainer.limit_val_batches 0"
     limits += f" --data.batch_size {batch_size}"
-    cli.main(small_fit(data, Path(batch_size), *limits.split(), *more))
-    return load(Path(batch_size, "checkpoints/last.ckpt"))["state_dict"]
+    cli.main(small_fit(data, folder_of(batch_size), *limits.split(), *more))
+    return load(folder_of(batch_size) / "checkpoints/last.ckpt")["state_dict"]
 
 
-def batch_size_of(run):
-    return read(Path(run, "config.yaml"))["data"]["batch_size"]
+def batch_size_of(batch_size):
+    return read(folder_of(batch_size) / "config.yaml")["data"]["batch_size"]
 
 
 def play_gpu(monkeypatch, images):
@@ -54,10 +58,21 @@ def test_weights_are_those_of_the_number(small_data, here, monkeypatch):
     assert batch_size_of("auto") == 8
 
 
-@pytest.mark.parametrize("memory", [0, 1000])
-def test_without_a_gpu_and_no_larger_than_the_data(memory, small_data, here, monkeypatch):
-    """16, and the largest power of two up to 24 images."""
-    if memory:
-        play_gpu(monkeypatch, memory)
+def test_no_larger_than_the_data(small_data, here, monkeypatch):
+    """The largest power of two up to 24 images."""
+    play_gpu(monkeypatch, 1000)
     fit(small_data, "auto")
     assert batch_size_of("auto") == 16
+
+
+@pytest.mark.parametrize("given", ["null", "auto"])
+def test_a_short_run_has_small_batches(given, small_data, here, monkeypatch):
+    """A run of 24 images has batches of 4. A resume keeps them, even if the run is no longer short."""
+    chosen = fit(small_data, given)
+    number = fit(small_data, "4")
+    assert chosen.keys() == number.keys()
+    for name, value in chosen.items():
+        assert torch.equal(value, number[name])
+    monkeypatch.setattr("boltbox.detector.training.schedule.FEWEST_STEPS", 1)
+    fit(small_data, given, "--trainer.max_epochs", "2", "--ckpt_path", "last")
+    assert batch_size_of(given) == 4
