@@ -183,8 +183,7 @@ def _print_optimizer(trainer: L.Trainer, detector: Detector) -> None:
     if steps < FEW_STEPS and images > 8:
         print_fact(
             "hint",
-            f"{steps} optimizer steps are few; for more, lower data.batch_size and"
-            " model.optim.nominal_batch_size, or train longer",
+            f"{steps} optimizer steps are few; for more, lower data.batch_size, or train longer",
         )
 
 

@@ -65,7 +65,7 @@ class DetectionData(L.LightningDataModule):
         val_batch_size: Images per validation batch and device; default: batch_size, at most 32.
         tile_size: Train on windows of larger images, and evaluate these as a whole and in
             overlapping tiles; their sides are this many pixels of the image file (docs/predict.md).
-            auto: if the objects are small in whole images; 0, none: no tiles.
+            auto: in a fit, if the objects are small in whole images; 0: no tiles.
         tile_overlap: Minimum share of a tile that neighbours have in common in an evaluation.
         cache: Keep the resized images of a fit, if there is room for all. `ram`: in memory that all
             processes share; `disk`: in the cache folder; `auto`: `ram` if they need at most a
@@ -91,7 +91,7 @@ class DetectionData(L.LightningDataModule):
         rect: bool = False,
         image_weights: bool = False,
         val_batch_size: PositiveInt | None = None,
-        tile_size: NonNegativeInt | Literal["auto"] | None = None,
+        tile_size: NonNegativeInt | Literal["auto"] = "auto",
         tile_overlap: BelowOne = OVERLAP,
         cache: Literal["auto", "none", "ram", "disk"] = "auto",
         split: float | None = None,
@@ -114,7 +114,7 @@ class DetectionData(L.LightningDataModule):
         self.single_class = single_class
         self.rect = rect and not image_weights
         self.weighted = image_weights
-        self.tile_size: int | None = None if tile_size == "auto" else tile_size
+        self.tile_size: int = 0 if tile_size == "auto" else tile_size
         self.tile_overlap = tile_overlap
         self.names = list(self.file.names)
         if single_class and len(self.names) > 1:
@@ -196,7 +196,7 @@ class DetectionData(L.LightningDataModule):
         for line in left_out:
             rank_zero_print(line)
         training = split == "train"
-        if self.options["tile_size"] == "auto":
+        if training and self.options["tile_size"] == "auto":
             self._choose_tiles(dataset)
         self.datasets[split] = dataset
         if training and self.tiles:
@@ -211,7 +211,8 @@ class DetectionData(L.LightningDataModule):
         """By the sizes of objects and images, instead of `auto`."""
         self.tile_size, reason = choose_tile_size(dataset.labels, self.image_size)
         self.options["tile_size"] = self.tile_size
-        print_fact("tile_size", f"{self.tile_size or 'none'} (auto: {reason})")
+        if self.tile_size:
+            print_fact("tile_size", f"{self.tile_size} (auto: {reason})")
 
     def _read_once(self, split: str) -> DetectionDataset:
         """A split. The first process of each machine reads it, the others map what it has written.

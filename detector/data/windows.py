@@ -14,7 +14,7 @@ from boltbox.detector.model.boxes import area_xyxy, clip_xyxy
 
 WHOLE = 0.25  # share of the samples that show the whole image
 VISIBLE = 0.4  # share of a box within the window from which on it is an object
-SMALL = 24.0  # pixels of the network's input: smaller objects are better seen in tiles
+SMALL = 16.0  # pixels of the network's input: smaller objects are better seen in tiles
 LARGE = 32.0  # pixels that the objects of a tile need at most
 LARGER = 1.5  # sides of an image over those of a tile, from which on tiles show more
 
@@ -76,7 +76,7 @@ def _cut(sample: Sample) -> Sample:
     )
 
 
-def choose_tile_size(labels: LabelTable, image_size: int) -> tuple[int | None, str]:
+def choose_tile_size(labels: LabelTable, image_size: int) -> tuple[int, str]:
     """Whether tiles pay: half of the objects are small in whole images, and larger in tiles.
 
     Args:
@@ -84,10 +84,10 @@ def choose_tile_size(labels: LabelTable, image_size: int) -> tuple[int | None, s
         image_size: longer side of the network's input in pixels.
 
     Returns:
-        Sides of the tiles in pixels of the file, or None; and the sizes that decide.
+        Sides of the tiles in pixels of the file, or 0; and the sizes that decide.
     """
     if not len(labels.boxes):
-        return None, "no objects"
+        return 0, "no objects"
     whole = float(np.median(np.sqrt(labels.object_sizes(image_size).prod(1))))
     sides = labels.boxes[:, 2:] - labels.boxes[:, :2]
     in_file = float(np.median(np.sqrt(sides.prod(1))))
@@ -98,4 +98,4 @@ def choose_tile_size(labels: LabelTable, image_size: int) -> tuple[int | None, s
     )
     tile = image_size * max(1, round(in_file / LARGE))
     pays = whole < SMALL and longer >= LARGER * tile
-    return tile if pays else None, reason
+    return tile if pays else 0, reason

@@ -11,6 +11,7 @@ from boltbox.detector.commands.doctor.repair import check_folder, repair
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.transforms.letterbox import round_up
+from boltbox.detector.data.windows import choose_tile_size
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
 from boltbox.detector.training.module import Detector
@@ -43,7 +44,10 @@ def run_doctor(
     file.names = next(iter(datasets.values())).names
     if fix:
         check_folder(file.root, fix)
-    diagnosis = diagnose(file, datasets, size, datamodule.tile_size)
+    tile_size = datamodule.tile_size
+    if options["tile_size"] == "auto" and "train" in datasets:
+        tile_size, _ = choose_tile_size(datasets["train"].labels, size)
+    diagnosis = diagnose(file, datasets, size, tile_size)
     diagnosis.findings += unusable
     rank_zero_print(diagnosis.verdict())
     for split, dataset in datasets.items():

@@ -3,7 +3,6 @@
 from boltbox.detector.commands.doctor.finding import Diagnosis, Finding, by_kind
 from boltbox.detector.commands.doctor.images import examine_images
 from boltbox.detector.commands.doctor.labels import (
-    SMALL_OBJECTS,
     examine_labels,
     examine_orphans,
     left_out,
@@ -105,7 +104,7 @@ def brief(
         A few lines for the terminal; none if all is well.
     """
     findings = _without_images(file, datasets, image_size, tile_size)
-    groups = by_kind(f for f in findings if f.severity != "note" or f.kind == SMALL_OBJECTS)
+    groups = by_kind(finding for finding in findings if finding.severity != "note")
     if not groups:
         return []
     lines = []

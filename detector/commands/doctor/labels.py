@@ -12,11 +12,9 @@ from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.file_list import list_folder
 from boltbox.detector.data.formats.format import PerImageFormat
 from boltbox.detector.data.label_table import LabelTable
-from boltbox.detector.data.windows import choose_tile_size
 
 PAST_FRAME = 0.25  # pixels; less is the rounding of the fractions in a label file
 TINY = 2.0  # pixels; the augmentation keeps only boxes with both sides above
-SMALL_OBJECTS = "small_objects"  # a note that a training shows too
 LISTED = 10  # class names in a sentence
 BLOCK = 2**17  # images looked at together
 # others are faults
@@ -56,7 +54,7 @@ def examine_labels(
         split: train, val or test.
         dataset: of the split.
         image_size: longer side of the network's input in pixels.
-        tile_size: `data.tile_size`; None: advise whether to give it.
+        tile_size: sides of the tiles in pixels of the file; None: images are whole.
 
     Yields:
         The findings.
@@ -93,11 +91,6 @@ def examine_labels(
             )
             yield Finding("fault", "wrong_size", problem, image, split, image=image)
     yield from _missing_classes(split, dataset)
-    if split == "train" and tile_size is None:
-        better, reason = choose_tile_size(dataset.labels, image_size)
-        if better:
-            problem = f"{reason}; tiles may find more: --data.tile_size {better}"
-            yield Finding("note", SMALL_OBJECTS, problem, split=split)
     for start in range(0, images, BLOCK):
         yield from _boxes(split, dataset, image_size, tile_size, start)
 

@@ -132,7 +132,7 @@ def test_before_a_training(data, tmp_path, capsys):
     told = "\n".join(re.findall(r"^doctor: .*", capsys.readouterr().out, re.MULTILINE))
     assert re.search(rf"{past}, line 1.*\(and 1 more\)", told)
     assert "gone.txt" in told
-    assert told.count("note") == told.count("--data.tile_size 128") == 1
+    assert "note" not in told
     assert "line 3" not in told
     assert told.endswith(f"cli.py doctor --data.dataset {data}")
     DoctorCheck(enabled=False).on_fit_start(None, None)
