@@ -46,7 +46,7 @@ def test_a_command(
     (tmp_path / "own_commands/count.py").write_text(example("A command"))
     (tmp_path / "own_commands/__init__.py").touch()
     monkeypatch.syspath_prepend(str(tmp_path))
-    row = eval(f"{{{example('A command', 1)}}}", {"Command": Command})
+    row = eval(example("A command", 1), {"Command": Command})
     command = row["count"]._replace(place="own_commands.count:count")  # not where the page says
     monkeypatch.setitem(COMMANDS, "count", command)
     cli.main(["count", str(small_data), "--split", "val"])
