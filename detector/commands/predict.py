@@ -78,7 +78,7 @@ class Filter:
         max_det: Maximum detections per image.
         classes: Only detections of these classes, by name or number.
         names: A data.yaml whose class numbers are written instead of the detector's; only
-            detections of its classes, by name: labels to train on (docs/predict.md).
+            detections of its classes, by name: labels to train on (docs/classes.md).
         agnostic: Suppress across classes.
         track: bytetrack: number the objects of each video, and leave out detections that belong to
             none (docs/predict.md).
