@@ -17,7 +17,15 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT))
 from tests.helpers.option_names import parser_of  # noqa: E402
 
-SHOWN = ("*.md", "CITATION.cff", "docs/**/*", "benchmarks/*", "examples/**/*", "detector/commands/yolov5.yaml", "detector/data/*.yaml")
+SHOWN = (
+    "*.md",
+    "CITATION.cff",
+    "docs/**/*",
+    "benchmarks/*",
+    "examples/**/*",
+    "detector/commands/yolov5.yaml",
+    "detector/data/*.yaml",
+)
 SHARED = "fit"  # the command that lists the options of all commands with a Trainer
 
 
