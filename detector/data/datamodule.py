@@ -67,7 +67,7 @@ class DetectionData(L.LightningDataModule):
             overlapping tiles; their sides are this many pixels of the image file (docs/predict.md).
             auto: in a fit, if the objects are small in whole images; 0: no tiles.
         tile_overlap: Minimum share of a tile that neighbours have in common in an evaluation.
-        cache: Keep the resized images of a fit, if there is room for all. `ram`: in memory that all
+        cache: Keep the resized images of a fit, if all of them fit. `ram`: in memory that all
             processes share; `disk`: in the cache folder; `auto`: `ram` if they need at most a
             quarter of the free memory.
         split: Share of the training images to validate on, like 0.2, for a dataset that names
