@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ PARTS = {  # name: profiled actions that belong to it, the action that counts ho
 }
 
 
-def timed(line: list[str], folder: Path, environment: dict[str, str]) -> tuple[float, float]:
+def timed(line: list[str], folder: Path, environment: Mapping[str, str]) -> tuple[float, float]:
     """Seconds of a command, and the most memory of its first process in bytes; what it prints goes
     to log.txt."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -108,9 +109,11 @@ def parts(actions: dict[str, tuple[int, float]]) -> dict[str, float]:
     return found
 
 
-def table(rounds: list[tuple[dict[str, float], dict[str, float]]], older: str) -> str:
+def table(
+    rounds: list[tuple[dict[str, float], dict[str, float]]], older: str, newer: str = "this commit"
+) -> str:
     """Markdown. rounds: figures of the older commit and of this one."""
-    cells: list[Any] = [("", older, "this commit", "ratio", "lowest", "highest")]
+    cells: list[Any] = [("", older, newer, "ratio", "lowest", "highest")]
     for name in rounds[0][1]:
         pairs = np.array([(old.get(name, np.nan), new.get(name, np.nan)) for old, new in rounds])
         ratios = pairs[:, 1] / pairs[:, 0]
