@@ -249,8 +249,8 @@ class DetectionData(L.LightningDataModule):
         samples = len(images.image_of)
         given = self.options["batch_size"]
         if given in (None, "auto") and hasattr(self._module, "choose_batch_size"):
-            fill_memory = given == "auto"
-            self.batch_size = self._module.choose_batch_size(self.image_size, samples, fill_memory)
+            fill = given == "auto"
+            self.batch_size = self._module.choose_batch_size(self.image_size, samples, fill)
             self.options["batch_size"] = self.batch_size
         _, world = self._rank_and_world
         if rest := self.batch_size % world:

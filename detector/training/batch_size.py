@@ -28,7 +28,7 @@ def choose_batch_size(
     optim: OptimOptions,
     side: int,
     images: int,
-    fill_memory: bool,
+    fill: bool,
 ) -> int:
     """The batch size that suits the length of the run, or that the first device has memory for.
 
@@ -39,7 +39,7 @@ def choose_batch_size(
         optim: What it is trained with.
         side: Of the largest images, in pixels.
         images: Samples of an epoch; a batch has no more.
-        fill_memory: As many images as a GPU has memory for.
+        fill: As many images as a GPU has memory for.
 
     Returns:
         Images per batch, over all devices.
@@ -47,7 +47,7 @@ def choose_batch_size(
     world = trainer.world_size
     seen = images * max(trainer.max_epochs or 0, 1)
     suitable = math.ceil(default_batch_size(seen) / world) * world
-    if not fill_memory:
+    if not fill:
         if suitable < BATCH_SIZES[0]:
             print_fact("batch", f"data.batch_size {suitable}, as the run has {seen} images")
         return suitable

@@ -300,14 +300,11 @@ class Detector(L.LightningModule):
             self._starting_point = chosen
             self._resolve_optim()
 
-    def choose_batch_size(self, image_size: int, images: int, fill_memory: bool) -> int:
-        """Images per batch over all devices, by the `images` of an epoch; with data.batch_size auto
-        the most for which a GPU has memory."""
+    def choose_batch_size(self, image_size: int, images: int, fill: bool) -> int:
+        """Images per batch, where data.batch_size is left open; see `batch_size.py`."""
         side = image_size * 3 // 2 if self.options.multi_scale else image_size
         optim = self.options.optim
-        return choose_batch_size(
-            self.trainer, self.network, self.loss, optim, side, images, fill_memory
-        )
+        return choose_batch_size(self.trainer, self.network, self.loss, optim, side, images, fill)
 
     def configure_model(self) -> None:
         """Under fsdp2 the parameters of network and average are sharded over the processes."""
