@@ -80,13 +80,14 @@ class RunFolder(L.Callback):
             _set_folder(trainer, trainer.strategy.broadcast(trainer.default_root_dir))
 
     def _fill_in_chosen(self, trainer: L.Trainer) -> None:
-        """The numbers instead of `auto`, which are chosen by now."""
-        if self.config is None or self.changed is None:
+        """The numbers that were left open, which are chosen by now."""
+        data = data_of(trainer)
+        if data is None or self.config is None or self.changed is None:
             return
         options = load_yaml(self.config)
         for name in ("batch_size", "tile_size"):
             if options["data"][name] in (None, "auto"):
-                chosen = getattr(trainer.datamodule, name)  # type: ignore[attr-defined]
+                chosen = getattr(data, name)
                 options["data"][name] = chosen
                 if f"data.{name}" in self.changed:
                     self.changed[f"data.{name}"] = chosen

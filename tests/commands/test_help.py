@@ -72,7 +72,7 @@ def test_all_options_of_fit(capsys):
     names = re.findall(r"^  --([\w.]+)", everything, re.M)
     assert set(names) > shown - {"config"}
     assert names[0] == "ckpt_path", "its own come first"
-    assert "\n  --data.batch_size (int or auto, default: 16)  " in everything
+    assert "\n  --data.workers (int, default: 8)  " in everything
     assert "Default: ``" not in everything
     assert not {"trainer.max_steps", "trainer.accumulate_grad_batches"} & set(names)
 
