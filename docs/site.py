@@ -51,6 +51,22 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return Files(found)
 
 
+def on_page_markdown(markdown: str, **_: object) -> str:
+    """Python-Markdown wants four spaces for what belongs to an item of a list, GitHub as many as
+    its marker has."""
+    width = 0
+    lines = []
+    for line in markdown.split("\n"):
+        marker = re.match(r"(\d+\.|-) ", line)
+        if marker:
+            width = marker.end()
+        elif line and not line.startswith(" "):
+            width = 0
+        within = width > 0 and line.startswith(" " * width)
+        lines.append(f"    {line[width:]}" if within else line)
+    return "\n".join(lines)
+
+
 def api() -> str:
     """The page of the public names."""
     names = "\n\n".join(f"::: {place(name)}" for name in boltbox.__all__ if name != "callbacks")
