@@ -117,41 +117,28 @@ class Metadata:
         return cls.from_values(values)
 
 
-@dataclass(frozen=True)
 class Exported:
     """An exported file, ready to predict instead of a network.
 
-    Attributes:
+    Args:
         path: The file or folder.
         metadata: What it says of itself.
         run: float32 (B, 3, H, W) in 0..1, of exactly the file's size and batch -> its output,
             (B, R, 5 + C), or (n, 7) with suppression inside.
+
+    Attributes:
+        image_size: Longer side of the input in pixels.
     """
 
-    path: Path
-    metadata: Metadata
-    run: Run
-
-    @property
-    def names(self) -> list[str]:
-        return self.metadata.names
-
-    @property
-    def image_size(self) -> int:
-        """Longer side of the input in pixels."""
-        return max(self.metadata.image_size)
-
-    @property
-    def max_stride(self) -> int:
-        return self.metadata.stride
-
-    @property
-    def thresholds(self) -> list[float] | None:
-        return self.metadata.thresholds
-
-    @property
-    def tiles(self) -> Tiles | None:
-        return self.metadata.tiles
+    def __init__(self, path: Path, metadata: Metadata, run: Run) -> None:
+        self.path = path
+        self.metadata = metadata
+        self.run = run
+        self.names = metadata.names
+        self.image_size = max(metadata.image_size)
+        self.max_stride = metadata.stride
+        self.thresholds = metadata.thresholds
+        self.tiles = metadata.tiles
 
     def arguments(self) -> dict[str, Any]:
         """Arguments of a Detector for its classes; its network has nothing of the file's."""

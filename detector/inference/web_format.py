@@ -1,6 +1,7 @@
 """The format web: a folder with a page that finds objects in the browser, by ONNX Runtime Web."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -12,16 +13,10 @@ from boltbox.detector.inference.onnx_formats import Onnx
 from boltbox.detector.system.errors import InputError
 
 PAGE = Path(__file__).parent / "page"
-# where a page loads ONNX Runtime Web from, unless its folder has the files
+# Where a page loads ONNX Runtime Web from, unless its folder has the files; browsers compare them
+# with the hashes in index.html.
 RUNTIME = "https://cdn.jsdelivr.net/npm/onnxruntime-web@1.30.0/dist"
-HASHES = {  # of the files there, which browsers compare
-    "ort.wasm.bundle.min.mjs": (
-        "sha384-PLWz+nHEVHpjwBsO0YVdvQj6n5814Iv8E3b8FG0Rp/uIAtjFMCKOpP66iPzedrIG"
-    ),
-    "ort-wasm-simd-threaded.wasm": (
-        "sha384-vjBJ1z7qrhkTyYsNqKeF6c7N+nOJSU94czEo+tvZcu8G75JparGq9kB+kTnEUNVM"
-    ),
-}
+RUNTIME_FILES = ("ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm")
 
 
 class Web(Onnx):
@@ -38,7 +33,7 @@ class Web(Onnx):
 
     def __init__(self, package: str | None = None) -> None:
         self.package = package
-        for name in HASHES:
+        for name in RUNTIME_FILES:
             if package and not Path(package, "dist", name).is_file():
                 raise InputError(
                     f"onnxruntime_web {package}: no dist/{name} there. Give the folder of the npm"
@@ -56,13 +51,10 @@ class Web(Onnx):
         index = path / "page/index.html"
         text = index.read_text()
         if self.package:
-            text = text.replace(" RUNTIME/;", ";").replace("RUNTIME", "page")
-        text = text.replace("RUNTIME", RUNTIME)
-        for name, known in HASHES.items():
-            if self.package:
+            for name in RUNTIME_FILES:
                 shutil.copy(Path(self.package, "dist", name), path / "page")
-                known = ""  # none to compare
-            text = text.replace(f"HASH_OF_{name}", known)
+            text = text.replace(f" {RUNTIME}/;", ";").replace(RUNTIME, "page")
+            text = re.sub('sha384-[^"]*', "", text)
         index.unlink()
         (path / "index.html").write_text(text)
 

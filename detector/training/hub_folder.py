@@ -15,7 +15,9 @@ import yaml
 from boltbox.detector.model.network import UNKNOWN, YOLOv5
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError, in_one_line, need
+from boltbox.detector.system.text_file import load_yaml, read_text
 from boltbox.detector.weights.published import describe_origins
+from boltbox.detector.weights.torch_file import as_input_error
 from boltbox.detector.weights.trained import CONFIG, LIBRARY, TENSORS
 
 CARD = "README.md"
@@ -137,15 +139,10 @@ def model_card(name: str, names: list[str], network: YOLOv5, run: str | Path | N
 
 def _measured(run: Path) -> tuple[str, dict[str, Any]]:
     """Name of the dataset, and content of metrics.json of a run."""
-    try:
-        metrics = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
-        config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
-        dataset = Path(config["data"]["dataset"])
+    with as_input_error(run, "the folder of a fit that has metrics.json and config.yaml"):
+        metrics = json.loads(read_text(run / "metrics.json"))
+        dataset = Path(load_yaml(read_text(run / "config.yaml"))["data"]["dataset"])
         values = {key: metrics[key] for key in (*METRICS, "images", "split")}
-    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as e:
-        raise InputError(
-            f"run {run}: no metrics of a training there ({type(e).__name__}). Give the folder of a"
-            " fit that has metrics.json and config.yaml"
-        ) from None
-    is_file = dataset.suffix in (".yaml", ".yml")
-    return (dataset.resolve().parent.name if is_file else dataset.name), values
+    if dataset.suffix in (".yaml", ".yml"):
+        dataset = dataset.resolve().parent
+    return dataset.name, values

@@ -19,6 +19,7 @@ import onnx
 import pytest
 import torch
 import yaml
+from core_ml import program_of
 from made_runs import fit, load, read, type_line
 from shared import shared
 
@@ -188,17 +189,19 @@ def test_a_format(format, checkpoint, small_data, decoded, tmp_path, refused):
         type_line(f"{line} --trust_parts true --run {tmp_path}/found --conf 0.01")
         with trusting(everything=True):
             exported = load_exported(path)
-        if not format.is_page:  # its file holds the suppression
-            compare(exported, decoded, images(3, 64, 96), 2e-3)
-        seen = [draw_image(np.random.default_rng(0))[0]]
-        check(exported, decoded, seen)
-        for change in (one_weight_flipped, boxes_of_another_decoder):
-            other = copy.deepcopy(decoded)
-            change(other)
-            with pytest.raises(InputError, match="no file is written"):
-                check(exported, other, seen)
     else:
         assert "runtime fails" in refused(line)
+        metadata = Metadata.from_values(read(path / "metadata.json"))
+        exported = Exported(path, metadata, program_of(path / "model.mlpackage"))
+    if not format.is_page:  # its file holds the suppression
+        compare(exported, decoded, images(3, 64, 96), 2e-3)
+    seen = [draw_image(np.random.default_rng(0))[0]]
+    check(exported, decoded, seen)
+    for change in (one_weight_flipped, boxes_of_another_decoder):
+        other = copy.deepcopy(decoded)
+        change(other)
+        with pytest.raises(InputError, match="no file is written"):
+            check(exported, other, seen)
     file = max(files_of(path), key=lambda file: file.stat().st_size)
     content = bytearray(file.read_bytes())
     content[-9] ^= 1

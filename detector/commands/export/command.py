@@ -125,9 +125,6 @@ def export(
         )
     if (dynamic or nms) and not writer.flexible:
         raise InputError(f"format {format} has one size and no suppression: drop dynamic and nms")
-    with _converting(writer, Path(format)):
-        for package in writer.packages:
-            need(package, f"format {format}", "" if writer.apart else format)
     if not ckpt_path:
         ckpt_path = newest_checkpoint(None)
     if format_of(ckpt_path):
@@ -175,6 +172,8 @@ def export(
     with tempfile.TemporaryDirectory(prefix=".export-", dir=target.parent) as folder:
         made = Path(folder, f"made{writer.ending}")
         with _converting(writer, target):
+            for package in writer.packages:
+                need(package, f"format {format}", "" if writer.apart else format)
             writer.write(graph, metadata, made, batches(files, metadata))
             write_checksum(files_of(made))
             difference = f"written; not run here: {format} needs {writer.system}"
@@ -184,9 +183,7 @@ def export(
         _place(made, target)
     height, width = metadata.image_size
     shape = "any size" if dynamic else f"{batch}x3x{height}x{width}"
-    rows = "image, x1, y1, x2, y2, score, class" if nms else "cx, cy, w, h, objectness, classes"
     print_fact("file", f"{target} ({format}, {precision}, {shape})")
-    print_fact("output", f"per row {rows}")
     print_fact("next", f"{program()} validate --ckpt_path {target} --data.dataset {data or 'FILE'}")
     return target
 

@@ -1,5 +1,6 @@
 """Images that an exported file is compared on, and that the ranges of int8 are measured on."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -9,13 +10,14 @@ from boltbox.detector.data.images import read_image
 from boltbox.detector.data.transforms.letterbox import letterbox
 from boltbox.detector.inference.exported import Metadata
 
+MAXIMUM = 300  # files
 
-def training_images(data: str, maximum: int = 300) -> list[str]:
+
+def training_images(data: str) -> Sequence[str]:
     """Image files spread evenly over the training split of a dataset.
 
     Args:
         data: the dataset; without a training split, another one is used.
-        maximum: number of files.
 
     Returns:
         Their paths.
@@ -26,13 +28,12 @@ def training_images(data: str, maximum: int = 300) -> list[str]:
     file = DatasetFile.read(data)
     file.prepare()
     split = next(split for split in ("train", "val", "test") if split in file.splits)
-    dataset = file.open(split)
-    indices = np.linspace(0, len(dataset) - 1, min(maximum, len(dataset))).astype(int)
-    return [dataset.files[i] for i in indices]
+    files = file.open(split).files
+    return files[:: math.ceil(len(files) / MAXIMUM)]
 
 
 def batches(files: Sequence[str], metadata: Metadata) -> Iterator[np.ndarray]:
-    """Batches for a runtime; the last one is filled up with its first image.
+    """Batches for a runtime, each of one image, as often as the file takes images.
 
     Args:
         files: images.
@@ -41,10 +42,8 @@ def batches(files: Sequence[str], metadata: Metadata) -> Iterator[np.ndarray]:
     Yields:
         float32 (B, 3, H, W) in 0..1.
     """
-    for start in range(0, len(files), metadata.batch):
-        images = [read_image(file) for file in files[start : start + metadata.batch]]
-        images += [images[0]] * (metadata.batch - len(images))
-        yield letterboxed(images, metadata.image_size)
+    for file in files:
+        yield letterboxed([read_image(file)] * metadata.batch, metadata.image_size)
 
 
 def letterboxed(images: Sequence[np.ndarray], shape: tuple[int, int]) -> np.ndarray:
