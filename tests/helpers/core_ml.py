@@ -5,39 +5,42 @@ import torch
 from torch.nn.functional import pad, silu
 
 
-def padded(x, edges, value=0.0):
-    top, bottom, left, right = np.asarray(edges).tolist()
+def padded(x, edges, value):
+    top, bottom, left, right = edges
     return pad(x, (left, right, top, bottom), value=value)
 
 
-def conv(x, weight, strides, dilations, groups, bias=None, pad_type="", pad=(0, 0, 0, 0)):
-    edges = pad if pad_type == "custom" else (0, 0, 0, 0)
-    strides = strides.tolist()
-    return torch.conv2d(padded(x, edges), weight, bias, strides, 0, dilations.tolist(), int(groups))
+def conv(x, weight, bias, strides, pad, dilations, groups, **options):
+    weight, bias = map(torch.from_numpy, (weight, bias))
+    return torch.conv2d(padded(x, pad, 0.0), weight, bias, strides, 0, dilations, groups)
 
 
 def max_pool(x, kernel_sizes, strides, pad, **options):
-    x = padded(x, pad, float("-inf"))
-    return torch.max_pool2d(x, kernel_sizes.tolist(), strides.tolist())
+    return torch.max_pool2d(padded(x, pad, float("-inf")), kernel_sizes, strides)
 
 
 def upsample(x, scale_factor_height, scale_factor_width):
-    wider = x.repeat_interleave(int(scale_factor_width), 3)
-    return wider.repeat_interleave(int(scale_factor_height), 2)
+    assert scale_factor_height == scale_factor_width == 2
+    return x.repeat_interleave(2, 2).repeat_interleave(2, 3)
+
+
+def part(x, begin, end, end_mask):
+    ends = np.where(end_mask, x.shape, end)
+    return x[tuple(map(slice, begin, ends))]
 
 
 OPERATORS = {
     "add": lambda x, y: x + y,
-    "concat": lambda values, axis, interleave: torch.cat(values, int(axis)),
+    "concat": lambda values, axis, interleave: torch.cat(values, axis),
     "conv": conv,
     "max_pool": max_pool,
     "mul": lambda x, y: x * y,
-    "reshape": lambda x, shape: x.reshape(shape.tolist()),
-    "sigmoid": torch.sigmoid,
-    "silu": silu,
-    "split": lambda x, split_sizes, axis: x.split(split_sizes.tolist(), int(axis)),
+    "reshape": lambda x, shape: x.reshape(shape),
+    "sigmoid": lambda x: x.sigmoid(),
+    "silu": lambda x: silu(x),
+    "slice_by_index": part,
     "sub": lambda x, y: x - y,
-    "transpose": lambda x, perm: x.permute(perm.tolist()),
+    "transpose": lambda x, perm: x.permute(perm),
     "upsample_nearest_neighbor": upsample,
 }
 
@@ -55,25 +58,20 @@ def program_of(package):
         values = {"images": images}
 
         def value_of(variable):
-            if isinstance(variable, tuple | list):
+            if isinstance(variable, tuple):
                 return [value_of(each) for each in variable]
-            if variable.name in values:
+            if variable.val is None:
                 return values[variable.name]
-            known = variable.val
-            is_float = isinstance(known, np.ndarray) and known.dtype.kind == "f"
-            return torch.from_numpy(known) if is_float else known
+            known = np.asarray(variable.val)
+            return known if known.dtype.kind == "f" else known.tolist()
 
         for operation in function.operations:
-            if operation.op_type == "const":
-                continue
-            given = {
-                k: value_of(v) for k, v in operation.inputs.items() if k != "name" and v is not None
-            }
-            made = OPERATORS[operation.op_type](**given)
-            made = made if isinstance(made, tuple) else [made]
-            for variable, value in zip(operation.outputs, made, strict=True):
-                assert variable.shape == tuple(value.shape)
-                values[variable.name] = value
+            given = {}
+            for name, variable in operation.inputs.items():
+                if variable is not None and name != "name":
+                    given[name] = value_of(variable)
+            if operation.op_type != "const":
+                values[operation.outputs[0].name] = OPERATORS[operation.op_type](**given)
         return values[function.outputs[0].name]
 
     return run
