@@ -220,8 +220,6 @@ def _quantised_onnx(plain: Path, calibration: Images) -> Any:
     The rest stays in float32: boxes and scores of the head share a tensor, in which eight bits of a
     box's range would leave nothing of a score.
     """
-    onnx = need("onnx")
-    need("onnxruntime")
     from onnxruntime import quantization
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -245,4 +243,4 @@ def _quantised_onnx(plain: Path, calibration: Images) -> Any:
         reduce_range=True,
         extra_options={"CalibMovingAverage": True},
     )
-    return onnx.load(done)
+    return need("onnx").load(done)

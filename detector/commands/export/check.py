@@ -44,7 +44,7 @@ TIE = 1e-6  # smaller differences of scores are rounding, which must not choose 
 
 
 def batches(images: Sequence[np.ndarray], metadata: Metadata) -> list[Tensor]:
-    """The images letterboxed to the file's size; for a dynamic file also one in a smaller shape.
+    """The images letterboxed to the file's size; for a dynamic file also one in a wider shape.
 
     Args:
         images: (H, W, 3) uint8 each.
@@ -54,12 +54,9 @@ def batches(images: Sequence[np.ndarray], metadata: Metadata) -> list[Tensor]:
         Float (B, 3, H, W) in 0..1 each.
     """
     height, width = metadata.image_size
-    stride = metadata.stride
     stacks = [letterboxed(images, (height, width))]
     if metadata.dynamic:
-        low = max(height // 2 // stride, 2) * stride
-        narrow = max(width // stride - 1, 2) * stride
-        stacks.append(letterboxed(images[:1], (low, narrow)))
+        stacks.append(letterboxed(images[:1], (height, width + metadata.stride)))
     return [torch.from_numpy(stack) for stack in stacks]
 
 

@@ -180,6 +180,8 @@ def export(
             if writer.system in ("", sys.platform):
                 difference = check(Exported(target, *writer.run(made)), decoded, images)
         print_fact("check", difference)
+        if int8 and max(metadata.image_size) < 640:
+            print_fact("int8", "small images lose more (docs/export.md): compare by validate")
         _place(made, target)
     height, width = metadata.image_size
     shape = "any size" if dynamic else f"{batch}x3x{height}x{width}"
@@ -192,11 +194,7 @@ def _shape(image_size: int | tuple[int, int], stride: int) -> tuple[int, int]:
     """(height, width) in pixels, rounded up to multiples of the stride."""
     if isinstance(image_size, int):
         image_size = (image_size, image_size)
-    height = round_up(image_size[0], stride)
-    width = round_up(image_size[1], stride)
-    if (height, width) != tuple(image_size):
-        print_fact("image_size", f"rounded up to {height}x{width}, multiples of {stride}")
-    return height, width
+    return round_up(image_size[0], stride), round_up(image_size[1], stride)
 
 
 @contextlib.contextmanager
@@ -236,13 +234,13 @@ def _refuse_others(target: Path, ending: str) -> None:
     if not target.name.endswith(ending):
         raise InputError(f"out {target}: the name must end in {ending}")
     if target.exists() or target.is_symlink():
+        ours = files_of(target)
         try:
-            compare_checksum(files_of(target))
+            compare_checksum(ours)
         except (OSError, ValueError) as e:
             raise InputError(
                 f"{target} exists and is no export: remove it, or give another --out ({e})"
             ) from None
-        ours = files_of(target)
         for file in target.rglob("*"):
             if file.is_file() and file not in ours:
                 raise InputError(f"{file} is no part of an export: move it, or give another --out")
