@@ -181,7 +181,7 @@ def export(
                 difference = check(Exported(target, *writer.run(made)), decoded, images)
         print_fact("check", difference)
         if int8 and max(metadata.image_size) < 640:
-            print_fact("int8", "small images lose more (docs/export.md): compare by validate")
+            print_fact("int8", "small images lose more, of openvino less: see docs/export.md")
         _place(made, target)
     height, width = metadata.image_size
     shape = "any size" if dynamic else f"{batch}x3x{height}x{width}"
