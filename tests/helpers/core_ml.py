@@ -47,7 +47,7 @@ def program_of(package):
         values = {"images": images}
 
         def value_of(variable):
-            if isinstance(variable, tuple):
+            if isinstance(variable, list | tuple):
                 return [value_of(each) for each in variable]
             if variable.val is None:
                 return values[variable.name]
