@@ -9,7 +9,7 @@ import numpy as np
 LrSchedule = Literal["linear", "cosine"]
 
 ENOUGH_STEPS = 5000  # optimizer steps that a run should have, as far as its batches allow
-FEWEST_STEPS = 400  # for as many, batches are smaller than usual (benchmarks/recipes.md)
+FEWEST_STEPS = 300  # for as many, batches are smaller than usual (benchmarks/recipes.md)
 BATCH_SIZES = (16, 8, 4)  # the usual one, and those of short runs
 
 
@@ -132,7 +132,7 @@ def default_batch_size(images: int) -> int:
     """Images per batch, by the images that a run trains on, all epochs together: 16, or fewer where
     the run would have less than FEWEST_STEPS batches.
 
-    >>> [default_batch_size(epochs * 100) for epochs in (100, 50, 30)]
+    >>> [default_batch_size(epochs * 100) for epochs in (50, 30, 20)]
     [16, 8, 4]
     """
     for batch_size in BATCH_SIZES:
