@@ -11,7 +11,7 @@ from jsonargparse import auto_cli
 from benchmarks.tables import markdown
 from boltbox.detector.system.csv_table import read_table
 
-SHARES = (0.1, 0.2, 0.3, 0.4, 0.5)
+SHARES = (0.1, 0.2, 0.3)
 
 
 def stopped_at(ap: np.ndarray, patience: int) -> int:
