@@ -45,15 +45,17 @@ def play_gpu(monkeypatch, images):
     monkeypatch.setattr("boltbox.detector.training.batch_size.limited_memory", limited)
 
 
-def test_weights_are_those_of_the_number(small_data, here, monkeypatch):
+def check_chosen(data, left_open, number):
+    """Weights are those of the number."""
+    chosen = fit(data, left_open)
+    for name, value in fit(data, number).items():
+        assert torch.equal(value, chosen[name])
+
+
+def test_what_a_gpu_holds(small_data, here, monkeypatch):
     with monkeypatch.context() as patch:
         play_gpu(patch, 15)
-        chosen = fit(small_data, "auto")
-    assert batch_size_of("auto") == 8
-    given = fit(small_data, "8")
-    assert chosen.keys() == given.keys()
-    for name, value in chosen.items():
-        assert torch.equal(value, given[name])
+        check_chosen(small_data, "auto", "8")
     fit(small_data, "auto", "--trainer.max_epochs", "2", "--ckpt_path", "last")  # without the GPU
     assert batch_size_of("auto") == 8
 
@@ -67,12 +69,8 @@ def test_no_larger_than_the_data(small_data, here, monkeypatch):
 
 @pytest.mark.parametrize("given", ["null", "auto"])
 def test_a_short_run_has_small_batches(given, small_data, here, monkeypatch):
-    """A run of 24 images has batches of 4. A resume keeps them, even if the run is no longer short."""
-    chosen = fit(small_data, given)
-    number = fit(small_data, "4")
-    assert chosen.keys() == number.keys()
-    for name, value in chosen.items():
-        assert torch.equal(value, number[name])
+    """A run of 24 images has batches of 4; its continuation too, even if that is not short."""
+    check_chosen(small_data, given, "4")
     monkeypatch.setattr("boltbox.detector.training.schedule.FEWEST_STEPS", 1)
     fit(small_data, given, "--trainer.max_epochs", "2", "--ckpt_path", "last")
     assert batch_size_of(given) == 4
