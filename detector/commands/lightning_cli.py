@@ -235,9 +235,11 @@ class DetectorCLI(LightningCLI):
         trainer = options.trainer
         checkpoint_path = self.checkpoint_path
         # a continued run keeps what was chosen when it started
-        for name in ("data.batch_size", "data.tile_size"):
-            if self.loaded and self.continues_run and options.get(name) in (None, "auto"):
-                options[name] = flatten(self.loaded.options)[name]
+        if self.loaded and self.continues_run:
+            saved = flatten(self.loaded.options)
+            for name in ("data.batch_size", "data.tile_size"):
+                if name in saved and options.get(name) in (None, "auto"):
+                    options[name] = saved[name]
         self.config_text = self._as_text(options)  # what follows is not saved
         if self.loaded:
             for name in STARTS:  # never opened: the file may be gone

@@ -8,7 +8,7 @@ SMALL = split(
     """--data.image_size 64 --data.workers 0 --model.network.width_multiple 0.125
     --model.network.depth_multiple 0.1 --model.network.levels [5] --trainer.accelerator cpu
     --trainer.precision 32-true --trainer.enable_progress_bar false --autoanchor.enabled false
-    --report.enabled false --pictures.enabled false --doctor.enabled false --data.tile_size 0"""
+    --report.enabled false --pictures.enabled false --doctor.enabled false"""
 )
 
 
