@@ -45,7 +45,8 @@ def choose_batch_size(
         Images per batch, over all devices.
     """
     world = trainer.world_size
-    seen = images * max(trainer.max_epochs or 0, 1)
+    assert trainer.max_epochs is not None
+    seen = images * trainer.max_epochs
     suitable = math.ceil(default_batch_size(seen) / world) * world
     if not fill:
         if suitable < BATCH_SIZES[0]:
