@@ -86,7 +86,7 @@ class RunFolder(L.Callback):
             return
         options = load_yaml(self.config)
         for name in ("batch_size", "tile_size"):
-            if options["data"][name] in (None, "auto"):
+            if options["data"].get(name, 0) in (None, "auto"):  # 0: data of another class
                 chosen = getattr(data, name)
                 options["data"][name] = chosen
                 if f"data.{name}" in self.changed:

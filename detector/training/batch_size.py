@@ -45,8 +45,7 @@ def choose_batch_size(
         Images per batch, over all devices.
     """
     world = trainer.world_size
-    assert trainer.max_epochs is not None
-    seen = images * trainer.max_epochs
+    seen = images * (trainer.max_epochs or 0)  # Warmup refuses None
     suitable = math.ceil(default_batch_size(seen) / world) * world
     if not fill:
         if suitable < BATCH_SIZES[0]:

@@ -38,6 +38,7 @@ DETECTOR = "a checkpoint of a detector"
 CONFIG = "config.json"  # of a folder of save_pretrained, with
 TENSORS = "model.safetensors"
 LIBRARY = "boltbox"
+MAX_CONFIG = 10_000_000  # bytes
 # what a checkpoint holds that a training can continue from
 TRAINING_PARTS = {"state_dict", "hyper_parameters", "optimizer_states", "loops", "callbacks"}
 
@@ -202,7 +203,10 @@ def _of_folder(folder: Path) -> Trained:
     from safetensors.torch import load_file
 
     with as_input_error(folder, "a folder of save_pretrained"):
-        content = json.loads((folder / CONFIG).read_bytes())
+        config = folder / CONFIG
+        if config.stat().st_size > MAX_CONFIG:
+            raise InputError(f"{CONFIG} is too large. Give another folder")
+        content = json.loads(config.read_bytes())
         if content.get("library_name") != LIBRARY:
             raise InputError("not a detector of boltbox. Give another folder")
         content["state_dict"] = load_file(folder / TENSORS)

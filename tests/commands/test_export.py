@@ -136,7 +136,8 @@ def compare(exported, network, seen, tolerance):
 
 
 @pytest.mark.parametrize(
-    ("file", "options"), [("n_openvino", FIXED), ("n.onnx", f"{FIXED} --half true")]
+    ("file", "options"),
+    [("n.onnx", FIXED), ("n_openvino", FIXED), ("n.onnx", f"{FIXED} --half true")],
 )
 def test_each_format_computes_what_pytorch_does(checkpoint, decoded, tmp_path, file, options):
     """Also with threads that share a file."""
@@ -325,6 +326,9 @@ def test_validate_and_predict_take_the_file(coco, tmp_path, here):
     weights = shared("weights/yolov5n.pt")
     image = min((shared("data/coco128_val128") / "images/val").iterdir())
     type_line(f"export --ckpt_path {weights} --out n.onnx --dynamic true --image_size 256")
+    exported = load_exported(Path("n.onnx"))
+    for seen in (images(3, 64, 96), images(2, 128, 128)):
+        compare(exported, Decoded(read_trained(weights).network), seen, 5e-3)
     metrics = []
     for given in (f"--model.start.weights {weights}", "--ckpt_path n.onnx"):
         options = f"--data.dataset {coco} --data.image_size 256 {QUIET} --run {len(metrics)}"
@@ -413,10 +417,14 @@ def test_a_file_that_computes_something_else_is_not_kept(
 
 def test_a_barely_trained_network(checkpoint, tmp_path):
     """Boxes without area; scores of nearly 1, where another runtime has another best class and
-    order."""
+    order. Classes in another order are refused all the same."""
     metadata = load_exported(export(checkpoint, tmp_path / "n.onnx", FIXED)).metadata
     seen = [draw_image(np.random.default_rng(0))[0]]
     network = read_trained(checkpoint).network
+    decoded = Decoded(network)
+    moved = Exported(tmp_path, metadata, lambda x: decoded(x)[..., [0, 1, 2, 3, 4, 6, 7, 8, 9, 5]])
+    with pytest.raises(InputError, match="no file is written"):
+        check(moved, decoded, seen)
     with torch.no_grad():
         for conv in network.head.convs:
             conv.bias.view(3, -1)[:, 2:4] = -40.0
@@ -489,13 +497,16 @@ def test_a_file_that_does_not_fit_itself(checkpoint, small_data, here, wrong, re
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_a_changed_file_is_refused(checkpoint, here, ending):
-    """A flipped bit, a file that was cut or got longer, a part of another export."""
+    """A flipped bit anywhere, a file that was cut or got longer, a part of another export."""
     path = export(checkpoint, here / f"n{ending}", FIXED)
     for file in files_of(path):
         whole = file.read_bytes()
-        flipped = bytearray(whole)
-        flipped[len(whole) // 2] ^= 1
-        for content in (whole[:-1], whole + b"\0", flipped):
+        changed = [whole[:-1], whole + b"\0", whole[: len(whole) // 2]]
+        for place in np.random.default_rng(0).integers(8 * len(whole), size=10).tolist():
+            flipped = bytearray(whole)
+            flipped[place // 8] ^= 1 << place % 8
+            changed.append(bytes(flipped))
+        for content in changed:
             file.write_bytes(content)
             with pytest.raises(InputError, match="not an intact file of `export`"):
                 load_exported(path)

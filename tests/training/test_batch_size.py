@@ -48,23 +48,20 @@ def play_gpu(monkeypatch, images):
 def check_chosen(data, left_open, number):
     """Weights are those of the number."""
     chosen = fit(data, left_open)
-    for name, value in fit(data, number).items():
-        assert torch.equal(value, chosen[name])
+    given = fit(data, number)
+    assert chosen.keys() == given.keys()
+    for name, value in chosen.items():
+        assert torch.equal(value, given[name])
 
 
-def test_what_a_gpu_holds(small_data, here, monkeypatch):
-    with monkeypatch.context() as patch:
-        play_gpu(patch, 15)
-        check_chosen(small_data, "auto", "8")
-    fit(small_data, "auto", "--trainer.max_epochs", "2", "--ckpt_path", "last")  # without the GPU
-    assert batch_size_of("auto") == 8
-
-
-def test_no_larger_than_the_data(small_data, here, monkeypatch):
+@pytest.mark.parametrize(("memory", "number"), [(15, "8"), (1000, "16")])
+def test_what_a_gpu_holds(memory, number, small_data, here, monkeypatch):
     """The largest power of two up to 24 images."""
-    play_gpu(monkeypatch, 1000)
-    fit(small_data, "auto")
-    assert batch_size_of("auto") == 16
+    with monkeypatch.context() as patch:
+        play_gpu(patch, memory)
+        check_chosen(small_data, "auto", number)
+    fit(small_data, "auto", "--trainer.max_epochs", "2", "--ckpt_path", "last")  # without the GPU
+    assert batch_size_of("auto") == int(number)
 
 
 @pytest.mark.parametrize("given", ["null", "auto"])

@@ -3,6 +3,7 @@
 import json
 
 import huggingface_hub
+import numpy as np
 import pytest
 import torch
 from made_predictions import checkpoint_file, pictures_folder  # noqa: F401
@@ -29,7 +30,11 @@ def test_a_folder_and_back(checkpoint, pictures, here):
     for name, tensor in expected.items():
         assert torch.equal(tensor, tensors[name])
     assert back.network.origins == detector.network.origins
-    assert Predictor.load("hub").predict("pictures")
+    before = detector.make_predictor(conf=0.0005).predict("pictures", image_size=64)
+    after = Predictor.load("hub", conf=0.0005).predict("pictures", image_size=64)
+    for a, b in zip(before, after, strict=True):
+        assert len(a)
+        assert np.array_equal(a.xyxy, b.xyxy)
     card = huggingface_hub.ModelCard.load("hub/README.md").data
     assert card.license == "mit"
     assert {result.dataset_name for result in card.eval_results} == {"pets: all"}

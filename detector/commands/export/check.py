@@ -85,6 +85,8 @@ def check(exported: Exported, decoded: Decoded, images: Sequence[np.ndarray]) ->
     matched = 0
     for batch in batches(images, exported.metadata):
         expected_rows = torch.cat([decoded(image) for image in batch.split(1)])
+        if not expected_rows.isfinite().all():
+            raise InputError("no file is written: the network's output is not finite")
         rows = exported(batch)
         if not exported.metadata.nms:  # a barely trained network has many scores of 1
             tied = (rows[..., 4:] - expected_rows[..., 4:]).abs() < TIE

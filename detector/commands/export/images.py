@@ -33,7 +33,7 @@ def training_images(data: str) -> Sequence[str]:
 
 
 def batches(files: Sequence[str], metadata: Metadata) -> Iterator[np.ndarray]:
-    """Batches for a runtime, each of one image, as often as the file takes images.
+    """Batches for a runtime; the last one is filled up with its first image.
 
     Args:
         files: images.
@@ -42,8 +42,10 @@ def batches(files: Sequence[str], metadata: Metadata) -> Iterator[np.ndarray]:
     Yields:
         float32 (B, 3, H, W) in 0..1.
     """
-    for file in files:
-        yield letterboxed([read_image(file)] * metadata.batch, metadata.image_size)
+    for start in range(0, len(files), metadata.batch):
+        images = [read_image(file) for file in files[start : start + metadata.batch]]
+        images += [images[0]] * (metadata.batch - len(images))
+        yield letterboxed(images, metadata.image_size)
 
 
 def letterboxed(images: Sequence[np.ndarray], shape: tuple[int, int]) -> np.ndarray:
