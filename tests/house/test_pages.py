@@ -86,7 +86,7 @@ def test_words_are_those_of_the_field():
 def test_commands_options_and_code(name, monkeypatch):
     """The data that they name do not exist."""
     monkeypatch.setattr(command_line, "check_paths", lambda options: None)
-    text = re.sub(r"\\\n|--config runs/\S+", " ", PAGES[name])
+    text = re.sub(r"\\\n|--config (?:runs/|my_)\S+", " ", PAGES[name])
     for words in COMMAND.findall(text):
         CommandLine(shlex.split(words)).check(COMMANDS)  # InputError for an option that is none
     known = set().union(*OPTION_NAMES.values())
