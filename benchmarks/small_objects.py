@@ -64,8 +64,9 @@ def make(
                     continue
                 occupied[y : y + h, x : x + w] = True
                 canvas[y : y + h, x : x + w] = image
-                boxes, classes, _ = data.labels.counted(i, np.array((h, w)))
-                fractions = xyxy_to_cxcywhn(boxes + (x, y, x, y), width, height)
+                boxes, classes, _ = data.labels.counted(i)
+                gain = (w, h, w, h) / data.labels.sizes[i, [1, 0, 1, 0]]
+                fractions = xyxy_to_cxcywhn(boxes * gain + (x, y, x, y), width, height)
                 rows.append(np.column_stack((classes, fractions)))
             cv2.imwrite(str(out / f"images/{split}/{k}.png"), canvas[..., ::-1])
             np.savetxt(

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -279,7 +280,7 @@ class DetectionData(L.LightningDataModule):
     def _augmented(self, shapes: np.ndarray | None) -> TrainSamples:
         """The training samples; shapes: see `Augment.steps`."""
         lazy = not self.literal
-        unmixed = self.augment.without_mixing()
+        unmixed = replace(self.augment, mosaic=0.0, mixup=0.0)
         epochs = self.trainer.max_epochs if self.trainer else None
         closing_from = None
         if self.augment.close_mosaic and epochs is not None and epochs > 0:
@@ -299,7 +300,7 @@ class DetectionData(L.LightningDataModule):
             self.batch_size,
             self.seed,
             position=lambda: position(self.trainer),
-            order=self.train_order,
+            fixed_order=self.train_order,
             weights=self._image_weights if self.weighted else None,
             rank=rank,
             world=world,

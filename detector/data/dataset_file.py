@@ -6,6 +6,7 @@ FORMATS.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from os.path import isdir, isfile
@@ -13,24 +14,25 @@ from pathlib import Path
 
 from boltbox.detector.data import demo
 from boltbox.detector.data.cache.archive import fetched, unpacked
-from boltbox.detector.data.cache.labels import CacheFile, one_at_a_time
+from boltbox.detector.data.cache.labels import CacheFile
 from boltbox.detector.data.class_names import read_names
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.file_list import FileList, state_of
 from boltbox.detector.data.formats.coco_json import CocoJson
 from boltbox.detector.data.formats.dota_txt import DotaText
-from boltbox.detector.data.formats.format import Format, Split, find_tail, has_labels
+from boltbox.detector.data.formats.format import Format, Split, find_tail
 from boltbox.detector.data.formats.metadata_jsonl import MetadataJsonl
 from boltbox.detector.data.formats.tensorflow_csv import TensorflowCsv
-from boltbox.detector.data.formats.voc_xml import ANNOTATIONS, VocXml, has_xml
+from boltbox.detector.data.formats.voc_xml import ANNOTATIONS, VocXml
 from boltbox.detector.data.formats.yolo_txt import YoloText
 from boltbox.detector.data.images import SUFFIXES, read_lines
-from boltbox.detector.data.layouts import DESCRIPTIONS, Content, conversion, describe
+from boltbox.detector.data.layouts import DESCRIPTIONS, Content, conversion, describe, labels_beside
 from boltbox.detector.data.public_datasets import public_name
 from boltbox.detector.data.read_split import VERSION, SplitReader
 from boltbox.detector.model.parts import find_part
 from boltbox.detector.system.addresses import absolute, is_address, join, to_path
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.operating_system import alone
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.text_file import parse_yaml, read_text
 
@@ -169,7 +171,9 @@ class DatasetFile:
         if self.format not in FORMATS:
             return kind.find_names(self.root, self.splits, FileList())
         cache = CacheFile("names", [kind.__qualname__, *self.splits.values()])
-        with one_at_a_time():
+        with suppress(OSError):
+            cache.path.parent.mkdir(parents=True, exist_ok=True)
+        with alone(cache.path.parent):
             if found := cache.load(VERSION):
                 return found["names"]
             files = FileList()
@@ -337,14 +341,11 @@ def _guess_format(root: Path, splits: dict[str, list[Path]]) -> str:
     if first.suffix in FORMAT_OF_SUFFIX:
         return FORMAT_OF_SUFFIX[first.suffix]
     files = FileList()
-    near = chain.from_iterable(files.folder(root / name) or () for name in ANNOTATIONS)
     if files.is_folder(first):
-        if has_xml(first, files):
-            return "voc"
-        if has_labels(first, DotaText, files) and not has_labels(first, YoloText, files):
-            return "dota"
+        return labels_beside(first, files) or "yolo"
+    near = chain.from_iterable(files.folder(root / name) or () for name in ANNOTATIONS)
     # COCO's json files lie in annotations/ too
-    elif first.suffix == ".txt" and isfile(first) and any(n.endswith(".xml") for n in near):
+    if first.suffix == ".txt" and isfile(first) and any(n.endswith(".xml") for n in near):
         lines = read_lines(first)
         # a list of VOC has no paths of images
         if not lines or Path(lines[0]).suffix.lower() not in SUFFIXES:

@@ -140,10 +140,13 @@ def _size(file: str | Path | ImageContent) -> tuple[int, int]:
         return (width, height) if _orientation(image) in ON_ITS_SIDE else (height, width)
 
 
-def image_sizes(paths: Sequence[str | Path]) -> list[tuple[int, int] | str]:
-    """(height, width) of each image, or a few words on why the file cannot be used."""
+def image_sizes(images: Sequence[str | Path | np.ndarray]) -> list[tuple[int, int] | str]:
+    """(height, width) of each image, a file or pixels, or a few words on why the file cannot be
+    used."""
 
-    def probe(path: str | Path) -> tuple[int, int] | str:
+    def probe(path: str | Path | np.ndarray) -> tuple[int, int] | str:
+        if isinstance(path, np.ndarray):
+            return path.shape[:2]
         if not is_address(path) and not isfile(path):
             return "no regular file" if exists(path) else "no such image file"
         try:
@@ -156,7 +159,7 @@ def image_sizes(paths: Sequence[str | Path]) -> list[tuple[int, int] | str]:
             return f"image too small ({width}x{height} px, least {MIN_SIDE})"
         return height, width
 
-    return many(probe, paths)
+    return many(probe, images)
 
 
 def find_images(source: str | Path, suffixes: Collection[str] = SUFFIXES) -> list[Path]:

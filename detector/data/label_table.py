@@ -106,18 +106,9 @@ class LabelTable:
             width,
         )
 
-    def counted(
-        self, i: int, size: np.ndarray | None = None
-    ) -> tuple[np.ndarray, np.ndarray, Polygons]:
-        """Labels without crowd regions.
-
-        Args:
-            i: number of the image.
-            size: (2,) height, width to scale it to; None: as it is.
-
-        Returns:
-            Boxes, classes and polygons. The list of polygons is empty if the table has none.
-        """
+    def counted(self, i: int) -> tuple[np.ndarray, np.ndarray, Polygons]:
+        """Boxes, classes and polygons of image i, without crowd regions. The list of polygons is
+        empty if the table has none."""
         first, last = self.starts[i : i + 2].tolist()
         boxes = self.boxes[first:last]
         classes = self.classes[first:last]
@@ -127,10 +118,6 @@ class LabelTable:
             boxes = boxes[~crowd]
             classes = classes[~crowd]
             polygons = list(compress(polygons, ~crowd))
-        if size is not None:
-            gain = (size / self.sizes[i])[::-1].astype(np.float32)  # of x, y
-            boxes = boxes * np.tile(gain, 2)
-            polygons = [[part * gain for part in parts] for parts in polygons]
         return boxes, classes, polygons
 
     @property
@@ -192,3 +179,18 @@ def starts(pieces: Sequence[Sized]) -> np.ndarray:
 def starts_of(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
     """As `starts`, of pieces of these lengths."""
     return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+
+
+def first_of_groups(groups: np.ndarray) -> np.ndarray:
+    """Where a group begins: the places of numbers, none negative, that differ from the one
+    before."""
+    return np.flatnonzero(np.diff(groups, prepend=-1))
+
+
+def rank_in_group(groups: np.ndarray) -> np.ndarray:
+    """(n,) how many equal numbers come before each."""
+    order = np.argsort(groups, kind="stable")
+    first = first_of_groups(groups[order])
+    rank = np.empty(len(groups), np.int64)
+    rank[order] = np.arange(len(groups)) - first.repeat(np.diff(first, append=len(groups)))
+    return rank

@@ -19,7 +19,7 @@ from boltbox.detector.data.formats.format import (
     PerImageFormat,
     has_labels,
 )
-from boltbox.detector.data.formats.voc_xml import IMAGE_FOLDERS, VocXml, has_xml
+from boltbox.detector.data.formats.voc_xml import IMAGE_FOLDERS, VocXml
 from boltbox.detector.data.formats.yolo_txt import YoloText
 from boltbox.detector.data.images import find_images, read_lines
 from boltbox.detector.system.errors import InputError
@@ -32,6 +32,7 @@ METADATA = ("metadata.jsonl",)
 ROBOFLOW_CSV = ("_annotations.csv",)
 CONVERTED = "CVAT for images (xml), labelme or VIA (json)"  # by a command
 LABELS = {".txt", ".xml", ".json", ".jsonl", ".csv"}  # suffixes of label files
+PER_IMAGE: dict[str, type[PerImageFormat]] = {"yolo": YoloText, "voc": VocXml, "dota": DotaText}
 CLASS_NAMES = ("classes.txt", "obj.names", "_darknet.labels", "notes.json")
 SPLIT_FOLDERS = ("JPEGImages/{}", "images/{}", "Images/{}", "{}/images", "{}")
 Content = dict[str, Any]
@@ -92,9 +93,8 @@ def _descriptions(root: Path) -> Iterator[Content]:
     yield _of_files(root, folders + [root / "annotations"], COCO, "coco")
     yield _of_files(root, folders, METADATA, "metadata")
     yield _of_files(root, folders, ROBOFLOW_CSV, "csv")
-    yield _of_image_folders(root, VocXml, "voc", files)
-    yield _of_image_folders(root, YoloText, "yolo", files)
-    yield _of_image_folders(root, DotaText, "dota", files)
+    for format in ("voc", "yolo", "dota"):
+        yield _of_image_folders(root, format, files)
 
 
 def _of_files(root: Path, folders: list[Path], names: Sequence[str], format: str) -> Content:
@@ -110,17 +110,24 @@ def _of_files(root: Path, folders: list[Path], names: Sequence[str], format: str
     return {"format": format} | content if content else {}
 
 
-def _of_image_folders(
-    root: Path, kind: type[PerImageFormat], format: str, files: FileList
-) -> Content:
+def labels_beside(folder: Path, files: FileList) -> str:
+    """The format of the label files of a folder's images, the first one of PER_IMAGE; "" if they
+    have none."""
+    for format, kind in PER_IMAGE.items():
+        if has_labels(folder, kind, files):
+            return format
+    return ""
+
+
+def _of_image_folders(root: Path, format: str, files: FileList) -> Content:
     """Lists of images, folders of splits, or all images; class names in a file of its own."""
 
     def is_labelled(folder: Path) -> bool:
-        return has_xml(folder, files) if kind is VocXml else has_labels(folder, kind, files)
+        return labels_beside(folder, files) == format
 
     lists = root
     has_lists = isfile(root / "obj.data")
-    if kind is VocXml:
+    if format == "voc":
         lists = root / "ImageSets/Main"
         has_lists = any(root.glob("[Aa]nnotations"))
     content: Content = {}
@@ -149,7 +156,7 @@ def _of_image_folders(
     for folder in folders:
         for name in CLASS_NAMES:
             # those of VOC are in its labels
-            if kind is not VocXml and isfile(folder / name):
+            if format != "voc" and isfile(folder / name):
                 content["names"] = _read_names(folder / name)
                 return content
     return content

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import chain
 from os.path import dirname
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -54,7 +54,7 @@ from boltbox.detector.system.rank_zero import progress
 
 PART = 1000  # images that are read at a time
 PARALLEL = 4 * PART  # images from which on several processes read
-VERSION = 10  # raise it with any change to what is read from a file
+VERSION = 11  # raise it with any change to what is read from a file
 
 
 def part_of(entries: Sequence[Entry], share: float, split: Split) -> list[Entry]:
@@ -84,51 +84,44 @@ def part_of(entries: Sequence[Entry], share: float, split: Split) -> list[Entry]
     return [entry for entry in entries if (entry.image in for_validation) == is_val]
 
 
-@dataclass
-class Part:
+class Part(NamedTuple):
     """Images that were read, with N objects.
 
     Attributes:
-        files: of the images that can be used.
-        label_files: of each of them, "" if there is none.
-        sizes: of each (height, width) according to its label file; 0, 0 if that does not say it.
+        images: of each that can be used its file, its label file, "" if there is none, and its
+            (height, width) according to that; 0, 0 if it does not say it.
         places: of the N objects, see `LabelObject`.
         faults: what was left out.
         labels: of the images.
     """
 
-    files: list[str] = field(default_factory=list)
-    label_files: list[str] = field(default_factory=list)
-    sizes: list[tuple[int, int]] = field(default_factory=list)
-    places: list[str] = field(default_factory=list)
-    faults: list[Fault] = field(default_factory=list)
-    labels: LabelTable = field(init=False)
+    images: list[tuple[str, str, tuple[int, int]]]
+    places: list[str]
+    faults: list[Fault]
+    labels: LabelTable
 
 
+@dataclass
 class SplitReader:
     """Reads one split.
 
     Args:
-        label_format: of the split.
+        format: of the split.
         names: class names in order.
         strict: an object whose class has no name is an error; else it is dropped.
         single_class: every object is of class 0, named `item` unless there is just one name.
         is_own: the format is the user's own, which must be asked for its entries at each start.
     """
 
-    def __init__(
-        self,
-        label_format: Format,
-        names: list[str],
-        strict: bool = True,
-        single_class: bool = False,
-        is_own: bool = True,
-    ) -> None:
-        self.format = label_format
-        self.names = ["item"] if single_class and len(names) > 1 else names
-        self.strict = strict
-        self.single_class = single_class
-        self.is_own = is_own
+    format: Format
+    names: list[str]
+    strict: bool = True
+    single_class: bool = False
+    is_own: bool = True
+
+    def __post_init__(self) -> None:
+        if self.single_class and len(self.names) > 1:
+            self.names = ["item"]
         self.numbers: dict[str | int, int] = {}  # of classes, by name and by number
         for number, name in enumerate(self.names):
             self.numbers[name] = number
@@ -193,27 +186,27 @@ class SplitReader:
 
     def _read(self, entries: Sequence[Entry]) -> DetectionDataset:
         split = self.format.split
-        read = Part()
+        images: list[Any] = []
+        places: list[str] = []
+        faults: list[Fault] = []
         tables = []
         if not (split.share and split.name == "val"):  # else they are reported twice
-            read.faults += self.format.faults
+            faults += self.format.faults
         total = -(-len(entries) // PART)
         for part in progress(self._parts(entries), f"{split.name}: reading labels", total):
             self._check(part.faults)
-            read.files += part.files
-            read.label_files += part.label_files
-            read.sizes += part.sizes
-            read.places += part.places
-            read.faults += part.faults
+            images += part.images
+            places += part.places
+            faults += part.faults
             tables.append(part.labels)
         return DetectionDataset(
-            Texts.of(read.files),
+            Texts.of(file for file, _, _ in images),
             LabelTable.joined(tables),
             self.names,
-            Texts.of(read.label_files),
-            np.array(read.sizes, np.int64).reshape(-1, 2),
-            Texts.of(read.places),
-            read.faults,
+            Texts.of(file for _, file, _ in images),
+            np.array([size for _, _, size in images], np.int64).reshape(-1, 2),
+            Texts.of(places),
+            faults,
             sorted({(dirname(entry.file), dirname(entry.image)) for entry in entries}),
         )
 
@@ -241,41 +234,38 @@ class SplitReader:
     def read_part(self, entries: Sequence[Entry]) -> Part:
         """Some of the images."""
         sizes = image_sizes([entry.image for entry in entries])
-
-        def read(number: int) -> ImageLabels | Fault | None:
-            return self._content(entries[number], sizes[number])
-
         is_remote = any(is_address(entry.file) for entry in entries)
-        contents: list[Any] = list((many if is_remote else map)(read, range(len(entries))))
+        question = list(zip(entries, sizes, strict=True))
+        contents: list[Any] = list((many if is_remote else map)(self._content, question))
         self._find_problems(contents)
-        part = Part()
-        numbers = []  # of the images that can be used
+        images = []
+        faults = []
+        sizes_of_images = []
         of_images = []  # the objects that can be used
-        for number, (entry, labels) in enumerate(zip(entries, contents, strict=True)):
+        for (entry, size), labels in zip(question, contents, strict=True):
             if isinstance(labels, Fault):
-                part.faults.append(labels)
+                faults.append(labels)
                 continue
             objects = labels.objects if labels else []
             lost = [item for item in objects if item.problem]
-            part.faults += [_fault(entry, item) for item in lost]
+            faults += [_fault(entry, item) for item in lost]
             wrong = [item for item in lost if item.problem != DIFFICULT]
             if wrong and len(lost) == len(objects):
                 # no background: it shows objects whose boxes are unknown
                 first = f"{wrong[0].place}, {wrong[0].problem}"
                 problem = f"none of its objects can be used, first: {first}"
-                part.faults.append(Fault(entry.image, "", problem, entry.image))
+                faults.append(Fault(entry.image, "", problem, entry.image))
                 continue
-            numbers.append(number)
             of_images.append([item for item in objects if not item.problem])
-            part.files.append(entry.image)
-            part.label_files.append(entry.file if labels else "")
-            part.sizes.append(labels.size if labels and labels.size else (0, 0))
-        part.places = [item.place for item in chain.from_iterable(of_images)]
-        part.labels = self._table([sizes[number] for number in numbers], of_images)
-        return part
+            sizes_of_images.append(size)
+            size_in_file = labels.size if labels and labels.size else (0, 0)
+            images.append((entry.image, entry.file if labels else "", size_in_file))
+        places = [item.place for item in chain.from_iterable(of_images)]
+        return Part(images, places, faults, self._table(sizes_of_images, of_images))
 
-    def _content(self, entry: Entry, size: tuple[int, int] | str) -> ImageLabels | Fault | None:
-        """The labels of an image, or why it is left out; size: as of `image_sizes`."""
+    def _content(self, question: tuple[Entry, tuple[int, int] | str]) -> ImageLabels | Fault | None:
+        """The labels of an image, or why it is left out; its size is as of `image_sizes`."""
+        entry, size = question
         if isinstance(size, str):
             return Fault(entry.image, "", size, entry.image)
         try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch.utils.data import Sampler
 
-from boltbox.detector.data.label_table import LabelTable
+from boltbox.detector.data.label_table import LabelTable, rank_in_group
 
 if TYPE_CHECKING:  # `predict` does not import it
     import lightning as L
@@ -39,6 +39,7 @@ class Key:
     partners: tuple[int, ...] = ()
 
 
+@dataclass
 class TrainBatches(Sampler[list[Key]]):
     """Batches of keys for this process. All processes have the same list of global batches; each
     yields every world-th key of every batch.
@@ -48,32 +49,24 @@ class TrainBatches(Sampler[list[Key]]):
         batch_size: over all processes; the last batch of an epoch may be smaller.
         seed: of the run.
         position: returns the epoch to train and the number of its batches that are done.
-        order: (n,) image numbers in the order of every epoch; None: a new order each epoch.
+        fixed_order: (n,) image numbers in the order of every epoch; None: a new order each epoch.
         weights: returns (n,) weights to draw images by, with replacement, and their partners;
             None: every image once.
         rank: of this process.
         world: number of processes.
     """
 
-    def __init__(
-        self,
-        n: int,
-        batch_size: int,
-        seed: int,
-        position: Callable[[], tuple[int, int]],
-        order: np.ndarray | None = None,
-        weights: Callable[[], np.ndarray] | None = None,
-        rank: int = 0,
-        world: int = 1,
-    ) -> None:
-        self.n = n
-        self.batch_size = min(batch_size, n)
-        self.seed = seed
-        self.position = position
-        self.fixed_order = order
-        self.weights = weights
-        self.rank = rank
-        self.world = world
+    n: int
+    batch_size: int
+    seed: int
+    position: Callable[[], tuple[int, int]]
+    fixed_order: np.ndarray | None = None
+    weights: Callable[[], np.ndarray] | None = None
+    rank: int = 0
+    world: int = 1
+
+    def __post_init__(self) -> None:
+        self.batch_size = min(self.batch_size, self.n)
 
     def __len__(self) -> int:
         return math.ceil(self.n / self.batch_size)
@@ -97,7 +90,7 @@ class TrainBatches(Sampler[list[Key]]):
         if self.weights:
             # the partners are drawn by the weights too: they are taken from the order
             pool = np.random.default_rng((self.seed, 4, epoch)).permutation(order)
-            repeats = _repeats(order)
+            repeats = rank_in_group(order)
         for first in range(start * self.batch_size, self.n, self.batch_size):
             partners: tuple[int, ...] = ()
             if self.weights:
@@ -114,15 +107,6 @@ class TrainBatches(Sampler[list[Key]]):
     def __iter__(self) -> Iterator[list[Key]]:
         for batch in self.batches(*self.position()):
             yield batch[self.rank :: self.world]
-
-
-def _repeats(order: np.ndarray) -> np.ndarray:
-    """Of each number, how many earlier ones are equal."""
-    by_number = np.argsort(order, kind="stable")
-    _, first, counts = np.unique(order[by_number], return_index=True, return_counts=True)
-    repeats = np.empty_like(order)
-    repeats[by_number] = np.arange(len(order)) - np.repeat(first, counts)
-    return repeats
 
 
 def class_weights(counts: np.ndarray) -> np.ndarray:

@@ -54,9 +54,8 @@ class Windows(ResizedImages):
         y, x = ((room + shape) * place - shape / 2).clip(0, room).astype(np.int64).tolist()
         height, width = shape.tolist()
         patch = Patch(partial(self.read, i), (0, 0, width, height), gain, -x, -y)
-        labels = self.dataset.labels.counted(i, size * gain)
-        sample = Sample(None, *labels, index=number)
-        return _cut(sample.moved(LazyImage((height, width), [patch]), (1, 1), (-x, -y)))
+        sample = Sample(None, *self.dataset.labels.counted(i), index=number)
+        return _cut(sample.moved(LazyImage((height, width), [patch]), (gain, gain), (-x, -y)))
 
 
 def _cut(sample: Sample) -> Sample:

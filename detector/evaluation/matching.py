@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from boltbox.detector.data.label_table import first_of_groups, rank_in_group
 from boltbox.detector.model.boxes import iou_xyxy
 
 # float32, as in YOLOv5: 0.55, 0.65, ... differ from float64
@@ -57,12 +58,12 @@ def match(
     iou = iou_xyxy(boxes[detection], true_boxes[target])
     near = np.flatnonzero(iou >= IOU_THRESHOLDS[0])
     best_first = near[np.lexsort((-iou[near], detection[near]))]
-    best = best_first[_starts(detection[best_first])]
+    best = best_first[first_of_groups(detection[best_first])]
     best = best[np.argsort(target[best], kind="stable")]  # by object, most confident first
     true_positives = np.zeros((len(boxes), len(IOU_THRESHOLDS)), bool)
     for k, threshold in enumerate(IOU_THRESHOLDS):
         matched = best[iou[best] >= threshold]
-        first = matched[_starts(target[matched])]
+        first = matched[first_of_groups(target[matched])]
         true_positives[detection[first], k] = True
     return true_positives
 
@@ -116,7 +117,7 @@ def match_as_coco(
         is_open = free[objects] & (iou[start:stop, None, None] >= COCO_THRESHOLDS)
         # from 1; those that count are greater than the number of pairs
         place = np.arange(1, pairs + 1, dtype=np.int32)[:, None] + pairs * counts[objects]
-        first = _starts(candidate[start:stop])
+        first = first_of_groups(candidate[start:stop])
         best = np.maximum.reduceat(is_open * place[:, :, None], first)
         of = candidate[start + first]
         hit[of] = best > pairs
@@ -125,15 +126,6 @@ def match_as_coco(
         matched = objects[(best[d, size, threshold] - 1) % pairs]
         free[matched, size, threshold] = crowd[matched]
     return found, hit, ignored
-
-
-def rank_in_group(groups: np.ndarray) -> np.ndarray:
-    """(n,) how many of the same group come before each."""
-    order = np.argsort(groups, kind="stable")
-    starts = _starts(groups[order])
-    rank = np.empty(len(groups), np.int64)
-    rank[order] = np.arange(len(groups)) - starts.repeat(np.diff(starts, append=len(groups)))
-    return rank
 
 
 def _pairs(groups: np.ndarray, true_groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -148,11 +140,6 @@ def _pairs(groups: np.ndarray, true_groups: np.ndarray) -> tuple[np.ndarray, np.
     detection = np.arange(len(groups)).repeat(number)
     before = number.cumsum() - number
     return detection, order[np.arange(len(detection)) + (first - before).repeat(number)]
-
-
-def _starts(numbers: np.ndarray) -> np.ndarray:
-    """Where a number differs from the one before; numbers are not negative."""
-    return np.flatnonzero(np.diff(numbers, prepend=-1))
 
 
 def _coco_iou(a: np.ndarray, b: np.ndarray, crowd: np.ndarray) -> np.ndarray:

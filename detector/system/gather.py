@@ -18,9 +18,8 @@ def gather_on_first(value: Any) -> list[Any]:
     """As `gather`, for values that only the first process needs; the others get none."""
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return [value]
-    if dist.get_rank() > 0:
-        dist.gather_object(value)
-        return []
-    values: list[Any] = [None] * dist.get_world_size()
-    dist.gather_object(value, values)
+    values: list[Any] = []
+    if dist.get_rank() == 0:
+        values = [None] * dist.get_world_size()
+    dist.gather_object(value, values or None)
     return values

@@ -133,21 +133,18 @@ def flush_to_disk(descriptor: int) -> None:
 @contextlib.contextmanager
 def alone(path: Path) -> Iterator[None]:
     """For one thread of one process at a time; the others wait. Without effect where there are no
-    locks: on Windows and some file systems.
+    locks: on Windows and some file systems, and if the path does not exist.
 
     Args:
-        path: A file or folder that exists.
+        path: A file or folder.
     """
-    if fcntl is None:
+    with contextlib.ExitStack() as stack:
+        if fcntl:
+            with contextlib.suppress(OSError):
+                descriptor = os.open(path, os.O_RDONLY)
+                stack.callback(os.close, descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def try_lock(descriptor: int) -> bool:

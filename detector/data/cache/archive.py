@@ -40,10 +40,8 @@ def unpacked(archive: Path) -> Path:
     state = state_of(path)
     folder = cache_folder() / "archives" / f"{archive.stem}-{digest([path, [state]])[:24]}"
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = folder.with_name(f"{folder.name}.lock")
-        lock.touch()
-        with alone(lock):
+        make_folder(folder.parent)
+        with alone(folder.parent):
             if not folder.is_dir():
                 _unpack([archive], folder)
     except Exception as e:  # damaged files raise exceptions of many kinds

@@ -117,13 +117,11 @@ class ResizedImages:
         return len(self.dataset)
 
     def __getitem__(self, i: int) -> Sample:
-        size = self.shapes[i]
-        height, width = size.tolist()
+        height, width = self.shapes[i].tolist()
         image = LazyImage((height, width), [Patch(partial(self._item, i), (0, 0, width, height))])
         h, w = self.dataset.labels.sizes[i].tolist()
-        letterbox = LetterboxInfo(h, w, width / w, height / h)
-        labels = self.dataset.labels.counted(i, size)
-        return Sample(image, *labels, letterbox=letterbox, index=i)
+        sample = Sample(None, *self.dataset.labels.counted(i), LetterboxInfo(h, w), i)
+        return sample.moved(image, (width / w, height / h), (0, 0))
 
     def sample(self, number: int, rng: np.random.Generator) -> Sample:
         """A training sample before the augmentation: here an item."""

@@ -8,23 +8,20 @@ Everything in the cache's folder is safe to delete.
 import json
 import os
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
 import torch
 
 from boltbox.detector.data.datasets import DetectionDataset, Fault
 from boltbox.detector.data.file_list import FileList
 from boltbox.detector.data.label_table import LabelTable, Texts
 from boltbox.detector.system.atomic_file import not_fatal, write_beside
-from boltbox.detector.system.operating_system import alone
 
-DTYPES = ("bool", "float32", "int32", "int64", "uint8")
+TABLES = {"files": Texts, "labels": LabelTable, "label_files": Texts, "places": Texts}
 
 
 def cache_folder() -> Path:
@@ -39,17 +36,6 @@ def cache_folder() -> Path:
 def digest(content: object) -> str:
     """A checksum of plain types and paths."""
     return sha256(json.dumps(content, default=str).encode()).hexdigest()
-
-
-@contextmanager
-def one_at_a_time() -> Iterator[None]:
-    """For one process of this machine at a time, if there can be a cache; the others wait."""
-    folder = cache_folder() / "labels"
-    with ExitStack() as stack:
-        with suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(alone(folder))
-        yield
 
 
 class CacheFile:
@@ -115,23 +101,13 @@ class CacheFile:
 
 def save_dataset(cache: CacheFile, key: object, files: FileList, dataset: DetectionDataset) -> str:
     """Keep a dataset; arguments and result: see `CacheFile.save`."""
-    tables: dict[str, Any] = {
-        "images": dataset.files,
-        "labels": dataset.labels,
-        "label_files": dataset.label_files,
-        "places": dataset.places,
-    }
-    content: dict[str, Any] = {
-        "names": dataset.names,
-        "faults": list(map(astuple, dataset.faults)),
-        "image_folders": dataset.folders,
-        "fingerprint": dataset.fingerprint,
-        "label_sizes": torch.from_numpy(dataset.label_sizes),
-    }
-    for name, table in tables.items():
-        columns = vars(table).items()
+    content = dict(vars(dataset))
+    content["faults"] = list(map(astuple, dataset.faults))
+    content["label_sizes"] = torch.from_numpy(dataset.label_sizes)
+    for name in TABLES:
+        columns = vars(content[name]).items()
         content[name] = {column: torch.from_numpy(array) for column, array in columns}
-    return cache.save(key, files, content)
+    return cache.save(key, files, {"dataset": content})
 
 
 def load_dataset(cache: CacheFile, key: object = None, stamp: str = "") -> DetectionDataset | None:
@@ -139,19 +115,10 @@ def load_dataset(cache: CacheFile, key: object = None, stamp: str = "") -> Detec
     content = cache.load(key, stamp)
     if content is None:
         return None
-
-    def arrays(name: str) -> dict[str, np.ndarray]:
-        return {column: tensor.numpy() for column, tensor in content[name].items()}
-
-    return DetectionDataset(
-        Texts(**arrays("images")),
-        LabelTable(**arrays("labels")),
-        content["names"],
-        Texts(**arrays("label_files")),
-        content["label_sizes"].numpy(),
-        Texts(**arrays("places")),
-        [Fault(*fault) for fault in content["faults"]],
-        content["image_folders"],
-        content["fingerprint"],
-        content["stamp"],
-    )
+    fields = content["dataset"] | {"stamp": content["stamp"]}
+    fields["faults"] = [Fault(*fault) for fault in fields["faults"]]
+    fields["label_sizes"] = fields["label_sizes"].numpy()
+    for name, table in TABLES.items():
+        columns = fields[name].items()
+        fields[name] = table(**{column: tensor.numpy() for column, tensor in columns})
+    return DetectionDataset(**fields)

@@ -6,18 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
-from boltbox.detector.data.file_list import FileList
 from boltbox.detector.data.formats.format import (
     DIFFICULT,
     Entry,
     ImageLabels,
     LabelObject,
     PerImageFormat,
-    has_labels,
     image_size_of,
     number,
 )
-from boltbox.detector.data.formats.yolo_txt import YoloText
 from boltbox.detector.data.images import read_lines
 from boltbox.detector.system.addresses import read_bytes
 from boltbox.detector.system.errors import InputError
@@ -74,11 +71,6 @@ class VocXml(PerImageFormat):
             objects.append(LabelObject(f"object {k} ({name})", name, box, problem))
         size = image_size_of(xml.findtext("size/height"), xml.findtext("size/width"))
         return ImageLabels(objects, size)
-
-
-def has_xml(folder: Path, files: FileList) -> bool:
-    """Whether images of a folder have VOC annotations and no text labels."""
-    return not has_labels(folder, YoloText, files) and has_labels(folder, VocXml, files)
 
 
 def _name(item: ElementTree.Element) -> str:

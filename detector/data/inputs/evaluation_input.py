@@ -7,6 +7,7 @@ the Python API, videos and tiles.
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -111,6 +112,7 @@ class EvaluationInput(NamedTuple):
         return batch._replace(windows=np.concatenate((full_window, tiles)), pixels=pixels)
 
 
+@dataclass
 class EvaluationSamples:
     """The images of a dataset as the network's input, with their labels as `truth`; with tiles,
     batches of windows.
@@ -121,10 +123,9 @@ class EvaluationSamples:
         shapes: (n, 2) height and width in pixels, of `EvaluationInput.batches`.
     """
 
-    def __init__(self, images: ResizedImages, inputs: EvaluationInput, shapes: np.ndarray) -> None:
-        self.images = images
-        self.inputs = inputs
-        self.shapes = shapes
+    images: ResizedImages
+    inputs: EvaluationInput
+    shapes: np.ndarray
 
     def __len__(self) -> int:
         return len(self.images)

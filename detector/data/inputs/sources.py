@@ -96,13 +96,11 @@ class PredictionSamples:
         self.inputs = inputs
         self.lenient = lenient
         self.shapes = np.zeros((len(images), 2), int)
-        file_sizes = iter(image_sizes([i for i in self.images if not isinstance(i, np.ndarray)]))
         usable = []
         sizes = []
-        for number, image in enumerate(self.images):
-            size = image.shape[:2] if isinstance(image, np.ndarray) else next(file_sizes)
+        for number, size in enumerate(image_sizes(self.images)):
             if isinstance(size, str):
-                self._leave_out(f"{image}: {size}")
+                self._leave_out(f"{self.images[number]}: {size}")
             else:
                 usable.append(number)
                 sizes.append(size)
@@ -248,16 +246,15 @@ class Sources:
         names = self.names()
         several = len(names) > 1
         samples = PredictionSamples(self.images, inputs, batch_size, lenient=several)
-        if samples.batches:
-            batches = samples.read()
-            if len(samples.batches) > 1:
-                batches = make_loader(
-                    samples, samples.batches, collate_items, workers, seed=0, ahead=inputs.ahead
-                )
-            for batch in batches:
-                if batch.indices:
-                    images = [SourceImage(names[i], self.images[i]) for i in batch.indices]
-                    yield batch._replace(sources=images)
+        batches = samples.read()
+        if len(samples.batches) > 1:
+            batches = make_loader(
+                samples, samples.batches, collate_items, workers, seed=0, ahead=inputs.ahead
+            )
+        for batch in batches:
+            if batch.indices:
+                images = [SourceImage(names[i], self.images[i]) for i in batch.indices]
+                yield batch._replace(sources=images)
         for path, name in zip(self.videos, names[len(self.images) :], strict=True):
             try:
                 yield from frame_batches(path, name, inputs, batch_size, frame_step, self.is_stream)

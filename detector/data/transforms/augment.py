@@ -108,10 +108,6 @@ class Augment:
             options["after"][place] = [_to_config(transform) for transform in transforms]
         return options
 
-    def without_mixing(self) -> "Augment":
-        """The same augmentation, without mosaic and MixUp."""
-        return replace(self, mosaic=0.0, mixup=0.0)
-
     def can_be_lazy(self, rectangular: bool = False) -> bool:
         """Whether images can stay lazy until the warp, the step `perspective`.
 
@@ -176,6 +172,7 @@ def _render(sample: Sample, rng: object = None, partner: object = None) -> Sampl
     return sample.replace(image=sample.image.render())
 
 
+@dataclass
 class TrainSamples:
     """Augmented samples by key. A sample depends on its key and the seed only, in whatever process
     it is made.
@@ -188,19 +185,11 @@ class TrainSamples:
         closing_from: None: `steps` in all epochs.
     """
 
-    def __init__(
-        self,
-        images: ResizedImages,
-        steps: Sequence[Transform],
-        seed: int,
-        closing_steps: Sequence[Transform] = (),
-        closing_from: int | None = None,
-    ) -> None:
-        self.images = images
-        self.steps = steps
-        self.seed = seed
-        self.closing_steps = closing_steps
-        self.closing_from = closing_from
+    images: ResizedImages
+    steps: Sequence[Transform]
+    seed: int
+    closing_steps: Sequence[Transform] = ()
+    closing_from: int | None = None
 
     def __len__(self) -> int:
         return len(self.images.image_of)  # the image of each sample: with tiles one has several

@@ -4,6 +4,7 @@ import os
 import random
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import cv2
@@ -63,6 +64,7 @@ class RandomHSV:
         return sample.replace(image=adjust_hsv(sample.image, gains))
 
 
+@dataclass
 class RandomFlip:
     """Mirror with probability p.
 
@@ -71,9 +73,8 @@ class RandomFlip:
         p: the probability.
     """
 
-    def __init__(self, axis: int, p: float) -> None:
-        self.axis = axis
-        self.p = p
+    axis: int
+    p: float
 
     def __call__(self, sample: Sample, rng: np.random.Generator, partner: object = None) -> Sample:
         return flip(sample, self.axis) if rng.random() < self.p else sample

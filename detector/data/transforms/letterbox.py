@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import cv2
@@ -208,6 +209,7 @@ def letterbox_sample(sample: Sample, shape: tuple[int, int], scaleup: bool) -> S
     return sample.moved(image, gain, pad)
 
 
+@dataclass
 class Letterbox:
     """A step of rectangular training: letterbox each image to a shape of its own.
 
@@ -215,8 +217,7 @@ class Letterbox:
         shapes: (n, 2) height and width by the index of the image.
     """
 
-    def __init__(self, shapes: np.ndarray) -> None:
-        self.shapes = shapes
+    shapes: np.ndarray
 
     def __call__(self, sample: Sample, rng: object = None, partner: object = None) -> Sample:
         height, width = self.shapes[sample.index].tolist()

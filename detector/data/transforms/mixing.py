@@ -1,6 +1,7 @@
 """Images and objects laid over each other: mosaic, copy-paste and MixUp."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import cv2
 import numpy as np
@@ -52,6 +53,7 @@ def mosaic(samples: Sequence[Sample], size: int, xc: int, yc: int, main: int = 0
     )
 
 
+@dataclass
 class Mosaic:
     """With probability p a mosaic with three random partners (Bochkovskiy et al. 2020, arXiv
     2004.10934), else the sample letterboxed to size x size pixels.
@@ -61,9 +63,8 @@ class Mosaic:
         p: the probability.
     """
 
-    def __init__(self, size: int, p: float) -> None:
-        self.size = size
-        self.p = p
+    size: int
+    p: float
 
     def __call__(
         self, sample: Sample, rng: np.random.Generator, partner: Callable[[], Sample]
@@ -111,6 +112,7 @@ def _covered(box: np.ndarray, boxes: np.ndarray) -> np.ndarray:
     return overlap / (area_xyxy(boxes) + 1e-7)
 
 
+@dataclass
 class CopyPaste:
     """`copy_paste` of random objects, if any has polygons.
 
@@ -118,8 +120,7 @@ class CopyPaste:
         p: share of the objects to try.
     """
 
-    def __init__(self, p: float) -> None:
-        self.p = p
+    p: float
 
     def __call__(self, sample: Sample, rng: np.random.Generator, partner: object = None) -> Sample:
         n = len(sample.boxes)
@@ -147,6 +148,7 @@ def mixup(a: Sample, b: Sample, ratio: float) -> Sample:
     )
 
 
+@dataclass
 class MixUp:
     """With probability p `mixup` with another sample after the same steps, ratio from Beta(32, 32).
 
@@ -154,8 +156,7 @@ class MixUp:
         p: the probability.
     """
 
-    def __init__(self, p: float) -> None:
-        self.p = p
+    p: float
 
     def __call__(
         self, sample: Sample, rng: np.random.Generator, partner: Callable[[], Sample]
