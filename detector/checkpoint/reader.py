@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from boltbox.detector.checkpoint.runs import ROOT, numbered
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
-from boltbox.detector.weights.torch_file import load_torch_file
+from boltbox.detector.system.torch_file import load_torch_file
 from boltbox.detector.weights.trained import (
     TRAINING_PARTS,
     Trained,

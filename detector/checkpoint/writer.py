@@ -20,7 +20,7 @@ from boltbox.detector.checkpoint.reader import Checkpoint
 from boltbox.detector.system.atomic_file import remove, sync_folder, write_beside
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
-from boltbox.detector.weights.torch_file import compare_checksums, load_torch_file
+from boltbox.detector.system.torch_file import compare_checksums, load_torch_file
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):

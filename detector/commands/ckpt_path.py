@@ -17,7 +17,7 @@ from boltbox.detector.inference.formats import format_of, load_exported
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.text_file import parse_yaml, read_text
-from boltbox.detector.weights.torch_file import as_input_error
+from boltbox.detector.system.torch_file import as_input_error
 from boltbox.detector.weights.trained import DETECTOR, Trained, is_published
 
 MACHINES = ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID")

@@ -51,6 +51,7 @@ from boltbox.detector.system.rank_zero import (
     program,
 )
 from boltbox.detector.system.text_file import load_yaml
+from boltbox.detector.system.torch_file import as_input_error
 from boltbox.detector.system.trusted import (
     check_classes,
     needs_trust,
@@ -66,7 +67,6 @@ from boltbox.detector.training.trainer_options import (
     adapt_trainer,
     as_list,
 )
-from boltbox.detector.weights.torch_file import as_input_error
 from boltbox.detector.weights.trained import DETECTOR
 
 TRUST_PARTS = "Import all code that a run folder or checkpoint names, not only boltbox's."

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from boltbox.detector.data.sample import Batch, Labels, LetterboxInfo
+from boltbox.detector.data.sample import Batch, Labels, LetterboxInfo, target_rows
 from boltbox.detector.data.transforms.letterbox import GREY, round_up
-from boltbox.detector.model.boxes import clip_xyxy, xyxy_to_cxcywhn
+from boltbox.detector.model.boxes import clip_xyxy
 from boltbox.detector.system.errors import InputError
 
 
@@ -48,20 +48,15 @@ def detection_batch(given: Any, num_classes: int, stride: int, labelled: bool = 
     height = round_up(height, stride)
     width = round_up(width, stride)
     canvas = torch.full((len(images), 3, height, width), GREY / 255)
-    rows = []
-    truths: list[Labels | None] = []
+    truths: list[Any] = []
     frames: list[LetterboxInfo | None] = []
     for i, (image, target) in enumerate(zip(images, targets, strict=True)):
         h, w = image.shape[1:]
         canvas[i, :, :h, :w] = image
-        labels = _labels_of(target, h, w, num_classes)
-        fractions = xyxy_to_cxcywhn(labels.boxes, width, height)
-        number = np.full(len(labels.boxes), i)
-        rows.append(np.column_stack((number, labels.classes, fractions)))
-        truths.append(labels)
+        truths.append(_labels_of(target, h, w, num_classes))
         frames.append(LetterboxInfo(h, w))
-    lines = torch.from_numpy(np.concatenate(rows).astype(np.float32))
-    return Batch(canvas, lines, list(range(len(images))), frames, truths)
+    rows = target_rows(truths, height, width)
+    return Batch(canvas, rows, list(range(len(images))), frames, truths)
 
 
 def _is_image(value: Any) -> bool:

@@ -9,6 +9,7 @@ fractions).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, NamedTuple, Self
@@ -222,22 +223,27 @@ def collate(samples: list[Sample]) -> Batch:
         assert sample.image.shape == (height, width, 3), "a batch has one size"
         # writes straight into the batch; numpy's transpose takes six times as long
         cv2.split(sample.image, list(planes))
+    rows = target_rows(samples, height, width)
+    ignored = rows[:, 1] == IGNORED
+    return Batch(
+        images=torch.from_numpy(images),
+        targets=rows[~ignored],
+        indices=[sample.index for sample in samples],
+        letterboxes=[sample.letterbox for sample in samples],
+        truths=[sample.truth for sample in samples],
+        ignored=rows[ignored] if ignored.any() else None,
+    )
+
+
+def target_rows(samples: Sequence[Sample | Labels], height: int, width: int) -> Tensor:
+    """(N, 6) the objects of images of this size as `Batch.targets`."""
     counts = [len(sample.boxes) for sample in samples]
     numbers = np.repeat(np.arange(len(samples)), counts)
     classes = np.concatenate([sample.classes for sample in samples])
     boxes = np.concatenate([sample.boxes for sample in samples])
     boxes = clip_xyxy(boxes, width - 1e-3, height - 1e-3)
     rows = np.column_stack((numbers, classes, xyxy_to_cxcywhn(boxes, width, height)))
-    rows = rows.astype(np.float32)
-    ignored = classes == IGNORED
-    return Batch(
-        images=torch.from_numpy(images),
-        targets=torch.from_numpy(rows[~ignored]),
-        indices=[sample.index for sample in samples],
-        letterboxes=[sample.letterbox for sample in samples],
-        truths=[sample.truth for sample in samples],
-        ignored=torch.from_numpy(rows[ignored]) if ignored.any() else None,
-    )
+    return torch.from_numpy(rows.astype(np.float32))
 
 
 def finish_on_device(batch: Batch) -> Batch:

@@ -33,7 +33,7 @@ from boltbox.detector.inference.formats import format_of, load_exported
 from boltbox.detector.inference.tta import Rows, augmented
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.errors import InputError, in_one_line
-from boltbox.detector.weights.torch_file import not_finite
+from boltbox.detector.system.torch_file import not_finite
 from boltbox.detector.weights.trained import Trained
 
 Precision = Literal["16-mixed", "16-true", "32-true"]

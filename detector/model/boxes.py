@@ -80,11 +80,16 @@ def pairwise_iou_xyxy(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def iou_xyxy(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """(..., 4) and (..., 4) corners -> (...) intersection over union, in the dtype of the input."""
+    overlap = overlap_xyxy(a, b)
+    return overlap / (area_xyxy(a) + area_xyxy(b) - overlap + EPS)
+
+
+def overlap_xyxy(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """(..., 4) and (..., 4) corners -> (...) area of the intersection."""
     low = np.maximum(a[..., :2], b[..., :2])
     high = np.minimum(a[..., 2:], b[..., 2:])
     sides = (high - low).clip(0)
-    overlap = sides[..., 0] * sides[..., 1]
-    return overlap / (area_xyxy(a) + area_xyxy(b) - overlap + EPS)
+    return sides[..., 0] * sides[..., 1]
 
 
 def iou_cxcywh(pred: Tensor, target: Tensor, kind: Literal["iou", "ciou"]) -> Tensor:

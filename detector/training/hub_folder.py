@@ -16,8 +16,8 @@ from boltbox.detector.model.network import UNKNOWN, YOLOv5
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError, in_one_line, need
 from boltbox.detector.system.text_file import load_yaml, read_text
+from boltbox.detector.system.torch_file import as_input_error
 from boltbox.detector.weights.published import describe_origins
-from boltbox.detector.weights.torch_file import as_input_error
 from boltbox.detector.weights.trained import CONFIG, LIBRARY, TENSORS
 
 CARD = "README.md"

@@ -28,6 +28,7 @@ from boltbox.detector.model.network import NetworkOptions, YOLOv5
 from boltbox.detector.model.sharding import is_sharded, shard
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.torch_file import as_input_error
 from boltbox.detector.training.batch_size import choose_batch_size
 from boltbox.detector.training.compilation import compile_network, eager_unless
 from boltbox.detector.training.gradient_window import ends_in_step
@@ -40,7 +41,6 @@ from boltbox.detector.training.trainer_data import check_names, data_of, global_
 from boltbox.detector.training.trainer_options import check_recipe, print_missing_callbacks
 from boltbox.detector.training.validation import Evaluation, in_evaluation_mode
 from boltbox.detector.weights.start import StartOptions
-from boltbox.detector.weights.torch_file import as_input_error
 from boltbox.detector.weights.trained import DETECTOR, origins_of, read_trained
 
 T = TypeVar("T")

@@ -10,8 +10,8 @@ from torch.optim import Optimizer
 
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.torch_file import as_input_error, shapes
 from boltbox.detector.training.optimizer import OptimOptions
-from boltbox.detector.weights.torch_file import as_input_error, shapes
 from boltbox.detector.weights.trained import DETECTOR
 
 ADVICE = (

@@ -17,8 +17,8 @@ from boltbox.detector.model.network import Origin, YOLOv5
 from boltbox.detector.model.timm_backbone import TimmBackbone, body_of
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import print_fact
+from boltbox.detector.system.torch_file import as_input_error, shapes
 from boltbox.detector.weights.timm import load_backbone
-from boltbox.detector.weights.torch_file import as_input_error, shapes
 from boltbox.detector.weights.trained import ANCHORS, DETECTOR, Trained, as_typed, read_weights
 
 Shapes = dict[str, tuple[int, ...]]  # of tensors, by name

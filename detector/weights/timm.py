@@ -12,7 +12,7 @@ from torch import Tensor
 from boltbox.detector.model.network import UNKNOWN, Origin
 from boltbox.detector.model.timm_backbone import PREFIX, TimmBackbone, create
 from boltbox.detector.system.errors import InputError, in_one_line, need
-from boltbox.detector.weights.torch_file import as_input_error, load_torch_file
+from boltbox.detector.system.torch_file import as_input_error, load_torch_file
 
 PRETRAINED = "pretrained"
 # where training scripts keep the tensors, best first

@@ -17,14 +17,14 @@ from boltbox.detector.data.inputs.tiles import Tiles, tiles_of
 from boltbox.detector.model.network import SIZES, NetworkOptions, Origin, YOLOv5, empty_network
 from boltbox.detector.system.errors import InputError, need
 from boltbox.detector.system.rank_zero import rank_zero_print
-from boltbox.detector.weights.published import AGPL, local_file
-from boltbox.detector.weights.torch_file import (
+from boltbox.detector.system.torch_file import (
     as_input_error,
     load_torch_file,
     not_finite,
     shapes,
     text_names,
 )
+from boltbox.detector.weights.published import AGPL, local_file
 from boltbox.detector.weights.yolov5 import (
     ALLOWED,
     Weights,

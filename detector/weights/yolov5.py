@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from boltbox.detector.model.network import YOLOv5
-from boltbox.detector.weights.torch_file import (
+from boltbox.detector.system.torch_file import (
     StandIn,
     as_input_error,
     plain_tensor,

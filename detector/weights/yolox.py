@@ -22,7 +22,7 @@ from typing import Any
 from torch import Tensor
 
 from boltbox.detector.model.network import empty_network
-from boltbox.detector.weights.torch_file import as_input_error, plain_tensor, shapes
+from boltbox.detector.system.torch_file import as_input_error, plain_tensor, shapes
 
 LICENCE = "Apache-2.0, if published by YOLOX"  # a file does not say who trained it
 

@@ -25,9 +25,9 @@ from weight_files import read_yolov5
 from boltbox.detector.checkpoint.reader import newest_valid, read_checkpoint
 from boltbox.detector.checkpoint.runs import new_run
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.torch_file import StandIn, load_torch_file
 from boltbox.detector.training.module import Detector
 from boltbox.detector.weights.start import load_weights
-from boltbox.detector.weights.torch_file import StandIn, load_torch_file
 from boltbox.detector.weights.trained import read_trained
 from boltbox.detector.weights.yolov5 import ALLOWED
 

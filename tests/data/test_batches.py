@@ -63,7 +63,7 @@ def test_order():
     orders = {tuple(sampler(30, 4, seed).order(epoch)) for seed, epoch in keys}
     assert len(orders) == 4
     position = [(0, 0)]
-    fixed = sampler(4, 3, order=np.array([3, 0, 2, 1]), position=lambda: position[0])
+    fixed = sampler(4, 3, fixed_order=np.array([3, 0, 2, 1]), position=lambda: position[0])
     batches = [[Key(7, 3, 0), Key(7, 0, 0), Key(7, 2, 0)], [Key(7, 1, 0)]]
     assert list(fixed.batches(7)) == batches
     position[0] = (7, 1)

@@ -1,6 +1,6 @@
 """Other people's files of weights, read from their paths."""
 
-from boltbox.detector.weights.torch_file import load_torch_file
+from boltbox.detector.system.torch_file import load_torch_file
 from boltbox.detector.weights.yolov5 import ALLOWED, yolov5_weights
 
 

@@ -107,7 +107,7 @@ class ResizedImages:
         self.size = size
         self.smooth = smooth
         self.shrink = shrink
-        self.shapes = _scaled(dataset.labels.sizes, size)
+        self.shapes = longest_shape(dataset.labels.sizes, size)
         self.sizes = self.shapes
         self.image_of = np.arange(len(dataset))
         self.sample_sizes = dataset.labels.sizes
@@ -148,13 +148,6 @@ class ResizedImages:
         looks = [look_at(folder, False) for folder in sorted(set(map(os.path.dirname, files)))]
         how = [self.size, self.smooth, self.shrink, store_bytes(self.sizes)]
         return digest([VERSION, cv2.__version__, how, files, looks])
-
-
-def _scaled(sizes: np.ndarray, size: int) -> np.ndarray:
-    """`longest_shape` of (n, 2) height and width; images of equal size are looked at once."""
-    codes, of_image = np.unique(sizes @ (2**32, 1), return_inverse=True)
-    shapes = [longest_shape(code >> 32, code % 2**32, size) for code in codes.tolist()]
-    return np.array(shapes, np.int64).reshape(-1, 2)[of_image]
 
 
 def store_bytes(shapes: np.ndarray) -> int:

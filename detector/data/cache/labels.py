@@ -7,7 +7,6 @@ Everything in the cache's folder is safe to delete.
 
 import json
 import os
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from hashlib import sha256
@@ -20,6 +19,7 @@ from boltbox.detector.data.datasets import DetectionDataset, Fault
 from boltbox.detector.data.file_list import FileList
 from boltbox.detector.data.label_table import LabelTable, Texts
 from boltbox.detector.system.atomic_file import not_fatal, write_beside
+from boltbox.detector.system.torch_file import load_torch_file
 
 TABLES = {"files": Texts, "labels": LabelTable, "label_files": Texts, "places": Texts}
 
@@ -62,17 +62,15 @@ class CacheFile:
             None if there is none, or the file is damaged.
         """
         try:
-            if not stamp:
-                with zipfile.ZipFile(self.path) as file:
-                    if file.testzip():  # the name of a damaged part
-                        return None
-            content = torch.load(self.path, mmap=True, weights_only=True)
+            content = load_torch_file(self.path, mmap=True, compare=not stamp)
             if stamp:
-                return content if content["stamp"] == stamp else None
-            is_same = FileList.is_same(content["folders"], content["files"])
-            return content if is_same and content["key"] == key else None
+                is_same = content["stamp"] == stamp
+            else:
+                is_same = FileList.is_same(content["folders"], content["files"])
+                is_same &= content["key"] == key
         except Exception:  # whatever is in the file
             return None
+        return content if is_same else None
 
     def save(self, key: object, files: FileList, content: Mapping[str, Any]) -> str:
         """Keep content.

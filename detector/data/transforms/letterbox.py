@@ -154,18 +154,18 @@ def resize(image: np.ndarray, shape: tuple[int, int], smooth: bool) -> np.ndarra
     return cv2.resize(image, shape[::-1], interpolation=interpolation)
 
 
-def longest_shape(height: int, width: int, size: int) -> tuple[int, int]:
-    """(height, width) in pixels of an image scaled so that the longer side has `size` pixels; the
-    shorter is rounded up."""
-    r = size / max(height, width)
+def longest_shape(shapes: np.ndarray, size: int) -> np.ndarray:
+    """(..., 2) height and width in pixels of images scaled so that the longer side has `size`
+    pixels; the shorter is rounded up."""
+    sides = shapes * (size / shapes.max(-1, keepdims=True))
     # The product is rounded before the ceiling: 3 * (1 / 3) must not become the next integer.
-    return math.ceil(round(height * r, 6)), math.ceil(round(width * r, 6))
+    return np.ceil(sides.round(6)).astype(np.int64)
 
 
 def resize_longest(sample: Sample, size: int) -> Sample:
     """An image with its objects scaled to its `longest_shape`."""
     height, width = sample.size
-    new_height, new_width = longest_shape(height, width, size)
+    new_height, new_width = longest_shape(np.array(sample.size), size).tolist()
     image = resize(sample.image, (new_height, new_width), smooth=True)
     return sample.moved(image, (new_width / width, new_height / height), (0, 0))
 

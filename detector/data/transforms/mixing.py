@@ -9,7 +9,7 @@ import numpy as np
 from boltbox.detector.data.sample import Polygons, Sample
 from boltbox.detector.data.transforms.colour import flip
 from boltbox.detector.data.transforms.letterbox import LazyImage, letterbox_sample
-from boltbox.detector.model.boxes import area_xyxy, clip_xyxy
+from boltbox.detector.model.boxes import area_xyxy, clip_xyxy, overlap_xyxy
 
 MAX_COVERED = 0.30  # share of an existing box that a pasted one may cover
 
@@ -106,10 +106,7 @@ def copy_paste(sample: Sample, candidates: Sequence[int]) -> Sample:
 
 def _covered(box: np.ndarray, boxes: np.ndarray) -> np.ndarray:
     """(n,) share of each of `boxes` (n, 4) that `box` (4,) covers."""
-    low = np.maximum(box[:2], boxes[:, :2])
-    high = np.minimum(box[2:], boxes[:, 2:])
-    overlap = (high - low).clip(0).prod(1)
-    return overlap / (area_xyxy(boxes) + 1e-7)
+    return overlap_xyxy(box, boxes) / (area_xyxy(boxes) + 1e-7)
 
 
 @dataclass
