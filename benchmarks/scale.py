@@ -22,8 +22,7 @@ from boltbox.detector.commands.doctor import near_duplicates as search
 from boltbox.detector.data.inputs.tiles import merge, tile_windows
 from boltbox.detector.data.sample import Labels, SourceImage
 from boltbox.detector.evaluation.metrics import DetectionMetrics
-from boltbox.detector.inference.detections import Style
-from boltbox.detector.report.prediction_files import PredictionFiles
+from boltbox.detector.report.prediction_files import Output, PredictionFiles
 
 BLOCK = 50000  # pictures made at a time
 ROWS = 100  # detections per image
@@ -72,11 +71,11 @@ def measure_predictions(images: int) -> None:
     """Print what predictions.json of so many images costs."""
     rng = np.random.default_rng(0)
     names = [f"class {k}" for k in range(80)]
-    style = Style(True, True, None)
+    output = Output(images=False, labels=False, json=True)
     before = peak()
     started = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
-        files = PredictionFiles(Path(folder), names, False, None, True, False, False, True, style)
+        files = PredictionFiles(Path(folder), names, output)
         for i in range(images):
             rows = rng.uniform(0, 640, (ROWS, 6))
             rows[:, 4] = rng.uniform(0, 1, ROWS)

@@ -15,11 +15,11 @@ from boltbox.detector.checkpoint.runs import check_run, has_checkpoints, locked,
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.inputs.sources import Sources
 from boltbox.detector.data.sample import SourceImage
-from boltbox.detector.inference.detections import Detections, Style
+from boltbox.detector.inference.detections import Detections
 from boltbox.detector.inference.predictor import Precision, Predictor
 from boltbox.detector.inference.tracking import Tracker
-from boltbox.detector.report.labelling_tools import BoxedImage, Tool, write_boxes
-from boltbox.detector.report.prediction_files import PredictionFiles
+from boltbox.detector.report.labelling_tools import BoxedImage, write_boxes
+from boltbox.detector.report.prediction_files import Output, PredictionFiles
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import ClosedUnitInterval, NonNegativeInt, PositiveInt
 from boltbox.detector.system.rank_zero import print_fact, printable, rank_zero_print
@@ -97,78 +97,20 @@ class Filter:
     track_conf: ClosedUnitInterval = 0.5
 
 
-@dataclass(frozen=True)
-class Output:
-    """What to write.
-
-    Args:
-        run: Output folder; default: runs/predict-NUMBER. A folder of fit: where last and best
-            are.
-        images: Write images/NAME.jpg with drawn boxes, or videos/NAME.mp4.
-        labels: Write labels/NAME.txt, one line per detection, best first: class cx cy w h
-            confidence, as fractions of the image; or the folder to write NAME.txt into. No label
-            file is replaced.
-        json: Write predictions.json, COCO's results format.
-        csv: Write predictions.csv, one row per detection.
-        export: Write pre-labels of images that a labelling tool imports: label-studio, cvat or
-            coco (docs/predict.md).
-        crops: Write crops/CLASS/NAME_NUMBER.jpg, the pixels within each box.
-        confidences: Write confidences into the label files.
-        hide_labels: Draw boxes without text.
-        hide_confidences: Draw class names without confidences.
-        line_width: Width of drawn lines in pixels; default: by image size.
-    """
-
-    run: Path | None = None
-    images: bool = True
-    labels: bool | Path = True
-    json: bool = False
-    csv: bool = False
-    export: Tool | None = None
-    crops: bool = False
-    confidences: bool = True
-    hide_labels: bool = False
-    hide_confidences: bool = False
-    line_width: PositiveInt | None = None
-
-    def training(self) -> Path | None:
-        """The folder `run`, if it is that of a fit."""
-        return self.run if self.run and has_checkpoints(self.run) else None
-
-    def label_folder(self, folder: Path) -> Path | None:
-        """Where label files go, if a run writes into `folder`; None: there are none."""
-        if isinstance(self.labels, Path):
-            return self.labels
-        return folder / "labels" if self.labels else None
-
-    def check(self, sources: Sources) -> None:
-        """Raises InputError if files of the user would be replaced."""
-        run = self.run
-        drawn = [run / "images", run / "videos"] if run and self.images else []
-        if any(sources.any_below(folder) for folder in drawn):
-            raise InputError(
-                f"--run {run}: the drawn images would replace the source. Use --images false, or"
-                " another --run"
-            )
-        if isinstance(self.labels, Path):
-            _check_labels(sources, self.labels, "--labels")
-        elif run and self.labels and not self.training():
-            _check_labels(sources, run / "labels", "--run")
-
-    def open(self, folder: Path, names: list[str], tracks: bool) -> PredictionFiles:
-        """Begin to write into a folder; tracks: detections have a number of the track."""
-        return PredictionFiles(
-            folder,
-            names,
-            images=self.images,
-            labels=self.label_folder(folder),
-            json=self.json,
-            csv=self.csv,
-            crops=self.crops,
-            confidences=self.confidences,
-            style=Style(not self.hide_labels, not self.hide_confidences, self.line_width),
-            tracks=tracks,
+def check_outputs(outputs: Output, training: Path | None, sources: Sources) -> None:
+    """Raises InputError if files of the user would be replaced; training: the folder `run`, if it
+    is that of a fit."""
+    run = outputs.run
+    drawn = [run / "images", run / "videos"] if run and outputs.images else []
+    if any(sources.any_below(folder) for folder in drawn):
+        raise InputError(
+            f"--run {run}: the drawn images would replace the source. Use --images false, or"
+            " another --run"
         )
+    if isinstance(outputs.labels, Path):
+        _check_labels(sources, outputs.labels, "--labels")
+    elif run and outputs.labels and not training:
+        _check_labels(sources, run / "labels", "--run")
 
 
 class Progress:
@@ -205,9 +147,10 @@ def predict(inputs: Input, filters: Filter, outputs: Output) -> None:
     """
     if inputs.source is None:
         raise InputError("no source. Give --source with an image, a folder, a video, a stream, ...")
-    training = outputs.training()
-    if outputs.run and not training:
-        check_run(outputs.run)
+    run = outputs.run
+    training = run if run and has_checkpoints(run) else None
+    if run and not training:
+        check_run(run)
     sources = Sources.find(inputs.source)
     if filters.track and sources.images:
         raise InputError(
@@ -219,8 +162,8 @@ def predict(inputs: Input, filters: Filter, outputs: Output) -> None:
     print_fact("weights", ", ".join(map(str, predictor.files)))
     if predictor.tiles and inputs.tile_size is None:
         print_fact("tiles", f"{predictor.tiles} (as trained; --tile_size 0: none)")
-    outputs.check(sources)
-    folder = results_folder("predict", outputs.run)
+    check_outputs(outputs, training, sources)
+    folder = results_folder("predict", run)
     batches = sources.batches(
         predictor.inputs(inputs.image_size, inputs.tile_size),
         inputs.batch_size,
@@ -232,7 +175,7 @@ def predict(inputs: Input, filters: Filter, outputs: Output) -> None:
     with (
         locked(folder, "predict"),
         exit_on_signals(),
-        closing(outputs.open(folder, predictor.names, tracker is not None)) as files,
+        closing(PredictionFiles(folder, predictor.names, outputs, tracker is not None)) as files,
         tqdm(total=len(sources.images), unit=" images", disable=None) as bar,
     ):
         progress = Progress(bar)

@@ -151,7 +151,7 @@ def state_of(path: str | Path) -> State | None:
         status = os.stat(path)
     except (OSError, ValueError):  # ValueError: a name that no file can have
         return None
-    return FOLDER if stat.S_ISDIR(status.st_mode) else State(status.st_size, status.st_mtime_ns)
+    return FOLDER if stat.S_ISDIR(status.st_mode) else _file_state(status)
 
 
 def list_folder(folder: str, with_states: bool = False) -> Mapping[str, State] | None:
@@ -174,8 +174,13 @@ def list_folder(folder: str, with_states: bool = False) -> Mapping[str, State] |
     try:
         with os.scandir(folder or os.curdir) as entries:
             for entry in entries:
-                if state := _state_of_entry(entry, with_states):
-                    listing[entry.name] = state
+                try:
+                    if entry.is_dir():
+                        listing[entry.name] = FOLDER
+                    elif entry.is_file():
+                        listing[entry.name] = _file_state(entry.stat()) if with_states else FILE
+                except OSError:  # a link to itself
+                    continue
     except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: as above
         return None
     except OSError:
@@ -183,16 +188,8 @@ def list_folder(folder: str, with_states: bool = False) -> Mapping[str, State] |
     return listing
 
 
-def _state_of_entry(entry: os.DirEntry, with_states: bool) -> State | None:
-    try:
-        if entry.is_dir():
-            return FOLDER
-        if not entry.is_file():
-            return None
-        status = entry.stat() if with_states else None
-    except OSError:  # a link to itself
-        return None
-    return State(status.st_size, status.st_mtime_ns) if status else FILE
+def _file_state(status: os.stat_result) -> State:
+    return State(status.st_size, status.st_mtime_ns)
 
 
 def _list_address(folder: str, with_states: bool) -> Mapping[str, State] | None:

@@ -17,13 +17,55 @@ from boltbox.detector.data.images import read_image
 from boltbox.detector.data.sample import SourceImage
 from boltbox.detector.inference.detections import Style, draw_boxes, encode_jpeg
 from boltbox.detector.model.boxes import xyxy_to_cxcywhn
+from boltbox.detector.report.labelling_tools import Tool
 from boltbox.detector.report.video_file import VideoFile
 from boltbox.detector.system.atomic_file import sync_files, write_atomically
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.ranges import PositiveInt
 
 CSV_COLUMNS = ("image", "frame", "class", "name", "confidence", "x1", "y1", "x2", "y2")
 COCO_CLASSES = 80
 COCO_UNUSED = {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}  # of COCO's category ids 1 to 90
+
+
+@dataclass(frozen=True)
+class Output:
+    """What to write.
+
+    Args:
+        run: Output folder; default: runs/predict-NUMBER. A folder of fit: where last and best
+            are.
+        images: Write images/NAME.jpg with drawn boxes, or videos/NAME.mp4.
+        labels: Write labels/NAME.txt, one line per detection, best first: class cx cy w h
+            confidence, as fractions of the image; or the folder to write NAME.txt into. No label
+            file is replaced.
+        json: Write predictions.json, COCO's results format.
+        csv: Write predictions.csv, one row per detection.
+        export: Write pre-labels of images that a labelling tool imports: label-studio, cvat or
+            coco (docs/predict.md).
+        crops: Write crops/CLASS/NAME_NUMBER.jpg, the pixels within each box.
+        confidences: Write confidences into the label files.
+        hide_labels: Draw boxes without text.
+        hide_confidences: Draw class names without confidences.
+        line_width: Width of drawn lines in pixels; default: by image size.
+    """
+
+    run: Path | None = None
+    images: bool = True
+    labels: bool | Path = True
+    json: bool = False
+    csv: bool = False
+    export: Tool | None = None
+    crops: bool = False
+    confidences: bool = True
+    hide_labels: bool = False
+    hide_confidences: bool = False
+    line_width: PositiveInt | None = None
+
+    @property
+    def style(self) -> Style:
+        """Of the drawn boxes."""
+        return Style(not self.hide_labels, not self.hide_confidences, self.line_width)
 
 
 @dataclass
@@ -33,14 +75,9 @@ class PredictionFiles:
     Attributes:
         folder: The run folder.
         names: Class names.
-        images: Whether to draw images and videos.
-        labels: Folder of the label files; None: none are written.
-        json: Whether to write predictions.json.
-        csv: Whether to write predictions.csv.
-        crops: Whether to write the objects as images of their own.
-        confidences: Whether the label files hold them.
-        style: Of the drawn boxes.
+        output: What to write.
         tracks: Whether rows have a seventh column, the number of the track.
+        labels: Folder of the label files; None: none are written.
         pictures: Number of pictures so far.
         empty: Number of these without a detection.
         counts: Detections by class number.
@@ -48,14 +85,9 @@ class PredictionFiles:
 
     folder: Path
     names: Sequence[str]
-    images: bool
-    labels: Path | None
-    json: bool
-    csv: bool
-    crops: bool
-    confidences: bool
-    style: Style
+    output: Output
     tracks: bool = False
+    labels: Path | None = field(init=False)
     pictures: int = 0
     empty: int = 0
     counts: Counter[int] = field(default_factory=Counter)
@@ -65,10 +97,14 @@ class PredictionFiles:
     _written: list[Path] = field(default_factory=list)  # not yet flushed to the disk
 
     def __post_init__(self) -> None:
-        if self.csv:
+        labels = self.output.labels
+        if labels is True:
+            labels = self.folder / "labels"
+        self.labels = labels or None
+        if self.output.csv:
             columns = [*CSV_COLUMNS, "track"] if self.tracks else CSV_COLUMNS
             self._add_to_table([columns], "w")
-        if self.json:
+        if self.output.json:
             self._results = tempfile.TemporaryFile("w+", dir=self.folder)  # noqa: SIM115
 
     def _add_to_table(self, rows: Iterable[Sequence[Any]], mode: str = "a") -> None:
@@ -89,17 +125,18 @@ class PredictionFiles:
         name = source.name
         if source.frame is not None:
             name += f"_{source.frame:06d}"
-        if self.images or (self.crops and len(rows)):
+        output = self.output
+        if output.images or (output.crops and len(rows)):
             pixels = read_image(source.path) if source.pixels is None else source.pixels
-            if self.crops:
+            if output.crops:
                 self._add_crops(name, pixels, rows)
-            if self.images:
-                self._add_drawn(source, draw_boxes(pixels, rows, self.names, self.style))
+            if output.images:
+                self._add_drawn(source, draw_boxes(pixels, rows, self.names, output.style))
         if self.labels:
             self._add_labels(self.labels / f"{name}.txt", rows, width, height)
         if self._results and len(rows):
             self._add_results(self._results, name, rows)
-        if self.csv:
+        if output.csv:
             self._add_table_rows(source, rows)
         self.pictures += 1
         self.empty += len(rows) == 0
@@ -131,7 +168,7 @@ class PredictionFiles:
         if path.exists():  # by now
             raise InputError(f"{path} exists, and no label file is replaced. Move it")
         columns = [rows[:, 5], xyxy_to_cxcywhn(rows[:, :4], width, height)]
-        if self.confidences:
+        if self.output.confidences:
             columns.append(rows[:, 4])
         columns.append(rows[:, 6:])
         table = np.column_stack(columns)
@@ -181,7 +218,7 @@ class PredictionFiles:
         """Finish the video that is being written, and predictions.json, and flush all files to the
         disk."""
         self.close_video()
-        if self.csv:
+        if self.output.csv:
             self._written.append(self.folder / "predictions.csv")
         sync_files(self._written)
         if self._results:

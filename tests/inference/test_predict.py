@@ -24,9 +24,8 @@ from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput
 from boltbox.detector.data.inputs.sources import Sources, Video
 from boltbox.detector.data.sample import SourceImage
-from boltbox.detector.inference.detections import Style
 from boltbox.detector.inference.predictor import Predictor, in_classes
-from boltbox.detector.report.prediction_files import PredictionFiles
+from boltbox.detector.report.prediction_files import Output, PredictionFiles
 from boltbox.detector.report.video_file import VideoFile
 from boltbox.detector.system.errors import InputError
 
@@ -59,10 +58,7 @@ def test_image_ids(tmp_path):
         (["a/01", "b/02", "x\n\udcff", "a/01"], [1, 2, "x\n\udcff", 1]),
         ([], []),
     ):
-        options = {"images": False, "labels": None, "csv": False, "crops": False}
-        files = PredictionFiles(
-            tmp_path, NAMES, json=True, confidences=True, style=Style(), **options
-        )
+        files = PredictionFiles(tmp_path, NAMES, Output(images=False, labels=False, json=True))
         results = []
         for name, number in zip(names, ids, strict=True):
             rows = np.float32([[1, 2, 3.14159, 4, 0.123456, 2], [0, 0, 1e-9, 7, 1, 0]])

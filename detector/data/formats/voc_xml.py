@@ -65,17 +65,12 @@ class VocXml(PerImageFormat):
         xml = _read_xml(entry.file)
         objects = []
         for k, item in enumerate(xml.findall("object"), 1):
-            name = _name(item)
+            name = item.findtext("name", "").strip()
             problem = DIFFICULT if item.findtext("difficult", "").strip() == "1" else ""
             box = [number(item.findtext(f"bndbox/{corner}")) for corner in CORNERS]
             objects.append(LabelObject(f"object {k} ({name})", name, box, problem))
         size = image_size_of(xml.findtext("size/height"), xml.findtext("size/width"))
         return ImageLabels(objects, size)
-
-
-def _name(item: ElementTree.Element) -> str:
-    """The class of an object."""
-    return item.findtext("name", "").strip()
 
 
 def _read_xml(file: str) -> ElementTree.Element:
