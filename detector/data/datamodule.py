@@ -192,8 +192,8 @@ class DetectionData(L.LightningDataModule):
     def _open(self, split: str) -> None:
         """Read the labels of a split."""
         dataset = self._read_once(split)
-        counts, *left_out = dataset.summary(split)
-        print_fact(split, counts.removeprefix(f"{split}: "))
+        counts, *left_out = dataset.summary()
+        print_fact(split, counts)
         for line in left_out:
             rank_zero_print(line)
         training = split == "train"

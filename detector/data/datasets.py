@@ -12,6 +12,7 @@ from boltbox.detector.data.images import read_image
 from boltbox.detector.data.label_table import LabelTable, Texts
 from boltbox.detector.data.sample import LetterboxInfo, Sample
 
+LISTED = 10  # faults of a split that are printed
 _KINDS = {  # how a reason begins -> its slug; of others it is malformed_label
     "zero": "zero_size_box",
     "duplicate": "duplicate_box",
@@ -127,13 +128,9 @@ class DetectionDataset:
         """Number of images without a label file."""
         return int((self.label_files.lengths == 0).sum())
 
-    def summary(self, split: str, limit: int = 10) -> list[str]:
-        """A line of counts, then the first names of what was left out.
-
-        Args:
-            split: its name.
-            limit: of the names; the run's dropped.txt has them all.
-        """
+    def summary(self) -> list[str]:
+        """A line of counts, then the first names of what was left out; the run's dropped.txt has
+        them all."""
         counts = [f"{len(self)} images", f"{len(self.labels.boxes)} boxes"]
         background = int((np.diff(self.labels.starts) == 0).sum())
         if background:
@@ -145,10 +142,10 @@ class DetectionDataset:
             counts.append(f"{boxes} boxes dropped")
         if images:
             counts.append(f"{images} images dropped")
-        lines = [f"{split}: {', '.join(counts)}"]
-        lines += [f"  left out: {fault}" for fault in self.faults[:limit]]
-        if len(self.faults) > limit:
-            lines.append(f"  ... and {len(self.faults) - limit} more, all in dropped.txt")
+        lines = [", ".join(counts)]
+        lines += [f"  left out: {fault}" for fault in self.faults[:LISTED]]
+        if len(self.faults) > LISTED:
+            lines.append(f"  ... and {len(self.faults) - LISTED} more, all in dropped.txt")
         return lines
 
     def class_counts(self) -> np.ndarray:

@@ -215,7 +215,7 @@ def test_summary(tmp_path):
     lay_out(tmp_path, {"labels/train/a.txt": f"{lines}0 .5 .5 .5 .5\n"})
     (tmp_path / "labels/train/c.txt").unlink()
     (tmp_path / "images/train/b.png").write_text("")
-    first, *rest = load(tmp_path).summary("val")
+    first, *rest = load(tmp_path).summary()
     assert re.findall(r"\d+", first) == ["2", "1", "1", "1", "11", "1"]
     assert len(rest) == 11
     assert "b.png" in rest[0], "images first"

@@ -51,7 +51,7 @@ def run_doctor(
     diagnosis.findings += unusable
     rank_zero_print(diagnosis.verdict())
     for split, dataset in datasets.items():
-        print_fact(split, dataset.summary(split, limit=0)[0].removeprefix(f"{split}: "))
+        print_fact(split, dataset.summary()[0])
     for line in diagnosis.summary():
         rank_zero_print(line)
     write_atomically(run / "doctor.json", json.dumps(diagnosis.content(), indent=1))
