@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from refusal import refused_line  # noqa: F401 - a fixture
 from small_fit import train
 
+from boltbox.detector.commands.lightning_cli import DetectorCLI
 from boltbox.detector.data.demo import make_demo
 from boltbox.detector.system.operating_system import available_cores
 
@@ -34,6 +35,8 @@ settings.register_profile(  # neither luck nor load may fail a test
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("steady")
+# no test waits for the disk; test_power_loss.py and test_failing_disk.py look at what is flushed
+os.fsync = lambda file: None
 # a job in the background is started with it ignored
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -161,6 +164,28 @@ def cache_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cache")
     os.environ["BOLTBOX_CACHE"] = str(folder)
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def parsers():
+    """The parser of a command is built once: that takes a fifth of a small `fit`. Another one for
+    the help and --print_config, which change it, and where options come from a class of the user's."""
+    built = {}
+    build = DetectorCLI.setup_parser
+
+    def once(command, *given):
+        is_own = command.line.only_prints or command.line.data_class
+        if is_own or command.function not in built:
+            build(command, *given)
+        if is_own:
+            return
+        if command.function not in built:
+            built[command.function] = command.parser
+        command.parser = built[command.function]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DetectorCLI, "setup_parser", once)
+        yield
 
 
 @pytest.fixture(scope="session")
