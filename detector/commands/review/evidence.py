@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from boltbox.detector.data.sample import Labels
-from boltbox.detector.model.boxes import area_xyxy, pairwise_iou_xyxy
+from boltbox.detector.model.boxes import area_xyxy, iou_xyxy, overlap_xyxy, pairwise_iou_xyxy
 
 NEAR = 0.5  # IoU of a detection and the object that it finds
 BESIDE = 0.1  # IoU of a detection and a label that may belong together
@@ -43,7 +43,7 @@ class Found(NamedTuple):
 
     Attributes:
         image: its number.
-        number: of the label in the image; -1: it has none.
+        number: of the label in the image, or of that which it stands for; -1: it has none.
         box: (4,) xyxy.
         class_index: of the label or the box.
         evidence: for it.
@@ -80,15 +80,17 @@ class Scene:
         self.iou = pairwise_iou_xyxy(self.boxes, self.rows[:, :4])
         self.same = self.iou * (labels.classes[:, None] == self.kind)
         regions = np.concatenate((self.boxes[labels.crowd], ignored))
-        self.is_ignored = _shares(self.rows[:, :4], regions) > NEAR
+        overlap = overlap_xyxy(self.rows[:, None, :4], regions).max(1, initial=0)
+        self.is_ignored = overlap > NEAR * area_xyxy(self.rows)
+
+    def numbers(self) -> list[int]:
+        """Of the labels that are objects."""
+        return np.flatnonzero(~self.labels.crowd).tolist()
 
     def found(self) -> list[Found]:
         """The labels of the image."""
-        found = []
-        for k in np.flatnonzero(~self.labels.crowd).tolist():
-            kind = int(self.labels.classes[k])
-            found.append(self.judge(self.boxes[k], kind, k)._replace(number=k))
-        return found
+        classes = self.labels.classes.tolist()
+        return [self.judge(self.boxes[k], classes[k], k) for k in self.numbers()]
 
     def unlabelled(self, dropped: int = -1) -> list[Found]:
         """The best detection of each place without a label.
@@ -102,25 +104,28 @@ class Scene:
             free &= self.iou[dropped] >= NEAR
         chosen: list[int] = []
         for row in np.flatnonzero(free).tolist():
-            boxes = self.rows[chosen, :4]
-            if pairwise_iou_xyxy(self.rows[[row], :4], boxes).max(initial=0) < NEAR:
+            if iou_xyxy(self.rows[row, :4], self.rows[chosen, :4]).max(initial=0) < NEAR:
                 chosen.append(row)
+        error = 0
         if dropped >= 0:
             chosen = chosen[:1]
-        return [self.judge(self.rows[row, :4], int(self.kind[row]), dropped) for row in chosen]
+            error = 1
+        boxes = self.rows[:, :4]
+        return [self.judge(boxes[row], int(self.kind[row]), dropped, error) for row in chosen]
 
-    def judge(self, box: np.ndarray, class_index: int, source: int = -1) -> Found:
+    def judge(self, box: np.ndarray, class_index: int, number: int = -1, kind: int = 0) -> Found:
         """The evidence for a label or a box.
 
         Args:
             box: (4,) xyxy.
             class_index: of the label.
-            source: number of the label that is not there, or that it stands for; -1: none.
+            number: of the label that is not there, or that it stands for; -1: none.
+            kind: of the error that was made.
         """
-        others = self._without(source)
+        others = self._without(number)
         score = self.rows[:, 4]
         is_own = self.kind == class_index
-        iou = pairwise_iou_xyxy(box[None], self.rows[:, :4])[0]
+        iou = iou_xyxy(box, self.rows[:, :4])
         belongs = (iou >= BESIDE) & (iou > self.same[others].max(0, initial=0))
         weight = score * (0.3 + iou) * belongs
         near = score * (iou >= NEAR)
@@ -129,8 +134,7 @@ class Scene:
         own = weight * is_own
         place = int(own.argmax()) if own.any() else best
         match = iou[best] * belongs[best]
-        twins = pairwise_iou_xyxy(box[None], self.boxes)[0]
-        twins = twins * others * (self.labels.classes == class_index)
+        twins = iou_xyxy(box, self.boxes) * others * (self.labels.classes == class_index)
         size = np.array([self.labels.width, self.labels.height])
         evidence = Evidence(
             own=(near * is_own).max(),
@@ -142,7 +146,7 @@ class Scene:
             size=np.log(max(area_xyxy(box), 1) / size.prod()),
         )
         better = self.rows[[int(other.argmax()), place]]
-        return Found(self.image, -1, box, class_index, evidence, better)
+        return Found(self.image, number, box, class_index, evidence, better, kind)
 
     def _without(self, number: int) -> np.ndarray:
         """(n,) which labels are objects, without one of them."""
@@ -150,11 +154,3 @@ class Scene:
         if number >= 0:
             others[number] = False
         return others
-
-
-def _shares(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """(n, 4) and (m, 4) boxes -> (n,) the largest share of each of a that is in one of b."""
-    low = np.maximum(a[:, None, :2], b[:, :2])
-    high = np.minimum(a[:, None, 2:], b[:, 2:])
-    shares = (high - low).clip(0).prod(2) / area_xyxy(a).clip(1e-6)[:, None]
-    return shares.max(1, initial=0)

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.optimize import minimize
-from scipy.special import log_softmax, logit, softmax
+import torch
+from scipy.special import logit
+from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from boltbox.detector.commands.review.evidence import Evidence, Found
 
 SHARES = 4  # the first fields of Evidence
-POOLED = 10  # labels of all classes that are added to those of a class
-RIDGE = 2.0
+RIDGE = 0.2
 STEPS = 200
 BINS = 10
 QUANTILE = 0.25
@@ -26,9 +27,9 @@ MOST = 0.5  # in all ways
 
 class Judge:
     """A multinomial logistic regression on evidence and its positive part, which tells labels as
-    found from each kind of made errors. Its odds are ratios of densities. As some labels as found
-    have the same errors, the lowest odds of "as found" among made errors are the share of these
-    (after Elkan and Noto 2008); the lower quartile is used, as noise moves it less.
+    found from each kind of made errors, all as frequent. Its odds are ratios of densities. As some
+    labels as found have the same errors, the lowest odds of "as found" among made errors are the
+    share of these (after Elkan and Noto 2008); the lower quartile is used, as noise moves it less.
 
     Args:
         rows: (n, f) evidence.
@@ -37,54 +38,45 @@ class Judge:
     """
 
     def __init__(self, rows: np.ndarray, kinds: np.ndarray, count: int) -> None:
-        weight = balance(kinds) * np.sum(kinds == 0)
-        self.mean = np.average(rows, 0, weight)
-        self.deviation = np.average((rows - self.mean) ** 2, 0, weight) ** 0.5 + 1e-3
+        frequency = np.bincount(kinds, minlength=count)
+        weight = 1 / frequency.clip(1)
+        self.mean = np.average(rows, 0, weight[kinds])
+        self.deviation = np.average((rows - self.mean) ** 2, 0, weight[kinds]) ** 0.5 + 1e-3
         inputs = self._inputs(rows)
-        wanted = np.eye(count)[kinds] * weight[:, None]
+        wanted = torch.from_numpy(kinds)
+        weights = torch.from_numpy(weight)
+        table = torch.zeros(inputs.shape[1], count, dtype=torch.float64, requires_grad=True)
+        optimizer = torch.optim.LBFGS([table], max_iter=STEPS, line_search_fn="strong_wolfe")
 
-        def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
-            table = flat.reshape(-1, count)
-            logs = log_softmax(inputs @ table, 1)
-            penalty = RIDGE * table
-            penalty[0] = 0
-            gradient = inputs.T @ (np.exp(logs) * weight[:, None] - wanted) + penalty
-            return (penalty * table).sum() / 2 - (wanted * logs).sum(), gradient.ravel()
+        def loss() -> Tensor:
+            optimizer.zero_grad()
+            ridge = RIDGE / frequency[0] * table[1:].square().sum()
+            value = cross_entropy(inputs @ table, wanted, weights) + ridge
+            value.backward()
+            return value
 
-        start = np.zeros(inputs.shape[1] * count)
-        fit = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": STEPS})
-        self.table = fit.x.reshape(-1, count)
+        optimizer.step(loss)
+        self.table = table.detach()
         self.share = np.zeros(count)
-        odds = self._odds(rows)
+        odds = self.odds(rows)
         for kind in np.unique(kinds[kinds > 0]):
             lowest = np.quantile(1 / odds[kinds == kind, kind], QUANTILE)
             self.share[kind] = np.clip(lowest, LEAST, MOST / (count - 1))
 
-    def __call__(self, rows: np.ndarray) -> np.ndarray:
-        """(n, f) evidence -> (n, k) probability of each kind; column 0: of none."""
-        wrong = self._odds(rows) * self.share
-        right = np.exp(-wrong.sum(1))
-        wrong *= ((1 - right) / wrong.sum(1).clip(1e-9))[:, None]
-        wrong[:, 0] = right
-        return wrong
+    def odds(self, rows: np.ndarray) -> np.ndarray:
+        """(n, f) -> (n, k): how much likelier evidence is for each kind of error than for labels as
+        found."""
+        values = self._inputs(rows) @ self.table
+        return np.exp((values - values[:, :1]).clip(-30, 30).numpy())
 
-    def among_as_many(self, rows: np.ndarray) -> np.ndarray:
-        """(n, f) -> (n, k) the same if each kind were as frequent as labels as found."""
-        return softmax(self._inputs(rows) @ self.table, 1)
-
-    def _inputs(self, rows: np.ndarray) -> np.ndarray:
+    def _inputs(self, rows: np.ndarray) -> Tensor:
         """(n, f) -> (n, 1 + 2 f): a constant, standardised evidence, and its positive part."""
         z = ((rows - self.mean) / self.deviation).clip(-4, 4)
-        return np.concatenate((np.ones((len(z), 1)), z, z.clip(0)), 1)
-
-    def _odds(self, rows: np.ndarray) -> np.ndarray:
-        """(n, k): how much likelier evidence is for each kind of error than for labels as found."""
-        values = self._inputs(rows) @ self.table
-        return np.exp((values - values[:, :1]).clip(-30, 30))
+        return torch.from_numpy(np.concatenate((np.ones((len(z), 1)), z, z.clip(0)), 1))
 
 
 def probabilities(
-    found: Sequence[Found], made: Sequence[Found], fold_of: np.ndarray, usual: np.ndarray
+    found: Sequence[Found], made: Sequence[Found], fold_of: np.ndarray
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """The probability of each kind of error, in each fold by what the others teach.
 
@@ -92,19 +84,18 @@ def probabilities(
         found: labels, or boxes without one, as found.
         made: errors that were made.
         fold_of: (images,) their folds.
-        usual: (c, f) evidence that is usual for each class, see `class_means`.
 
     Returns:
         (n, k), column 0: that there is none; and the `reliability`.
     """
     both = [*found, *made]
     kinds = np.array([each.kind for each in both], int)
-    classes = np.array([each.class_index for each in both], int)
     fold = fold_of[np.array([each.image for each in both], int)]
-    table = evidence_table(both) - usual[classes]
+    table = np.array([each.evidence for each in both], float).reshape(-1, len(Evidence._fields))
+    table[:, :SHARES] = logit(table[:, :SHARES].clip(0.01, 0.99))
     count = int(kinds.max(initial=1)) + 1
-    chances = np.eye(1, count).repeat(len(both), 0)
-    balanced = chances.copy()
+    odds = np.eye(1, count).repeat(len(both), 0)
+    wrong = odds.copy()
     for number in np.unique(fold):
         here = fold == number
         rest = ~here
@@ -112,9 +103,14 @@ def probabilities(
             rest |= True
         if kinds[rest].any() and not kinds[rest].all():
             judge = Judge(table[rest], kinds[rest], count)
-            chances[here] = judge(table[here])
-            balanced[here] = judge.among_as_many(table[here])
-    return chances[: len(found)], reliability(balanced, kinds)
+            odds[here] = judge.odds(table[here])
+            wrong[here] = odds[here] * judge.share
+    chances = wrong[: len(found)]
+    right = np.exp(-chances[:, 1:].sum(1))
+    chances[:, 0] = 0
+    chances *= ((1 - right) / chances.sum(1).clip(1e-9))[:, None]
+    chances[:, 0] = right
+    return chances, reliability(odds / odds.sum(1, keepdims=True), kinds)
 
 
 def reliability(chances: np.ndarray, kinds: np.ndarray) -> list[np.ndarray]:
@@ -127,37 +123,13 @@ def reliability(chances: np.ndarray, kinds: np.ndarray) -> list[np.ndarray]:
     Returns:
         For each kind from 1 (b, 2) predicted and true share.
     """
-    weight = balance(kinds)
+    weight = 1 / np.bincount(kinds).clip(1)[kinds]
     lines = []
     for kind in range(1, chances.shape[1]):
         chance = chances[:, kind]
-        bins = (chance * BINS).astype(int).clip(0, BINS - 1)
         sums = []
         for values in (chance, kinds == kind, np.ones(len(kinds))):
-            sums.append(np.bincount(bins, weight * values, BINS))
+            sums.append(np.histogram(chance, BINS, (0, 1), weights=weight * values)[0])
         is_filled = sums[2] > 0
         lines.append(np.stack(sums[:2], 1)[is_filled] / sums[2][is_filled, None])
     return lines
-
-
-def balance(kinds: np.ndarray) -> np.ndarray:
-    """(n,) weights with which each kind has a sum of 1."""
-    return 1 / np.bincount(kinds).clip(1)[kinds]
-
-
-def class_means(labels: Sequence[Found], classes: int) -> np.ndarray:
-    """(c, f) the mean evidence for the labels of each class; that of a class with few leans to the
-    mean of all."""
-    table = evidence_table(labels)
-    kinds = np.array([label.class_index for label in labels], int)
-    members = np.eye(classes)[kinds].T
-    sums = members @ table + POOLED * table.mean(0)
-    return sums / (members.sum(1, keepdims=True) + POOLED)
-
-
-def evidence_table(found: Sequence[Found]) -> np.ndarray:
-    """(n, f) evidence, shares as log odds."""
-    rows = [each.evidence for each in found]
-    table = np.array(rows, float).reshape(-1, len(Evidence._fields))
-    table[:, :SHARES] = logit(table[:, :SHARES].clip(0.01, 0.99))
-    return table

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from boltbox.detector.commands.review.evidence import NEAR, Found, Scene
 from boltbox.detector.commands.review.folds import Item
-from boltbox.detector.commands.review.probability import POOLED, class_means, probabilities
+from boltbox.detector.commands.review.probability import probabilities
 from boltbox.detector.commands.review.suspect import Box, ReviewedImage, Suggestion, Suspect
-from boltbox.detector.model.boxes import iou_xyxy, pairwise_iou_xyxy
+from boltbox.detector.model.boxes import iou_xyxy
 
 WRONG = ("right", "wrong_class", "badly_placed", "no_object", "duplicate")  # kinds by number
 MADE = 2000  # errors of each kind, at most
@@ -21,43 +21,44 @@ LEAST = 0.02  # probability of a suspect
 IN_PART = 3  # missing objects of an image that may be labelled in part
 
 
-def made_errors(scenes: Sequence[Scene], classes: int) -> Iterator[Found]:
+def made_errors(scenes: Sequence[Scene], classes: int) -> tuple[list[Found], list[Found]]:
     """Errors as people make them: another class, shifts and wrong sizes, most of them small, a
-    label on background, a label twice; and with kind 0 the box of a label that was left out.
+    label on background, a label twice; and labels that are left out.
 
     Args:
         scenes: the images.
         classes: number of classes.
+
+    Returns:
+        The wrong labels, and the boxes of those that were left out.
     """
     rng = np.random.default_rng(0)
-    labels = []
+    errors: list[Found] = []
+    dropped: list[Found] = []
+    labels: list[tuple[Scene, int]] = []
     for scene in scenes:
-        labels += [(scene, k) for k in np.flatnonzero(~scene.labels.crowd).tolist()]
-    for turn in range(min(MADE, PER_LABEL * len(labels))):
-        if turn % len(labels) == 0:
-            order = rng.permutation(len(labels))
-        scene, k = labels[order[turn % len(labels)]]
+        labels += [(scene, k) for k in scene.numbers()]
+    for turn in rng.permutation(PER_LABEL * len(labels))[:MADE].tolist():
+        scene, k = labels[turn // PER_LABEL]
         box = scene.boxes[k]
-        kind = int(scene.labels.classes[k])
+        index = int(scene.labels.classes[k])
         side = np.tile(box[2:] - box[:2], 2)
-        yield from scene.unlabelled(k)
+        dropped += scene.unlabelled(k)
         if classes > 1:
-            other = int(kind + rng.integers(1, classes)) % classes
-            yield scene.judge(box, other, k)._replace(kind=1)
+            other = int(index + rng.integers(1, classes)) % classes
+            errors.append(scene.judge(box, other, k, 1))
         moves = rng.normal(0, rng.choice((0.1, 0.2, 0.4)), 4) * (rng.random(4) < 0.6)
         if rng.random() < 0.5:
             moves[2:] = moves[:2]
         moved = box + moves * side
         if (moved[2:] > moved[:2]).all() and 0.3 < iou_xyxy(box, moved) < 0.8:
-            yield scene.judge(moved, kind, k)._replace(kind=2)
+            errors.append(scene.judge(moved, index, k, 2))
         there = scenes[int(rng.integers(len(scenes)))]
-        room = np.array((there.labels.width, there.labels.height)) - side[:2]
-        placed = np.tile(rng.random(2) * room.clip(0), 2)
-        placed[2:] += side[:2]
-        if pairwise_iou_xyxy(placed[None], there.boxes).max(initial=0) < 0.2:
-            yield there.judge(placed, kind)._replace(kind=3)
+        if iou_xyxy(box, there.boxes).max(initial=0) < 0.2:
+            errors.append(there.judge(box, index, kind=3))
         again = box + rng.normal(0, 0.06, 4) * side
-        yield scene.judge(again, kind)._replace(kind=4)
+        errors.append(scene.judge(again, index, kind=4))
+    return errors, dropped
 
 
 def find_suspects(
@@ -84,22 +85,10 @@ def find_suspects(
         scenes.append(scene)
         labels += scene.found()
         boxes += scene.unlabelled()
-    errors: list[Found] = []
-    dropped: list[Found] = []
-    for error in made_errors(scenes, len(names)):
-        if error.kind:
-            errors.append(error)
-        else:
-            dropped.append(error._replace(kind=1))
-    if not labels:
-        return [], [], {}
-    usual = class_means(labels, len(names))
-    of_labels, of_errors = probabilities(labels, errors, fold_of, usual)
-    of_boxes, of_dropped = probabilities(boxes, dropped, fold_of, usual)
+    errors, dropped = made_errors(scenes, len(names))
+    of_labels, of_errors = probabilities(labels, errors, fold_of)
+    of_boxes, of_dropped = probabilities(boxes, dropped, fold_of)
     lines = dict(zip(("missing", *WRONG[1:]), of_dropped + of_errors, strict=False))
-    trust = len(boxes) / (len(boxes) + POOLED)  # few boxes without a label: objects, if sure
-    for box, chances in zip(boxes, of_boxes, strict=True):
-        chances[0] = trust * chances[0] + (1 - trust) * (1 - box.evidence.own)
     doubts = []
     for found, chances in zip(labels + boxes, [*of_labels, *of_boxes], strict=True):
         if chances[0] < 1 - LEAST:
@@ -143,25 +132,27 @@ def _corners(box: np.ndarray) -> Box:
 
 
 def _chosen(
-    doubts: Sequence[Suspect], items: Sequence[Item]
+    doubts: list[Suspect], items: Sequence[Item]
 ) -> tuple[list[ReviewedImage], list[Suspect]]:
     """The most probable suspect of each object, and the images."""
+    doubts.sort(key=lambda doubt: -doubt.probability)
+    lost = [doubt.image for doubt in doubts if doubt.label is None and doubt.probability > NEAR]
+    missing = Counter(lost)
+    numbers: dict[int, int] = {}
+    suspects: list[Suspect] = []
     taken: dict[int, list[Suspect]] = defaultdict(list)
-    for doubt in sorted(doubts, key=lambda doubt: -doubt.probability):
-        if not any(_same_object(doubt, other) for other in taken[doubt.image]):
-            taken[doubt.image].append(doubt)
-    numbers = {image: number for number, image in enumerate(sorted(taken))}
-    suspects = []
-    for image, here in taken.items():
-        missing = sum(doubt.label is None and doubt.probability > NEAR for doubt in here)
-        in_part = missing >= max(IN_PART, len(items[image].labels.boxes))
-        note = f"; {missing} are missing in this image, is it labelled in part?" if in_part else ""
-        for doubt in here:
-            reason = doubt.reason + note * (doubt.label is None)
-            suspects.append(replace(doubt, image=numbers[image], reason=reason))
-    suspects.sort(key=lambda suspect: -suspect.probability)
-    images = [items[image].reviewed() for image in numbers]
-    return images, [replace(each, id=number) for number, each in enumerate(suspects)]
+    for doubt in doubts:
+        image = doubt.image
+        if any(_same_object(doubt, other) for other in taken[image]):
+            continue
+        taken[image].append(doubt)
+        reason = doubt.reason
+        in_part = missing[image] >= max(IN_PART, len(items[image].labels.boxes))
+        if in_part and doubt.label is None:
+            reason += f"; {missing[image]} are missing in this image, is it labelled in part?"
+        number = numbers.setdefault(image, len(numbers))
+        suspects.append(replace(doubt, id=len(suspects), image=number, reason=reason))
+    return [items[image].reviewed() for image in numbers], suspects
 
 
 def _same_object(a: Suspect, b: Suspect) -> bool:
