@@ -20,6 +20,7 @@ from boltbox.detector.commands.review.folds import (
     assign_folds,
     items_of,
     keep,
+    make_fold,
     predict,
     train_folds,
 )
@@ -33,6 +34,7 @@ from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.report.charts import draw_reliability
 from boltbox.detector.report.labelling_tools import Tool, write_boxes
 from boltbox.detector.system.addresses import absolute
+from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import print_fact, program, rank_zero_print
 from boltbox.detector.system.signals import exit_on_signals
@@ -160,26 +162,27 @@ def by_folds(
     fold_of = assign_folds(items, review.folds)
     content = [[item.file, item.labels.digest()] for item in items]
     keep(folder / "images.json", json.dumps([list(names), fold_of.tolist(), content]))
-    folds = []
-    for number in range(review.folds):
-        files = [items[i].file for i in np.flatnonzero(fold_of == number).tolist()]
-        folds.append(Fold(folder / "folds" / str(number), files))
     devices = trainer.num_devices if trainer.strategy.root_device.type == "cuda" else 0
     workers = environments(review.workers, devices, fit_command.named_gpus(trainer))
     fit = [*fit_command.words, "--config", str(folder / "config.yaml")]
     if len(workers) > 1 and datamodule.cache == "auto":
         fit += ["--data.cache", "none"]  # each would take its part of the same memory
+    folds = []
+    for number in range(review.folds):
+        place = folder / "folds" / str(number)
+        folds.append(make_fold(place, fit, items, fold_of == number, names))
     left = [fold for fold in folds if not fold.predictions.is_file()]
     print_fact("trainings", f"{len(left)} of {len(folds)}, {len(workers)} at a time")
     print_fact("continue", f"--run {folder}")
 
     def on_end(fold: Fold) -> None:
-        device = trainer.strategy.root_device
-        fold.save(predict(str(fold.run), fold.files, device, datamodule.workers, names))
-        print_fact(f"fold {fold.folder.name}", f"{len(fold.files)} images predicted")
+        run = str(fold.training.run)
+        rows = predict(run, fold.files, trainer.strategy.root_device, datamodule.workers, names)
+        content = {file: found.tolist() for file, found in zip(fold.files, rows, strict=True)}
+        write_atomically(fold.predictions, json.dumps(content))
+        print_fact(f"fold {fold.predictions.parent.name}", f"{len(rows)} images predicted")
 
-    trainings = [(fold, fold.training(fit, items, names)) for fold in left]
-    train_folds(trainings, workers, on_end)
+    train_folds(left, workers, on_end)
     found: dict[str, list[float]] = {}
     for fold in folds:
         found |= json.loads(fold.predictions.read_text())

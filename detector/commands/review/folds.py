@@ -3,12 +3,10 @@
 The images are divided into folds; a training on all other images predicts those of a fold.
 """
 
-import json
 import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
@@ -116,85 +114,85 @@ def assign_folds(items: Sequence[Item], folds: int) -> np.ndarray:
     return fold_of
 
 
-@dataclass
-class Fold:
+class Fold(NamedTuple):
     """Images, and the training that does not see them.
 
     Attributes:
-        folder: of the fold.
         files: the images.
-        run: folder of the training.
+        training: in the folder `fit` of the fold.
         predictions: the last file that is written.
     """
 
-    folder: Path
     files: Sequence[str]
+    training: Training
+    predictions: Path
 
-    def __post_init__(self) -> None:
-        self.run = self.folder / "fit"
-        self.predictions = self.folder / "predictions.json"
 
-    def training(self, fit: Sequence[str], items: Sequence[Item], names: Sequence[str]) -> Training:
-        """Write the dataset of the training; it validates on the images that it does not see.
+def make_fold(
+    folder: Path,
+    fit: Sequence[str],
+    items: Sequence[Item],
+    is_held_out: np.ndarray,
+    names: Sequence[str],
+) -> Fold:
+    """Write the dataset of a training; it validates on the images that it does not see.
 
-        Args:
-            fit: command line of all folds.
-            items: all images.
-            names: class names.
-        """
-        held_out = set(self.files)
-        content: dict[str, Any] = {"names": list(names)}
-        for split, is_val in (("train", False), ("val", True)):
-            images = [(i.file, i.labels) for i in items if (i.file in held_out) == is_val]
-            content[split] = f"{split}.json"
-            write_coco(self.folder / content[split], images, {f: f for f, _ in images}, names)
-        data = self.folder / "data.yaml"
-        write_atomically(data, yaml.safe_dump(content, allow_unicode=True))
-        line = [*fit, "--data.dataset", str(data), *QUIET.split(), "--run", str(self.run)]
-        return Training(line, self.run, {})
-
-    def save(self, rows: Sequence[np.ndarray]) -> None:
-        """Keep the predictions; see `predict`."""
-        content = dict(zip(self.files, map(np.ndarray.tolist, rows), strict=True))
-        write_atomically(self.predictions, json.dumps(content))
+    Args:
+        folder: of the fold.
+        fit: command line of all folds.
+        items: all images.
+        is_held_out: (n,) which of them are those of the fold.
+        names: class names.
+    """
+    content: dict[str, Any] = {"names": list(names)}
+    files: dict[str, str] = {}
+    for split, chosen in (("train", ~is_held_out), ("val", is_held_out)):
+        images = [(items[i].file, items[i].labels) for i in np.flatnonzero(chosen).tolist()]
+        files = {file: file for file, _ in images}
+        content[split] = f"{split}.json"
+        write_coco(folder / content[split], images, files, names)
+    data = folder / "data.yaml"
+    write_atomically(data, yaml.safe_dump(content, allow_unicode=True))
+    run = folder / "fit"
+    line = [*fit, "--data.dataset", str(data), *QUIET.split(), "--run", str(run)]
+    return Fold(list(files), Training(line, run, {}), folder / "predictions.json")
 
 
 def train_folds(
-    trainings: Sequence[tuple[Fold, Training]],
-    workers: Sequence[Mapping[str, str]],
-    on_end: Callable[[Fold], None],
+    folds: Sequence[Fold], workers: Sequence[Mapping[str, str]], on_end: Callable[[Fold], None]
 ) -> None:
     """Train the folds. If an exception ends it, each training saves a checkpoint.
 
     Args:
-        trainings: with their folds.
+        folds: those that are not done.
         workers: environment variables of each worker.
         on_end: called with each fold whose training has ended.
 
     Raises:
         InputError: a training failed.
     """
-    waiting = list(trainings)
-    running: list[tuple[Fold, Training]] = []
+    waiting = list(folds)
+    running: list[Fold] = []
     free = list(workers)
     try:
         while waiting or running:
             if waiting and free:
                 running.append(waiting.pop(0))
-                running[-1][1].environment = free.pop()
-                running[-1][1].start()
+                running[-1].training.environment = free.pop()
+                running[-1].training.start()
                 continue
             time.sleep(POLL_INTERVAL)
-            for fold, training in list(running):
+            for fold in list(running):
+                training = fold.training
                 outcome = training.poll()
                 if outcome and outcome.fitness is None:
                     raise InputError(f"{training.run}: the training failed: {outcome.reason}")
                 if outcome:
-                    running.remove((fold, training))
+                    running.remove(fold)
                     free.append(training.environment)
                     on_end(fold)
     finally:
-        stop([training for _, training in running])
+        stop([fold.training for fold in running])
 
 
 def predict(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import sha256
-from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -38,8 +37,7 @@ def write_page(path: Path, review: Review) -> None:
         path: of the HTML file.
         review: of which the first SHOWN suspects are shown.
     """
-    of_image = attrgetter("image")
-    shown = sorted(review.suspects[:SHOWN], key=of_image)
+    shown = sorted(review.suspects[:SHOWN], key=attrgetter("image"))
     content: dict[str, Any] = {**review.content, "kinds": KINDS, "all": len(review.suspects)}
     content["suspects"] = content["suspects"][:SHOWN]
     used = {suspect.image for suspect in shown}
@@ -47,9 +45,9 @@ def write_page(path: Path, review: Review) -> None:
     free = PAGE_BYTES - len(json.dumps(content))
     most = free * 3 / 4 / max(len(shown), 1)  # base64 writes 3 bytes as 4
     content["crops"] = {}
-    for image, suspects in groupby(shown, of_image):
-        crops = _crops(review.images[image], list(suspects), min(most, CROP_BYTES))
-        content["crops"].update(crops)
+    for suspect in shown:  # by image, which is read once
+        crop = _crop(review.images[suspect.image], suspect, min(most, CROP_BYTES))
+        content["crops"][suspect.id] = crop
     here = Path(__file__)
     script = here.with_name("review.js").read_text()
     style = here.with_name("review.css").read_text()
@@ -70,29 +68,29 @@ def _digest(text: str) -> str:
     return b64encode(sha256(text.encode()).digest()).decode()
 
 
-def _crops(image: ReviewedImage, suspects: Sequence[Suspect], most: float) -> dict[int, Any]:
-    """The surroundings of suspects of an image: by id their box, a JPEG of about `most` bytes in
-    base64, and why there is none."""
-    pixels = np.zeros((0, 0, 3), np.uint8)
-    problem = ""
+def _crop(image: ReviewedImage, suspect: Suspect, most: float) -> dict[str, Any]:
+    """The surroundings of a suspect: their box, a JPEG of about `most` bytes in base64, and why
+    there is none."""
+    boxes = [suspect.box]
+    if suspect.suggestion:
+        boxes.append(suspect.suggestion.box)
+    low = np.min(boxes, 0)[:2]
+    high = np.max(boxes, 0)[2:]
+    half = max((high - low).max() * CROP_CONTEXT, CROP_MIN) / 2
+    middle = (low + high) / 2
+    around = clip_xyxy(np.append(middle - half, middle + half), image.width, image.height)
+    left, top, right, bottom = box = around.round().astype(int).tolist()
+    pixels, problem = _pixels(image.file)
+    return {"box": box, "jpeg": _jpeg(pixels[top:bottom, left:right], most), "problem": problem}
+
+
+@lru_cache(1)
+def _pixels(file: str) -> tuple[np.ndarray, str]:
+    """(H, W, 3) uint8 RGB of an image file; or none, and why."""
     try:
-        pixels = read_image(image.file)
+        return read_image(file), ""
     except (InputError, Unreachable) as e:
-        problem = f"cannot be shown: {e}"
-    crops = {}
-    for suspect in suspects:
-        boxes = np.array([suspect.box])
-        if suspect.suggestion:
-            boxes = np.array([suspect.box, suspect.suggestion.box])
-        low = boxes[:, :2].min(0)
-        high = boxes[:, 2:].max(0)
-        half = max((high - low).max() * CROP_CONTEXT, CROP_MIN) / 2
-        around = np.concatenate(((low + high) / 2 - half, (low + high) / 2 + half))
-        around = clip_xyxy(around, image.width, image.height)
-        left, top, right, bottom = box = around.round().astype(int).tolist()
-        jpeg = _jpeg(pixels[top:bottom, left:right], most)
-        crops[suspect.id] = {"box": box, "jpeg": jpeg, "problem": problem}
-    return crops
+        return np.zeros((0, 0, 3), np.uint8), f"cannot be shown: {e}"
 
 
 def _jpeg(pixels: np.ndarray, most: float) -> str:

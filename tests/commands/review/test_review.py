@@ -16,7 +16,7 @@ from small_fit import SMALL
 import cli
 from boltbox.detector.commands.doctor.examine import open_splits
 from boltbox.detector.commands.review.evidence import Scene
-from boltbox.detector.commands.review.folds import Fold, Item, assign_folds, items_of
+from boltbox.detector.commands.review.folds import Item, assign_folds, items_of, make_fold
 from boltbox.detector.commands.review.suspects import find_suspects
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.sample import Labels
@@ -194,9 +194,10 @@ def test_a_fold_holds_the_labels_of_each_format(write, tmp_path):
     items = items_of(datasets)
     fold_of = assign_folds(items, 2)
     assert sorted(np.bincount(fold_of)) == [1, 2]
-    held_out = [items[i].file for i in np.flatnonzero(fold_of == 0)]
-    training = Fold(tmp_path / "fold", held_out).training([], items, file.names)
-    data = training.line[training.line.index("--data.dataset") + 1]
+    held_out = {items[i].file for i in np.flatnonzero(fold_of == 0)}
+    fold = make_fold(tmp_path / "fold", [], items, fold_of == 0, file.names)
+    assert set(fold.files) == held_out
+    data = fold.training.line[fold.training.line.index("--data.dataset") + 1]
     found = {}
     for split, dataset in open_splits(DatasetFile.read(data))[0].items():
         assert dataset.names == file.names
