@@ -1,6 +1,7 @@
 """The command `review`: folds, evidence against a slow loop, probabilities on made predictions, a
 kill, two ranks, formats."""
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -244,6 +245,9 @@ def test_a_review_goes_on_after_a_kill(small_data, here, capsys):
         with pytest.raises(SystemExit):
             cli.main([*line, "--model.optim.lr0", "0.5"])
         assert "--run" in capsys.readouterr().err
+        shutil.copytree("found/folds", "both/folds", ignore=shutil.ignore_patterns("fit"))
+        cli.main([*line[:-1], "both", "--trainer.devices", "2"])
+        assert Path("both/review.json").read_bytes() == before
         contents = []
         for devices in ("1", "2"):
             run = f"ranks{devices}"
