@@ -148,11 +148,6 @@ class Review:
         digest = sha256(json.dumps(rest).encode()).hexdigest()
         return {"version": VERSION, "id": digest} | rest
 
-    @property
-    def id(self) -> str:
-        """SHA-256 of all else in review.json."""
-        return self.content["id"]
-
     def write(self, folder: Path) -> None:
         """Write review.csv and review.json.
 

@@ -101,7 +101,7 @@ def test_the_file_holds_what_was_decided(page, review):
             {"file": review.images[0].file, "label": None, "box": list(LOST), "class": 1},
             {"file": review.images[1].file, "label": 1, "box": None, "class": None},
         ],
-        "review": review.id,
+        "review": review.content["id"],
     }
     del expected["id"], expected["suspects"]
     assert saved(page) == expected
