@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -31,14 +32,20 @@ NAMES_A_CLASS = re.compile(r"(boltbox(?:\.\w+)+):\w+")
 USE_COMMANDS = {"callbacks/configuration.py", "callbacks/doctor.py", "callbacks/recipe.py"}
 
 
+@cache
+def tree(path):
+    return ast.parse(path.read_text())
+
+
+@cache
 def imports(path):
     """Full names of the modules that a file imports, or names in a string like `module:Class`."""
-    nodes = list(ast.walk(ast.parse(path.read_text())))
+    nodes = list(ast.walk(tree(path)))
     found = names_in(nodes)
     for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             found.update(NAMES_A_CLASS.findall(node.value))
-    return found
+    return frozenset(found)
 
 
 def names_in(nodes):
@@ -82,7 +89,7 @@ def test_imports(path):
         assert not own & PARTS_OF_A_NETWORK
     allowed = {"torchvision", "torchvision.ops", "torchvision.utils"}
     assert below("torchvision", found) <= allowed, "its image decoding is deprecated"
-    at_the_top = parts(names_in(ast.parse(path.read_text()).body), 0)
+    at_the_top = parts(names_in(tree(path).body), 0)
     assert not at_the_top & HEAVY, "import it where it is used: it takes seconds"
 
 
@@ -94,8 +101,8 @@ def test_no_circle():
         names[f"boltbox.{place}".removesuffix(".__init__")] = path
     graph = {}
     for name, path in names.items():
-        found = imports(path)
-        for node in ast.walk(ast.parse(path.read_text())):
+        found = set(imports(path))
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.ImportFrom):
                 for alias in node.names:
                     found.add(f"{node.module}.{alias.name}")
