@@ -5,6 +5,7 @@ import gc
 import importlib
 import os
 import random
+import shutil
 import signal
 from collections import defaultdict
 from pathlib import Path
@@ -97,7 +98,7 @@ def pytest_sessionstart(session):
     takes long is imported."""
     if session.config.getoption("dist", "no") == "no":
         return (yield)
-    for name in ("albumentations", "timm", "wandb", "boltbox.detector.commands.lightning_cli"):
+    for name in ("albumentations", "timm", "wandb"):
         importlib.import_module(name)
     with forks():
         return (yield)
@@ -141,6 +142,8 @@ class SlowTests:
 
 def pytest_configure(config):
     if config.getoption("write_slow") and "PYTEST_XDIST_WORKER" not in os.environ:
+        # as in a fresh clone, where mypy takes long
+        shutil.rmtree(config.rootpath / ".mypy_cache", ignore_errors=True)
         config.pluginmanager.register(SlowTests())
 
 
