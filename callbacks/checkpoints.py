@@ -30,13 +30,12 @@ class Checkpoints(ModelCheckpoint):
 
     AtomicCheckpointIO, which replaces the Trainer's own, writes the files in a thread, while
     training continues. The process waits for the last file before it ends, also after an
-    exception. A disk that fails does not end the training. An epoch is the best once its best.ckpt
-    is on the disk: if it could not be written, the next epoch is compared with the file that is
-    there.
+    exception. A disk that fails does not end the training. If a best.ckpt could not be written,
+    later epochs are compared with the one that is on the disk.
 
-    The base class is there so that Lightning finds `ckpt_path="best"` and "last", and
-    `best_model_path`; its hooks are all replaced, because they write the last checkpoint only with
-    a best one.
+    The base class is there only so that Lightning finds `ckpt_path="best"` and "last", and
+    `best_model_path`. All hooks that save are replaced: the base class writes the last checkpoint
+    only with a best one.
 
     Args:
         save_period: Keep `epoch<E>.ckpt` (E from 0) every so many epochs; -1: off.
@@ -47,7 +46,7 @@ class Checkpoints(ModelCheckpoint):
         signal: Catches the signals to stop; `received` is the number of one, or 0.
 
     Raises:
-        InputError: at the end of a training, if the newest content of a file could not be written.
+        InputError: at the end of a training, if the last write of a file failed.
     """
 
     def __init__(self, save_period: int = -1, every_minutes: NonNegativeFloat = 10.0) -> None:
@@ -66,7 +65,7 @@ class Checkpoints(ModelCheckpoint):
         does not count; the first own one replaces it."""
         best = _folder(trainer) / "best.ckpt"
         self.best_model_path = ""
-        self._best_fitness: float | None = None  # of best.ckpt; None: read it there
+        self._best_fitness: float | None = None  # of best.ckpt; None: not read from the file yet
         if trainer.ckpt_path and best.is_file():
             self.best_model_path = str(best)
 
@@ -84,11 +83,10 @@ class Checkpoints(ModelCheckpoint):
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Every epoch is trained to its end and validated there, before it is saved."""
-        # else max_time, or early stopping after one of several validations per epoch, would end the
-        # run within the epoch, whose rest would never be trained
+        """max_time and early stopping end a run only at the end of an epoch, after a validation."""
+        # Lightning stops early only after min_epochs
         trainer.fit_loop.min_epochs = max(trainer.min_epochs or 0, trainer.current_epoch + 1)
-        # validate after the last batch even if trainer.val_check_interval leaves a remainder
+        # validate after the last batch too if trainer.val_check_interval leaves a remainder
         if trainer.check_val_every_n_epoch is not None:
             trainer.val_check_batch = self._given_val_check_batch
             if trainer.is_last_batch:
@@ -136,7 +134,8 @@ class Checkpoints(ModelCheckpoint):
                 break
 
     def teardown(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
-        """The last hook of a training; not called after an exception."""
+        """The last hook of a training without an exception, after which Lightning restores the
+        handlers of signals."""
         self.signal.restore()
         if stage == "fit" and self.io.failed:
             files = ", ".join(f"{path} ({problem})" for path, problem in self.io.failed.items())
@@ -171,8 +170,8 @@ class Checkpoints(ModelCheckpoint):
         self._saved_at = time.monotonic()
 
     def _complete_first_save(self, trainer: L.Trainer) -> None:
-        """The first save of a run writes best.ckpt, then its copies. If a kill came between them,
-        the copies are made now."""
+        """Make the copies of best.ckpt if a kill came before them in the first save of a run. After
+        later ones, there is an older last.ckpt."""
         folder = _folder(trainer)
         resumed = Path(str(trainer.ckpt_path))
         if resumed.resolve().parent != folder.resolve() or (folder / "last.ckpt").exists():
@@ -189,7 +188,7 @@ class Checkpoints(ModelCheckpoint):
             trainer.strategy.barrier("Checkpoints")
             raise SystemExit(self.signal.exit_code if self.signal.received else 143)
 
-    # only there to switch off or redirect the base class
+    # what Lightning expects of the base class
 
     def on_validation_end(self, *_: Any) -> None:
         """Nothing: Lightning's would save here."""

@@ -13,12 +13,12 @@ from boltbox.detector.training.schedule import Schedule, warmup_batches
 
 class Warmup(L.Callback):
     """Sets learning rates, momentum and accumulation before every batch of the run: those of the
-    warm-up, then those of `model.optim.lr_schedule`. No one else sets them.
+    warm-up, then those of `model.optim.lr_schedule`. Do not add a scheduler.
 
     The warm-up takes at least 100 batches, but no more than a third of the run (with Muon there is
-    no minimum); warmup_epochs 0 turns it off. With model.literal it takes at least 100 batches in
-    any case, and the gradients of an accumulation window (the batches of one optimizer step) that
-    is open at the end of an epoch are discarded.
+    no minimum); warmup_epochs 0 turns it off. With model.literal it takes at least 100 batches,
+    also with warmup_epochs 0, with Muon or in a short run; and the gradients of an accumulation
+    window (the batches of one optimizer step) that is open at the end of an epoch are discarded.
 
     It is a callback and no scheduler, because momentum and accumulation change with the rates, and
     per batch, not per step.
@@ -27,7 +27,7 @@ class Warmup(L.Callback):
 
     Args:
         warmup_epochs: Length in epochs; 0 is off.
-        warmup_momentum: SGD's momentum at the start; Adam's beta1 stays.
+        warmup_momentum: Momentum at the start (SGD, Muon); the beta1 of Adam stays.
         warmup_bias_lr: Learning rate of the biases at the start; the others start from 0. Default:
             SGD 0.1, else 0.
     """
@@ -45,6 +45,7 @@ class Warmup(L.Callback):
         self._schedule: Schedule | None = None
 
     def setup(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
+        self._window = GradientWindow()  # an earlier fit may have ended within one
         if stage == "fit" and (trainer.max_epochs or 0) < 1:
             raise InputError(
                 "trainer.max_epochs must be a positive number: the learning rate falls over the"
@@ -61,14 +62,14 @@ class Warmup(L.Callback):
         bias_lr = self.warmup_bias_lr
         if bias_lr is None:
             bias_lr = defaults.warmup_bias_lr
-        # images per optimizer step; a short run takes fewer
+        # images per optimizer step; fewer in a short run, so that it has enough steps
         effective_batch_size = optim.effective_batch_size(
             pl_module.batch_size, epoch_batches * epochs
         )
         self._schedule = Schedule(
             epochs=epochs,
             epoch_batches=epoch_batches,
-            lr0=pl_module.lr,  # optim.lr0, which is chosen by now
+            lr0=pl_module.lr,  # optim.lr0, no longer None
             lrf=optim.lrf,
             lr_schedule=optim.lr_schedule,
             momentum=optim.momentum,
@@ -85,17 +86,18 @@ class Warmup(L.Callback):
         self, trainer: L.Trainer, pl_module: Detector, batch: Any, batch_idx: int
     ) -> None:
         assert self._schedule is not None
-        # in batches, while trainer.global_step counts optimizer steps
+        # counts batches, while trainer.global_step counts optimizer steps
         iteration = trainer.current_epoch * self._schedule.epoch_batches + batch_idx
         rates = self._schedule.rates_at(iteration)
         pl_module.set_rates(rates)
-        # the epoch's last batch closes the window, however short; literal discards it instead
+        # the epoch's last batch closes the window, however short; with literal, optimizer_step of
+        # the Detector discards it instead
         must_step = trainer.is_last_batch and not pl_module.options.literal
         # sets trainer.accumulate_grad_batches
         self._window.start_batch(trainer, rates.accumulate, must_step)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"window_batches": self._window.batches}  # RunState saves its gradients
+        return {"window_batches": self._window.batches}  # RunState saves the window's gradients
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._window.batches = state_dict["window_batches"]

@@ -222,7 +222,11 @@ class DetectorCLI(LightningCLI):
                 return ckpt_path
             if self.run_folder is None:
                 self.run_folder = folder
-            return "last" if self.run_folder == folder else f"{folder}/checkpoints/last.ckpt"
+            return (
+                "last"
+                if self.run_folder.resolve() == folder.resolve()
+                else f"{folder}/checkpoints/last.ckpt"
+            )
         has_start = any(options.get(name) for name in STARTS)
         is_evaluation = self.command in ("validate", "test")
         if is_evaluation and not ckpt_path and not has_start and not self.line.only_prints:
@@ -255,7 +259,7 @@ class DetectorCLI(LightningCLI):
             continued = self.loaded.checkpoint
         place_loggers(trainer.logger, run, continued)
 
-        announce_first_rank()  # those processes end with this one
+        announce_first_rank()  # so that processes that Lightning starts end when this one ends
         processes = processes_and_machines()  # of torchrun
         if processes:
             trainer.devices, trainer.num_nodes = processes
@@ -350,9 +354,10 @@ class DetectorCLI(LightningCLI):
         with explained(self.trainer, str(arguments.get("ckpt_path"))):
             self.function(**arguments)
         started = getattr(self.trainer.strategy.launcher, "procs", [])
-        codes = [abs(child.wait()) for child in started if isinstance(child, subprocess.Popen)]
+        codes = [child.wait() for child in started if isinstance(child, subprocess.Popen)]
         if any(codes):
-            raise SystemExit(max(codes))
+            killed = max(-min(codes), 0)  # a signal
+            raise SystemExit(128 + killed if killed else max(codes))
 
 
 def data_module_class(path: str) -> type[L.LightningDataModule]:
@@ -387,4 +392,5 @@ def quiet_lightning() -> None:
     warnings.filterwarnings("ignore", module="lightning")
     for name in ("lightning.pytorch", "lightning.fabric", "timm", "huggingface_hub"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    logging.getLogger("lightning.pytorch.profilers").setLevel(logging.INFO)  # asked for
+    # a report that the user asked for
+    logging.getLogger("lightning.pytorch.profilers").setLevel(logging.INFO)

@@ -25,16 +25,16 @@ BATCHES = "batches"  # key of the number of batches in the sums of `add_losses`
 class Loss(nn.Module, ABC):
     """The base class of losses.
 
-    A custom loss (`model.loss.function`, docs/parts.md) is called with `num_classes`, `strides` and
-    `assigner`, and its init_args:
+    A custom loss (`model.loss.function`, docs/parts.md) is constructed with `num_classes`,
+    `strides` and `assigner`, by position, and its init_args by name:
 
         def __init__(self, num_classes: int, strides: Sequence[int], assigner: Assigner, ...)
     """
 
     @abstractmethod
     def terms(self, raw: list[Tensor], targets: Tensor, head: Head) -> dict[str, Tensor]:
-        """The weighted terms of a batch's loss, each a mean over the batch. Training minimises
-        their sum.
+        """The weighted terms of a batch's loss, which do not grow with the batch: `forward`
+        multiplies their sum by its size.
 
         Args:
             raw: the head's output, a float32 tensor per level; of YOLOv5's heads (B, A, H, W,
@@ -64,8 +64,8 @@ class Loss(nn.Module, ABC):
             raw: see `terms`, in any precision.
             targets: see `terms`.
             head: see `terms`.
-            ignored: (M, 6) like `targets`: regions that are neither object nor background. Here
-                they count as background.
+            ignored: (M, 6) like `targets`: regions that are neither object nor background. This
+                base class ignores the argument: they count as background.
 
         Returns:
             total: scalar, the sum of the terms times B, as in YOLOv5: it grows with the batch like
@@ -119,14 +119,14 @@ class DetectionLoss(Loss):
         self.levels = len(strides)
         self.assigner = YOLOv5Assigner() if assigner is None else assigner
         self.unscaled_gains = (box, obj, cls)
-        self.gains = self.unscaled_gains
+        self.gains = self.unscaled_gains  # until set_image_size
         self.cls_pw = cls_pw
         self.obj_pw = obj_pw
         self.positive = 1 - 0.5 * label_smoothing  # class targets
         self.negative = 0.5 * label_smoothing
         self.fl_gamma = fl_gamma
         self.shared_cell = shared_cell
-        balance = [4.0, 1.0, 0.4]  # weight of each level's objectness
+        balance = [4.0, 1.0, 0.4]  # weight of each level's objectness, as in YOLOv5
         if self.levels != 3:
             balance = [4.0, 1.0, 0.25, 0.06, 0.02, 0.01][: self.levels]
         self.register_buffer("balance", torch.tensor(balance))
@@ -141,7 +141,8 @@ class DetectionLoss(Loss):
     def forward(
         self, raw: Sequence[Tensor], targets: Tensor, head: Head, ignored: Tensor | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """See Loss. The cells of an ignored region train no objectness."""
+        """See Loss. Cells that an ignored region touches, and no object, train no objectness: their
+        loss counts, without a gradient."""
         if ignored is not None:
             raw = [_without_objectness(maps, ignored, targets) for maps in raw]
         return super().forward(raw, targets, head)
@@ -150,8 +151,8 @@ class DetectionLoss(Loss):
         """See Loss.
 
         The n matches of a level are (object, anchor, cell) triples. n depends on the shapes of the
-        arguments only, not on values, which suits GPUs and compilers: matches that are not `valid`
-        fill up.
+        arguments only, not on values, which suits GPUs and compilers: the list is padded with
+        matches that are not `valid`.
 
         Args:
             raw: per level (B, A, H, W, 5 + C) logits: four of the box, objectness, classes.
@@ -210,8 +211,8 @@ class DetectionLoss(Loss):
         if self.shared_cell == "best":
             flat = overlap.new_zeros(size + 1).scatter_reduce_(0, place, overlap, "amax")
         else:
-            # The match with the largest number (0: none). To write `overlap` itself would leave it
-            # to threads and GPUs which match is the last.
+            # Per place, the highest position in the list (from 1; 0: none), then that match's
+            # overlap. Writing `overlap` itself would leave the choice among several to the threads.
             numbers = torch.arange(1, len(place) + 1, device=place.device)
             last = place.new_zeros(size + 1).scatter_reduce_(0, place, numbers, "amax")
             flat = torch.cat((overlap.new_zeros(1), overlap))[last]
@@ -229,7 +230,9 @@ class DetectionLoss(Loss):
             p = logits.sigmoid()
             p_target = target * p + (1 - target) * (1 - p)
             alpha = target * 0.25 + (1 - target) * 0.75
-            loss = loss * alpha * (1 - p_target) ** self.fl_gamma
+            # not 0, where the gradient of a root would be infinite
+            distance = (1 - p_target).clamp(torch.finfo(p.dtype).tiny)
+            loss = loss * alpha * distance**self.fl_gamma
         return loss.mean() if valid is None else _mean(loss.mean(1), valid)
 
 
@@ -301,11 +304,12 @@ class LossOptions:
         obj_pw: Weight of positives in the objectness loss.
         label_smoothing: Epsilon of the class targets.
         fl_gamma: Exponent of the focal loss; 0 is off.
-        anchor_t: Anchors whose sides differ from the object's by less than this factor are trained
-            on it.
+        anchor_t: An object is assigned to the anchors whose width and height are within this factor
+            of its own, up or down.
         assigner: Custom assigner by class_path and init_args (docs/parts.md). Then
             anchor_t has no effect.
-        function: Class of a custom loss, likewise. Then box to fl_gamma have no effect.
+        function: Class of a custom loss, likewise. Then the options from box to
+            fl_gamma have no effect.
 
     In Python assigner and function are a class, or functools.partial of a class and its arguments.
     """

@@ -66,8 +66,8 @@ def as_group(kind: type[T], options: T | Mapping[str, Any]) -> T:
 class Detector(L.LightningModule):
     """A YOLOv5 detector: trains, validates and predicts.
 
-    Gradients are sums over images, as in YOLOv5: they do not change with the number of devices, and
-    accumulate as they are.
+    The loss of a batch is a mean times the number of images, as in YOLOv5; gradients are summed
+    over processes and accumulated batches.
 
     Args:
         names: Class names; their number is the number of classes.
@@ -134,7 +134,7 @@ class Detector(L.LightningModule):
         self._seed = 0
         self._knows_image_size = False
         self.set_image_size(640)
-        self._compiled_shape: tuple[int, ...] = ()  # of the batches that go through compiled code
+        self._compiled_shape: tuple[int, ...] = ()  # of batches for compiled code; others run eager
         self._loss_sums: dict[str, Tensor] = {}
         self._predictor: Predictor | None = None  # of trainer.predict
 
@@ -213,7 +213,7 @@ class Detector(L.LightningModule):
         return max(member.max_stride for member in self.members())
 
     def shape_for(self, image_size: int) -> tuple[int, int] | None:
-        """(height, width) if an exported file takes no other; None: what `max_stride` allows."""
+        """The fixed (height, width) of an exported file; None: all multiples of `max_stride`."""
         return shape_for(self.members(), image_size)
 
     def set_image_size(self, image_size: int) -> None:
@@ -234,7 +234,7 @@ class Detector(L.LightningModule):
 
         Returns:
             (B, R, 5 + C) float32, a row per box: cx, cy, w, h in pixels of `images`, objectness,
-            class scores, which are multiplied with it.
+            class scores. The confidence of a class is objectness * class score.
         """
         network = self.evaluated_network()
         with in_evaluation_mode(network):
@@ -268,7 +268,7 @@ class Detector(L.LightningModule):
         """Take image size, batch size and seed from the data; from a custom data module only
         `image_size`, if it has it. A fit also chooses its optimizer, by the data."""
         if stage == "fit":
-            check_recipe({"precision": self.trainer.precision})  # refuses 16-true and the like
+            check_recipe({"precision": self.trainer.precision})  # refuses 16-true and bf16-true
             print_missing_callbacks(self.trainer)
         data: Any = getattr(self.trainer, "datamodule", None)
         check_names(data, self.names)
@@ -288,8 +288,8 @@ class Detector(L.LightningModule):
         if self._has_scored_weights or not self.loaded.has_head or not is_open:
             return
         self._has_scored_weights = True
-        # weights that see no objects are trained like random ones, by Muon instead of AdamW; but a
-        # momentum or weight decay that the user gives is meant for AdamW
+        # pretrained weights that find no objects here are trained as random ones are, by Muon; not
+        # if momentum or weight decay is given, which is meant for AdamW
         may_restart = self.is_auto("momentum") and self.is_auto("weight_decay")
         chosen = choose_starting_point(
             self.trainer, self.network, data, self.loaded.known_classes, may_restart
@@ -320,14 +320,16 @@ class Detector(L.LightningModule):
         return self.options.optim.build(self.network, self.batch_size)  # which scales the decay
 
     def on_train_start(self) -> None:
-        # of an optimizer that Lightning has restored, with the weight decay of its checkpoint
+        self.network.train()  # Lightning leaves it as `load` returned it: in evaluation mode
+        # a restored optimizer has the weight decay of its checkpoint; set this run's
         self.options.optim.apply_to(self.trainer.optimizers[0], self.network, self.batch_size)
         self._start_epoch()  # a run resumed within an epoch has no on_train_epoch_start
-        if self.options.compile and not self._compiled_shape:
-            shape = (self.batch_size // self.trainer.world_size, 3, *[self.image_size] * 2)
+        if self.options.compile:
             data = data_of(self.trainer)
             shapes_vary = self.options.multi_scale or data is None or bool(data.rect)
-            self._compiled_shape = shape if compile_network(self.network, shapes_vary) else ()
+            if self._compiled_shape or compile_network(self.network, shapes_vary):
+                shape = self.batch_size // self.trainer.world_size, 3, *[self.image_size] * 2
+                self._compiled_shape = shape
 
     def on_train_epoch_start(self) -> None:
         self._start_epoch()
@@ -394,14 +396,14 @@ class Detector(L.LightningModule):
         self._loss_sums = losses
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
-        """Nothing: optimizer_step clears gradients after use: checkpoints hold only unused ones."""
+        """Does nothing: `optimizer_step` clears them after each step; what is left was not used."""
 
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
     ) -> None:
         if ends_in_step(self.trainer, batch_idx):
             super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
-        else:  # model.literal, the epoch ends before enough batches: their gradients are discarded
+        else:  # model.literal: the epoch ends within a window, whose gradients are discarded
             optimizer_closure()  # forward and backward
         optimizer.zero_grad()
 
@@ -433,12 +435,12 @@ class Detector(L.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["image_size"] = self.image_size
-        checkpoint |= self.evaluation.results()
+        checkpoint.update(self.evaluation.results())
         checkpoint["origins"] = [origin._asdict() for origin in self.network.origins]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Options of `optim` that were left open are those of the training that is continued,
-        whatever it started from. InputError: it has other classes or tensors."""
+        """Take options of `optim` that the user left open from the checkpoint. InputError: it has
+        other classes or tensors."""
         if any(name.startswith("ema.") for name in checkpoint["state_dict"]):
             self.start_average()
         check_network(checkpoint, self.names, self.state_dict())

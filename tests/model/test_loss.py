@@ -9,15 +9,19 @@ from boltbox.detector.model.loss import DetectionLoss, add_losses, mean_losses
 from boltbox.detector.system.errors import InputError
 
 
+@pytest.mark.parametrize("fl_gamma", [0.5, 1.5])
 @pytest.mark.parametrize("classes", [1, 4])
 @pytest.mark.parametrize("objects", [0, 20])
-def test_gradients_are_where_something_is_to_learn(classes, objects):
+def test_gradients_are_where_something_is_to_learn(classes, objects, fl_gamma):
     """Also under autocast, in the precision of the maps; with logits whose exponential a float16
-    does not hold the loss is computed in float32."""
+    does not hold the loss is computed in float32. Sure predictions have a gradient of 0."""
     rng = torch.Generator().manual_seed(5)
-    raw = [(r * 6).half().requires_grad_() for r in raw_maps(rng, classes=classes)]
+    raw = [(r * 6).half() for r in raw_maps(rng, classes=classes)]
+    raw[0][0, 0, 0, 0, 4] = -30
+    for r in raw:
+        r.requires_grad_()
     targets = random_targets(rng, objects, classes=classes)
-    loss = DetectionLoss(classes, STRIDES, fl_gamma=1.5)
+    loss = DetectionLoss(classes, STRIDES, fl_gamma=fl_gamma)
     with torch.autocast("cpu", dtype=torch.float16):
         total, parts = losses(loss, raw, targets, the_anchors())
     total.backward()

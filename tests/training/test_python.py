@@ -1,8 +1,10 @@
 """A Trainer of one's own, as docs/python.md tells it."""
 
+import copy
 import json
 import os
 import re
+import signal
 from pathlib import Path
 
 import lightning as L
@@ -155,6 +157,34 @@ def test_a_detector_follows_its_data(small_data, here):
         with pytest.raises(InputError, match=named):
             L.Trainer(**given).fit(detector, data)
     assert not (here / "other").exists()
+
+
+class Trouble(L.Callback):
+    def on_train_batch_end(self, *_):
+        raise RuntimeError
+
+
+def test_a_detector_trains_again(small_data, here):
+    """In a notebook: after a fit that ended within an accumulation window, and after `load`."""
+    data = DetectionData(str(small_data), **SMALL)
+    warmup = Warmup(warmup_epochs=0)
+    fits = {"limit_train_batches": 3, "max_epochs": 1}
+    fresh = small_detector(data, nominal_batch_size=16)
+    weights = copy.deepcopy(fresh.state_dict())
+    detector = small_detector(data, nominal_batch_size=16)
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(RuntimeError):
+        L.Trainer(**options(run="part", callbacks=[warmup, Trouble()], **fits)).fit(detector, data)
+    assert signal.getsignal(signal.SIGINT) is handler
+    detector.drop_average()
+    detector.load_state_dict(weights)
+    L.Trainer(**options(run="again", callbacks=[warmup], **fits)).fit(detector, data)
+    L.Trainer(**options(run="fresh", callbacks=[Warmup(warmup_epochs=0)], **fits)).fit(fresh, data)
+    assert equal("again", "fresh")
+
+    loaded = Detector.load("fresh", "cpu")
+    L.Trainer(**options(run="loaded")).fit(loaded, data)
+    assert loaded.network.training
 
 
 def test_a_script_resumes(small_data, here, capsys):

@@ -93,34 +93,37 @@ class Augment:
     after: dict[str, list[Callable]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for place, transforms in self.after.items():
-            if place not in STEP_NAMES:
+        for step_name, transforms in self.after.items():
+            if step_name not in STEP_NAMES:
                 raise InputError(
-                    f"data.augment.after.{place}: no such step; {nearest(place, STEP_NAMES)}"
+                    f"data.augment.after.{step_name}: no such step;"
+                    f" {nearest(step_name, STEP_NAMES)}"
                 )
             for transform in transforms:
-                CustomTransform(transform, place)  # raises if it cannot be called as one
+                CustomTransform(transform, step_name)  # raises if it cannot be called as one
 
     def to_dict(self) -> dict[str, Any]:
         """The options by name, in plain types, as config.yaml has them."""
         options = asdict(replace(self, after={}))  # asdict would copy the transforms
-        for place, transforms in self.after.items():
-            options["after"][place] = [_to_config(transform) for transform in transforms]
+        for step_name, transforms in self.after.items():
+            options["after"][step_name] = [_to_config(transform) for transform in transforms]
         return options
 
     def can_be_lazy(self, rectangular: bool = False) -> bool:
         """Whether images can stay lazy until the warp, the step `perspective`.
 
-        A lazy image (letterbox.py) lists image files and their places, and has no pixels. A warp
+        A lazy image (letterbox.py) lists image files and where they go, and has no pixels. A warp
         that only scales and shifts renders it: each file is resampled once, straight to its place
-        in the output, instead of twice. No other step before the end of the warp may need pixels.
+        in the output, instead of twice. No step before the warp may need pixels.
 
         Args:
             rectangular: rectangular training, which renders images before the letterbox.
         """
         if rectangular or self.degrees or self.shear or self.perspective or self.copy_paste:
             return False
-        return not any(self.after.get(place) for place in ("resize", "mosaic", "copy_paste"))
+        return not any(
+            self.after.get(step_name) for step_name in ("resize", "mosaic", "copy_paste")
+        )
 
     def steps(
         self, size: int, shapes: np.ndarray | None = None, lazy: bool = True
@@ -141,7 +144,7 @@ class Augment:
             shear=self.shear,
             perspective=self.perspective,
         )
-        steps: dict[str, list[Transform]] = {place: [] for place in STEP_NAMES}
+        steps: dict[str, list[Transform]] = {step_name: [] for step_name in STEP_NAMES}
         # rectangular: the letterbox takes the mosaic's place, and gives the final size
         steps["mosaic"] = [Mosaic(size, self.mosaic) if shapes is None else Letterbox(shapes)]
         steps["perspective"] = [warp]
@@ -150,7 +153,7 @@ class Augment:
         steps["fliplr"] = [RandomFlip(1, self.fliplr)]
         if not (lazy and self.can_be_lazy(rectangular)):
             steps["resize"] = [_render]
-            steps["copy_paste"] = [CopyPaste(self.copy_paste)]  # lazy: its share is 0
+            steps["copy_paste"] = [CopyPaste(self.copy_paste)]  # can_be_lazy: no copy_paste
         if not rectangular:
             steps["mixup"] = [MixUp(self.mixup)]
         if self.albumentations:
@@ -158,12 +161,12 @@ class Augment:
 
         ordered = []
         has_final_size = False
-        for place in STEP_NAMES:
-            ordered += steps[place]
-            if place == ("mosaic" if rectangular else "perspective"):
+        for step_name in STEP_NAMES:
+            ordered += steps[step_name]
+            if step_name == ("mosaic" if rectangular else "perspective"):
                 has_final_size = True
-            for transform in self.after.get(place, ()):
-                ordered.append(CustomTransform(transform, place, keeps_size=has_final_size))
+            for transform in self.after.get(step_name, ()):
+                ordered.append(CustomTransform(transform, step_name, keeps_size=has_final_size))
         return ordered
 
 
@@ -192,10 +195,10 @@ class TrainSamples:
     closing_from: int | None = None
 
     def __len__(self) -> int:
-        return len(self.images.image_of)  # the image of each sample: with tiles one has several
+        return len(self.images.image_of)  # the images of the samples: with tiles, some are repeated
 
     def __getitem__(self, key: Key) -> Sample:
-        # 1: other random numbers than the sampler's, which are of 0
+        # 1: keeps these random numbers apart from the sampler's, which has 0 there
         rng = np.random.default_rng((self.seed, 1, key.epoch, key.index, key.repeat))
         is_closing = self.closing_from is not None and key.epoch >= self.closing_from
         steps = self.closing_steps if is_closing else self.steps
@@ -212,8 +215,8 @@ class TrainSamples:
 
     def _partner(self, steps: Sequence[Transform], key: Key, rng: np.random.Generator) -> Sample:
         """A random image after these steps. MixUp, which comes after the mosaic, thus blends two
-        mosaics."""
-        if key.partners:  # the images to choose from
+        samples that went through it."""
+        if key.partners:  # image weights: chosen by the sampler
             index = key.partners[rng.integers(len(key.partners))]
         else:
             index = int(rng.integers(len(self)))
@@ -247,7 +250,7 @@ class CustomTransform:
 
     Args:
         transform: see Transform.
-        place: the step that it comes after, for messages.
+        step_name: the step that it comes after, for messages.
         keeps_size: the output must have the size of the input.
 
     Raises:
@@ -255,9 +258,9 @@ class CustomTransform:
             sample.
     """
 
-    def __init__(self, transform: Transform, place: str, keeps_size: bool = False) -> None:
+    def __init__(self, transform: Transform, step_name: str, keeps_size: bool = False) -> None:
         self.transform = transform
-        self.name = f"data.augment.after.{place}: {_import_path(transform)}"
+        self.name = f"data.augment.after.{step_name}: {_import_path(transform)}"
         self.keeps_size = keeps_size
         try:
             inspect.signature(transform).bind(None, None, None)
@@ -302,7 +305,8 @@ def _to_config(transform: object) -> str | dict[str, Any]:
     if inspect.isroutine(transform):
         return _import_path(transform)
     names = inspect.signature(type(transform).__init__).parameters
-    values = {name: value for name, value in vars(transform).items() if name in names}
+    attributes = getattr(transform, "__dict__", {})  # none with __slots__
+    values = {name: value for name, value in attributes.items() if name in names}
     return {"class_path": _import_path(transform), "init_args": values}
 
 
