@@ -178,13 +178,11 @@ def parsers():
 
     def once(command, *given):
         is_own = command.line.only_prints or command.line.data_class
-        if is_own or command.function not in built:
+        kept = {} if is_own else built
+        if command.function not in kept:
             build(command, *given)
-        if is_own:
-            return
-        if command.function not in built:
-            built[command.function] = command.parser
-        command.parser = built[command.function]
+            kept[command.function] = command.parser
+        command.parser = kept[command.function]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DetectorCLI, "setup_parser", once)
