@@ -20,8 +20,7 @@ def small(num_classes=3, seed=0, **options):
     return network
 
 
-@pytest.fixture(name="as_yolov5")
-def yolov5_converter(monkeypatch):
+def converter(monkeypatch):
     """A function: our network -> what YOLOv5 would pickle, a tree of modules under its names, with
     these attributes."""
     package = types.ModuleType("models")
@@ -52,6 +51,9 @@ def yolov5_converter(monkeypatch):
         return root
 
     return convert
+
+
+yolov5_converter = pytest.fixture(converter, name="as_yolov5")
 
 
 def same(a, b, atol=0):
