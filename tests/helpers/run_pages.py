@@ -24,7 +24,6 @@ ROOT = Path(__file__).parents[2]
 RULES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 COMMAND = re.compile(r"((?:\w+=\S* )*)python (cli\.py [^;&|<>$]*)")
 VARIABLE = re.compile(r"(?:export )?(\w+)=(\S+|\$\(.*\))")
-TAIL = 1500  # characters of the output of a command that failed
 
 
 def blocks_of(text):
@@ -75,13 +74,16 @@ class Page:
         self.name = name
         self.text = (ROOT / name).read_text()
         self.variables = {"__name__": "__main__"}
-        self.groups = []  # of processes, of which some are servers
         self.failed = 0
 
     def run(self):
         """The number of failures."""
         exec(RULES["known"].get(self.name, ""), self.variables)
-        for number, language, lines in blocks_of(self.text):
+        blocks = blocks_of(self.text)
+        for _, language, lines in blocks:
+            if language == "python":
+                self.save("\n".join(lines))
+        for number, language, lines in blocks:
             text = "\n".join(lines)
             rule = first(RULES["blocks"], text)
             if language == "python":
@@ -95,9 +97,6 @@ class Page:
                 joined = re.sub(r" *\\\n *", " ", text)
                 for line in filter(None, map(str.strip, joined.split("\n"))):
                     self.report(number, re.sub("  +#.*", "", line), self.shell)
-        for group in self.groups:
-            with suppress(ProcessLookupError):
-                os.killpg(group, signal.SIGKILL)
         return self.failed
 
     def report(self, number, text, run):
@@ -108,12 +107,14 @@ class Page:
         if problem:
             self.failed += 1
 
-    def python(self, text):
-        """A class that the page names as one of a file of the reader's is in that file too."""
+    def save(self, text):
+        """Code with a class that the page names as one of a file of the reader's is that file."""
         for name in re.findall(r"^class (\w+)", text, re.MULTILINE):
             module = re.search(rf"\b(my_\w+)\.{name}\b", self.text)
             if module:
                 Path(f"{module[1]}.py").write_text(text)
+
+    def python(self, text):
         code = replaced(RULES["python"], text)
         try:
             exec(compile(code, self.name, "exec"), self.variables)
@@ -133,21 +134,18 @@ class Page:
         elif variable:
             words[2] += f'; printf %s "${variable[1]}"'
         with tempfile.TemporaryFile() as log:
-            process = subprocess.Popen(
+            status = subprocess.run(
                 words,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=environment,
-                start_new_session=True,
-            )
-            self.groups.append(process.pid)
-            status = process.wait()
+            ).returncode
             log.seek(0)
             output = log.read().decode(errors="replace")
         if variable:
             os.environ[variable[1]] = output
-        return f"FAILED ({status})\n$ {line}\n{output[-TAIL:]}" if status else None
+        return f"FAILED ({status})\n$ {line}\n{output[-1500:]}" if status else None
 
 
 def run_here(name, folder):
@@ -155,16 +153,20 @@ def run_here(name, folder):
     child = os.fork()
     if child == 0:
         status = 1
+        os.setsid()
         try:
             os.chdir(folder)
-            status = min(Page(name).run(), 1)
+            status = Page(name).run()
         finally:
             os._exit(status)
-    return os.waitpid(child, 0)[1] != 0
+    status = os.waitpid(child, 0)[1]
+    with suppress(ProcessLookupError):  # servers that the page has started
+        os.killpg(child, signal.SIGKILL)
+    return status != 0
 
 
 def main(names):
-    found = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/*.md"))
+    found = sorted(map(str, Path("docs").glob("*.md")))
     failed = []
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     os.environ |= {"ROOT": str(ROOT), "WANDB_MODE": "offline"}
