@@ -55,7 +55,7 @@ def detection_batch(given: Any, num_classes: int, stride: int, labelled: bool = 
         canvas[i, :, :h, :w] = image
         truths.append(_labels_of(target, h, w, num_classes))
         frames.append(LetterboxInfo(h, w))
-    rows = target_rows(truths, height, width)
+    rows = torch.from_numpy(target_rows(truths, height, width))
     return Batch(canvas, rows, list(range(len(images))), frames, truths)
 
 

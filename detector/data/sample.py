@@ -227,23 +227,23 @@ def collate(samples: list[Sample]) -> Batch:
     ignored = rows[:, 1] == IGNORED
     return Batch(
         images=torch.from_numpy(images),
-        targets=rows[~ignored],
+        targets=torch.from_numpy(rows[~ignored]),
         indices=[sample.index for sample in samples],
         letterboxes=[sample.letterbox for sample in samples],
         truths=[sample.truth for sample in samples],
-        ignored=rows[ignored] if ignored.any() else None,
+        ignored=torch.from_numpy(rows[ignored]) if ignored.any() else None,
     )
 
 
-def target_rows(samples: Sequence[Sample | Labels], height: int, width: int) -> Tensor:
-    """(N, 6) the objects of images of this size as `Batch.targets`."""
+def target_rows(samples: Sequence[Sample | Labels], height: int, width: int) -> np.ndarray:
+    """(N, 6) float32: the objects of images of this size as `Batch.targets`."""
     counts = [len(sample.boxes) for sample in samples]
     numbers = np.repeat(np.arange(len(samples)), counts)
     classes = np.concatenate([sample.classes for sample in samples])
     boxes = np.concatenate([sample.boxes for sample in samples])
     boxes = clip_xyxy(boxes, width - 1e-3, height - 1e-3)
     rows = np.column_stack((numbers, classes, xyxy_to_cxcywhn(boxes, width, height)))
-    return torch.from_numpy(rows.astype(np.float32))
+    return rows.astype(np.float32)
 
 
 def finish_on_device(batch: Batch) -> Batch:

@@ -288,8 +288,7 @@ class Detector(L.LightningModule):
         if self._has_scored_weights or not self.loaded.has_head or not is_open:
             return
         self._has_scored_weights = True
-        # pretrained weights that find no objects here are trained as random ones are, by Muon; not
-        # if momentum or weight decay is given, which is meant for AdamW
+        # weights that find no objects here are trained by Muon, unless options for AdamW are given
         may_restart = self.is_auto("momentum") and self.is_auto("weight_decay")
         chosen = choose_starting_point(
             self.trainer, self.network, data, self.loaded.known_classes, may_restart
@@ -439,8 +438,7 @@ class Detector(L.LightningModule):
         checkpoint["origins"] = [origin._asdict() for origin in self.network.origins]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take options of `optim` that the user left open from the checkpoint. InputError: it has
-        other classes or tensors."""
+        """Take options of `optim` that are open from it. InputError: other classes or tensors."""
         if any(name.startswith("ema.") for name in checkpoint["state_dict"]):
             self.start_average()
         check_network(checkpoint, self.names, self.state_dict())
