@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from chromium import chromium
 from made_datasets import load, picture, save
-from made_runs import fit, read, type_line
+from made_runs import fit, read, type_line, until
 
 from boltbox.detector.commands.review.page import write_page
 from boltbox.detector.commands.review.suspect import (
@@ -105,7 +105,12 @@ def test_the_file_holds_what_was_decided(page, review):
     }
     del expected["id"], expected["suspects"]
     assert saved(page) == expected
-    page.open(f"{review.dataset.dataset}/review.html")
+
+    def outlived():  # Chromium keeps it a moment later
+        page.open(f"{review.dataset.dataset}/review.html")
+        return page.evaluate("decisions.size")
+
+    until(outlived)
     assert saved(page) == expected
     assert page.evaluate("document.title") != "evil"
     assert page.evaluate("document.querySelectorAll('[onerror]').length") == 0
