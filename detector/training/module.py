@@ -438,7 +438,7 @@ class Detector(L.LightningModule):
         checkpoint["origins"] = [origin._asdict() for origin in self.network.origins]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take options of `optim` that are open from it. InputError: other classes or tensors."""
+        """It gives the options of `optim` that are open. InputError: other classes or tensors."""
         if any(name.startswith("ema.") for name in checkpoint["state_dict"]):
             self.start_average()
         check_network(checkpoint, self.names, self.state_dict())
