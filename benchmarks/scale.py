@@ -1,162 +1,277 @@
-"""What grows with the number of images, or with their size: the doctor's search for near
-duplicates, predictions.json, the metrics of a validation, and merging the detections of tiles.
+"""What grows with the number of images, or with their size.
 
-    python -m benchmarks.scale hashes 10000 123000 1000000 [--all]
-    python -m benchmarks.scale predictions 20000
-    python -m benchmarks.scale metrics 5000
-    python -m benchmarks.scale tiles 2500 5000 10000
+    python -m benchmarks.scale hashes 10000 123000 1000000  # the doctor's search for near duplicates
+    python -m benchmarks.scale all_pairs 10000              # of the same hashes, each with each
+    python -m benchmarks.scale predictions 20000            # predictions.json
+    python -m benchmarks.scale metrics 5000                 # of a validation
+    python -m benchmarks.scale tiles 2500 5000 10000        # merging detections; sides in pixels
+    python -m benchmarks.scale yolo 13000 41000 123287      # the start of a training; or coco
+    python -m benchmarks.scale table 1000000 9000000        # the same, labels in the cache only
 
-Seconds are processor time of this process, memory is its peak.
+Seconds are processor time. Memory is the peak of the process, and what the measured work adds to it.
 """
 
 import argparse
-import resource
+import os
+import re
+import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from unittest.mock import patch
+from typing import Any
+from unittest import mock
 
+import cv2
 import numpy as np
+from PIL import Image
 
+from benchmarks.tables import print_header, print_row
 from boltbox.detector.commands.doctor import near_duplicates as search
+from boltbox.detector.commands.doctor.examine import brief
+from boltbox.detector.commands.doctor.images import difference_hash
+from boltbox.detector.commands.doctor.repair import write_coco, write_yolo
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.inputs.tiles import merge, tile_windows
-from boltbox.detector.data.sample import Labels, SourceImage
+from boltbox.detector.data.label_table import LabelTable, Texts, starts_of
+from boltbox.detector.data.read_split import SplitReader
+from boltbox.detector.data.sample import SourceImage
 from boltbox.detector.evaluation.metrics import DetectionMetrics
 from boltbox.detector.report.prediction_files import Output, PredictionFiles
 
-BLOCK = 50000  # pictures made at a time
-ROWS = 100  # detections per image
+NAMES = [f"class {k}" for k in range(80)]
+WIDTH, HEIGHT = 640, 480
+CORNERS = 22  # of a polygon
+
+
+def made_boxes(objects: int, rng: np.random.Generator) -> np.ndarray:
+    """(objects, 4) float32 xyxy of COCO's sizes, in pixels that JSON writes with two decimals."""
+    frame = np.array((WIDTH, HEIGHT))
+    size = (rng.lognormal(-2, 1, (objects, 2)).clip(0.01, 0.99) * frame).round()
+    low = (4 * rng.random((objects, 2)) * (frame - size)).astype(int) / 4
+    return np.concatenate((low, low + size), axis=1).astype(np.float32)
+
+
+def made_labels(images: int, corners: int = 0) -> LabelTable:
+    """Labels as COCO has them: 7.3 objects per image on average, none in 0.9 %.
+
+    Args:
+        images: How many.
+        corners: Of the polygon of each object; 0: there are no polygons.
+    """
+    rng = np.random.default_rng(images)
+    counts = np.where(rng.random(images) < 0.009, 0, rng.geometric(1 / 7.34, images))
+    objects = int(counts.sum())
+    boxes = made_boxes(objects, rng)
+    parts = objects if corners else 0
+    return LabelTable(
+        sizes=np.full((images, 2), (HEIGHT, WIDTH)),
+        starts=starts_of(counts),
+        boxes=boxes,
+        classes=rng.integers(0, len(NAMES), objects),
+        crowd=np.zeros(objects, bool),
+        area=(boxes[:, 2:] - boxes[:, :2]).prod(1),
+        part_starts=np.arange(objects + 1).clip(max=parts),
+        point_starts=np.arange(parts + 1) * corners,
+        points=(rng.integers(0, 4 * HEIGHT, (parts * corners, 2)) / 4).astype(np.float32),
+    )
 
 
 def made_hashes(n: int) -> np.ndarray:
-    """(n, 8) uint64, hashes as `difference_hash` makes them of smooth noise. One in fifty is of an
-    earlier picture with noise, one in a hundred is a copy."""
+    """(n, 8) uint64, of smooth noise. One picture in fifty is an earlier one with more noise, one in
+    a hundred is a copy."""
     rng = np.random.default_rng(n)
-    blocks = []
-    for start in range(0, n, BLOCK):
-        pictures = rng.normal(size=(min(BLOCK, n - start), 17, 17)).astype(np.float32)
-        pictures = pictures[:, 1:] + pictures[:, :-1]
-        pictures = pictures[:, :, 1:] + pictures[:, :, :-1]
-        changed = rng.integers(0, len(pictures), (len(pictures) // 50, 2))
-        noise = rng.normal(size=(len(changed), 16, 16)) * rng.uniform(0, 1, (len(changed), 1, 1))
-        pictures[changed[:, 0]] = pictures[changed[:, 1]] + noise
-        copies = rng.integers(0, len(pictures), (len(pictures) // 100, 2))
-        pictures[copies[:, 0]] = pictures[copies[:, 1]]
-        down = np.diff(pictures, axis=1) > 0
-        right = np.diff(pictures, axis=2) > 0
-        count = len(pictures)
-        bits = np.concatenate((down.reshape(count, -1), right.reshape(count, -1)), axis=1)
-        blocks.append(np.pad(np.packbits(bits, axis=1), ((0, 0), (0, 4))).view(np.uint64))
-    return np.concatenate(blocks)
+    made = []
+    for i in range(n):
+        chance = rng.random()
+        seed = rng.integers(i + 1) if chance < 0.03 else i
+        picture = cv2.blur(np.random.default_rng(seed).normal(0, 1000, (16, 16)), (2, 2))
+        if chance < 0.02:
+            picture += rng.normal(0, rng.uniform(0, 250), (16, 16))
+        made.append(difference_hash(picture))
+    return np.frombuffer(b"".join(made), np.uint64).reshape(n, 8)
 
 
-def measure_hashes(n: int, compares_all: bool) -> None:
-    """Print the seconds of a search among n hashes, and those of comparing each with each."""
-    hashes = made_hashes(n)
+def hashes(n: int) -> Callable[[], str]:
+    """The search for near duplicates among n images."""
+    made = made_hashes(n)
     groups = np.random.default_rng(0).integers(0, 2, n)
-    started = time.process_time()
-    found = list(search.near_duplicates(hashes, groups))
-    seconds = time.process_time() - started
-    line = f"{n} hashes: {len(found)} found, {seconds:.2f} s, peak {peak():.2f} GB"
-    if compares_all:
-        started = time.process_time()
-        with patch.object(search, "_most_similar", search._compare_all):
-            expected = list(search.near_duplicates(hashes, groups))
-        seconds = time.process_time() - started
-        line += f"; each with each: {seconds:.2f} s, equal: {found == expected}"
-    print(line, flush=True)
+    return lambda: f"{len(list(search.near_duplicates(made, groups)))} found"
 
 
-def measure_predictions(images: int) -> None:
-    """Print what predictions.json of so many images costs."""
+def all_pairs(n: int) -> Callable[[], str]:
+    """The former search, which compares each hash with each."""
+    return mock.patch.object(search, "_most_similar", search._compare_all)(hashes(n))
+
+
+def predictions(images: int) -> Callable[[], str]:
+    """predictions.json with 100 detections per image."""
     rng = np.random.default_rng(0)
-    names = [f"class {k}" for k in range(80)]
-    output = Output(images=False, labels=False, json=True)
-    before = peak()
-    started = time.process_time()
-    with tempfile.TemporaryDirectory() as folder:
-        files = PredictionFiles(Path(folder), names, output)
-        for i in range(images):
-            rows = rng.uniform(0, 640, (ROWS, 6))
-            rows[:, 4] = rng.uniform(0, 1, ROWS)
-            rows[:, 5] = rng.integers(0, 80, ROWS)
-            files.add(SourceImage(f"{i:012d}", f"{i:012d}.jpg"), rows, 640, 640)
-        files.close()
-        size = (Path(folder) / "predictions.json").stat().st_size / 1e9
-    seconds = time.process_time() - started
-    print(f"{images} images: {size:.2f} GB, {seconds:.1f} s, +{peak() - before:.2f} GB")
+
+    def write() -> str:
+        with tempfile.TemporaryDirectory() as folder:
+            output = Output(images=False, labels=False, json=True)
+            files = PredictionFiles(Path(folder), NAMES, output)
+            for i in range(images):
+                scores = rng.random(100)
+                classes = rng.integers(0, len(NAMES), 100)
+                rows = np.column_stack((rng.uniform(0, 640, (100, 4)), scores, classes))
+                files.add(SourceImage(f"{i:012d}", f"{i:012d}.jpg"), rows, 640, 640)
+            files.close()
+            return f"{(Path(folder) / 'predictions.json').stat().st_size / 1e9:.2f} GB"
+
+    return write
 
 
-def made_boxes(rng: np.random.Generator, n: int) -> np.ndarray:
-    """(n, 4) of COCO's sizes, in an image of 640 x 640."""
-    side = np.exp(rng.normal(4, 1, (n, 2))).clip(4, 600)
-    low = rng.uniform(0, 1, (n, 2)) * (640 - side)
-    return np.concatenate((low, low + side), axis=1).astype(np.float32)
-
-
-def measure_metrics(images: int) -> None:
-    """Print what the metrics of so many images with 300 detections and 7 labels of 80 classes cost;
-    two detections of five are near a label."""
+def metrics(images: int) -> Callable[[], str]:
+    """The metrics of a validation: 300 detections per image, two of five near a label."""
     rng = np.random.default_rng(0)
-    metrics = DetectionMetrics(80)
-    for i in range(images):
-        boxes = made_boxes(rng, rng.poisson(7.3))
-        classes = rng.integers(0, 80, len(boxes))
-        area = (boxes[:, 2:] - boxes[:, :2]).prod(1)
-        labels = Labels(boxes, classes, [], rng.random(len(boxes)) < 0.01, area, 640, 640)
-        rows = np.column_stack((made_boxes(rng, 300), rng.random(300), rng.integers(0, 80, 300)))
-        if len(boxes):
-            of_label = rng.integers(0, len(boxes), 120)
-            rows[:120, :4] = boxes[of_label] + rng.normal(0, 5, (120, 4))
-            rows[:120, 5] = classes[of_label]
-        rows = rows[np.argsort(-rows[:, 4])].astype(np.float32)
-        metrics.update([rows], [labels], [i])
-    before = peak()
-    started = time.process_time()
-    summary = metrics.compute().summary
-    seconds = time.process_time() - started
-    line = f"{images} images: {seconds:.2f} s, +{peak() - before:.2f} GB"
-    print(f"{line}, mAP50-95 {summary['mAP50-95']:.4f}, COCO's AP {summary['coco/AP']:.4f}")
+    collected = DetectionMetrics(len(NAMES))
+    for i, labels in enumerate(made_labels(images)):
+        boxes = made_boxes(300, rng)
+        classes = rng.integers(0, len(NAMES), 300)
+        if len(labels.boxes):
+            of_label = rng.integers(0, len(labels.boxes), 120)
+            boxes[:120] = labels.boxes[of_label] + rng.normal(0, 5, (120, 4))
+            classes[:120] = labels.classes[of_label]
+        scores = np.sort(rng.random(300))[::-1]
+        order = rng.permutation(300)
+        rows = np.column_stack((boxes[order], scores, classes[order])).astype(np.float32)
+        labels.crowd[:] = rng.random(len(labels.crowd)) < 0.01
+        collected.update([rows], [labels], [i])
+
+    def compute() -> str:
+        summary = collected.compute().summary
+        return f"mAP50-95 {summary['mAP50-95']:.4f}, COCO's AP {summary['coco/AP']:.4f}"
+
+    return compute
 
 
-def measure_tiles(side: int) -> None:
-    """Print the seconds of merging 1,000 detections for each tile of 640 px of a square image, and
-    for the whole of it, as of an image full of small objects."""
+def tiles(side: int) -> Callable[[], str]:
+    """Merging 1,000 detections for each tile of 640 px of a square image, and for the whole of it,
+    as of an image full of small objects."""
     rng = np.random.default_rng(0)
     places = np.concatenate(([[0, 0, side, side]], tile_windows(side, side, 640)))
     windows = places.repeat(1000, 0)
     low = rng.uniform(windows[:, :2], windows[:, 2:])
-    boxes = np.concatenate((low, low + rng.uniform(5, 120, low.shape)), 1)
-    boxes = boxes.clip(np.tile(windows[:, :2], 2), np.tile(windows[:, 2:], 2))
-    rows = np.column_stack((boxes, rng.uniform(0, 1, len(boxes)), rng.integers(0, 3, len(boxes))))
+    high = np.minimum(low + rng.uniform(5, 120, low.shape), windows[:, 2:])
+    n = len(windows)
+    rows = np.column_stack((low, high, rng.random(n), rng.integers(0, 3, n)))
+
+    def merged() -> str:
+        left = merge(rows, windows, (side, side), iou=0.45, max_det=n)
+        return f"{len(places)} windows, {n} boxes, {len(left)} after merging"
+
+    return merged
+
+
+def write_set(root: Path, images: int, is_coco: bool) -> None:
+    """A dataset of hard links to 400 small pictures; a 24th of it is for validation."""
+    for k in range(400):
+        Image.new("RGB", (WIDTH, HEIGHT), (k % 256, k // 256, 0)).save(root / f"{k}.jpg")
+    for split, count in (("train2017", images - images // 24), ("val2017", images // 24)):
+        (root / "images" / split).mkdir(parents=True)
+        names = {str(i): f"{i:012d}.jpg" for i in range(count)}
+        for i, name in enumerate(names.values()):
+            os.link(root / f"{i % 400}.jpg", root / "images" / split / name)
+        labels = made_labels(count, CORNERS if is_coco else 0)
+        entries = list(zip(names, labels, strict=True))
+        if is_coco:
+            write_coco(root / f"annotations/instances_{split}.json", entries, names, NAMES)
+        else:
+            write_yolo(root / "labels" / split, entries, names)
+    if not is_coco:
+        splits = "train: images/train2017\nval: images/val2017\n"
+        (root / "data.yaml").write_text(f"{splits}names: {NAMES}\n")
+
+
+def write_table(root: Path, images: int) -> None:
+    """A dataset of a few images, and in the labels cache as many as these for training."""
+    write_set(root, 480, is_coco=False)
+    labels = made_labels(images)
+    places = Texts.of(f"line {k}" for k in range(9))
+    made = DetectionDataset(
+        Texts.of(f"{root}/images/{i:012d}.jpg" for i in range(images)),
+        labels,
+        NAMES,
+        Texts.of(f"{root}/labels/{i:012d}.txt" for i in range(images)),
+        np.zeros((images, 2), np.int64),
+        replace(places, numbers=np.arange(len(labels.boxes), dtype=np.int32) % 9),
+    )
+    with mock.patch.object(SplitReader, "_read", return_value=made):
+        DatasetFile.read(str(root), needs_val=True).open("train")
+
+
+def start(dataset: str) -> None:
+    """Print what it costs until the keys of the first batch, with the doctor's check."""
+
+    def work() -> str:
+        data = DetectionData(dataset, cache="none", workers=0)
+        data.setup("fit")
+        loader: Any = data.train_dataloader()
+        next(iter(loader.batch_sampler))
+        begin = time.process_time()
+        brief(data.file, data.datasets, 640)
+        return f"of which the check {time.process_time() - begin:.2f} s"
+
+    measure("start", work)
+
+
+def measure_starts(what: str, images: int) -> None:
+    """The first two starts, each in a process of its own; of a table, which is in the cache, only
+    one like the second."""
+    with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", ".")) as folder:
+        root = Path(folder, "data")
+        root.mkdir()
+        os.environ["BOLTBOX_CACHE"] = f"{folder}/cache"
+        if what == "table":
+            write_table(root, images)
+        else:
+            write_set(root, images, what == "coco")
+        program = f"from benchmarks.scale import start; start({str(root)!r})"
+        for _ in range(1 if what == "table" else 2):
+            subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def measure(name: str, work: Callable[[], str]) -> None:
+    """Print the row of a measurement; `work` returns what came of it."""
     before = peak()
-    started = time.process_time()
-    merged = merge(rows, windows, (side, side), iou=0.45, max_det=len(rows))
-    seconds = time.process_time() - started
-    memory = f"+{peak() - before:.2f} GB"
-    print(f"{len(places)} windows, {len(rows)} boxes: {len(merged)}, {seconds:.2f} s, {memory}")
+    begin = seconds()
+    result = work()
+    took = seconds() - begin
+    print_row(name, f"{took:.2f}", f"{peak():.2f}", f"{peak() - before:+.2f}", result)
+
+
+def seconds() -> float:
+    """Processor time of this process and of those that it started."""
+    return sum(os.times()[:4])
 
 
 def peak() -> float:
-    """Of this process, in GB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+    """Of this program, in GB; getrusage would begin with the peak of the one that started it."""
+    (kilobytes,) = re.findall(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())
+    return int(kilobytes) * 1024 / 1e9
+
+
+WORKS = {each.__name__: each for each in (hashes, all_pairs, predictions, metrics, tiles)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("hashes", "predictions", "metrics", "tiles"))
+    parser.add_argument("what", choices=(*WORKS, "yolo", "coco", "table"))
     parser.add_argument("sizes", type=int, nargs="+")
-    parser.add_argument("--all", action="store_true", help="compare each hash with each, too")
     options = parser.parse_args()
+    print_header("", "seconds", "peak, GB", "more, GB", "result")
     for size in options.sizes:
-        if options.what == "hashes":
-            measure_hashes(size, options.all)
-        elif options.what == "predictions":
-            measure_predictions(size)
-        elif options.what == "metrics":
-            measure_metrics(size)
+        if options.what in WORKS:
+            measure(f"{options.what} {size}", WORKS[options.what](size))
         else:
-            measure_tiles(size)
+            print(f"{options.what}, {size} images:", flush=True)
+            measure_starts(options.what, size)
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ def write_copy(
     for split, images in splits.items():
         names = _copy_images({path for path, _ in images}, folder / "images" / split, changes)
         if file.format == "yolo":
-            _write_yolo(folder / "labels" / split, images, names)
+            write_yolo(folder / "labels" / split, images, names)
             content[split] = f"images/{split}"
         else:
             content[split] = f"annotations/{split}.json"
@@ -201,10 +201,16 @@ def _copy_images(paths: set[str], folder: Path, repairs: list[str]) -> dict[str,
     return names
 
 
-def _write_yolo(
+def write_yolo(
     folder: Path, images: Sequence[tuple[str, Labels]], names: Mapping[str, str]
 ) -> None:
-    """A text file per image, with polygons where there are some; names: of the images, by path."""
+    """Write a text file per image, with polygons where there are some.
+
+    Args:
+        folder: for the files.
+        images: paths and labels.
+        names: of the images, by path.
+    """
     for path, labels in images:
         size = (labels.width, labels.height)
         lines = []
