@@ -31,7 +31,8 @@ UNREADABLE = (  # what Pillow raises
     Image.DecompressionBombError,
 )
 ORIENTATION = 0x0112  # an EXIF tag
-ON_ITS_SIDE = (5, 6, 7, 8)  # its values for images that are shown turned by 90 degrees
+ON_ITS_SIDE = (5, 6, 7, 8)  # its values for images that are shown transposed
+MIRRORED = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}  # then flipped, by OpenCV's code
 
 cv2.setNumThreads(0)  # a loader's parallelism is its workers
 # A file of a few bytes can promise any size. Pillow opens none of more than twice this: 23,170 x
@@ -87,29 +88,42 @@ def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
 
 def _decode_with_opencv(file: Image.Image, content: bytes, shrink: int) -> np.ndarray | None:
     """The pixels of a file with this content, or None: OpenCV multiplies the colours of a TIFF by
-    its alpha, turns JPEGs only, and refuses some formats and more pixels than it likes."""
-    is_jpeg = file.format in ("JPEG", "MPO")
-    turned = _orientation(file) != 1
-    if file.format == "TIFF" or (turned and not is_jpeg):
+    its alpha, and refuses some formats and more pixels than it likes."""
+    if file.format == "TIFF":
         return None
-    flags = int(cv2.IMREAD_COLOR_RGB)
-    if not turned:
-        flags |= cv2.IMREAD_IGNORE_ORIENTATION
-    if is_jpeg:
+    orientation = _orientation(file)
+    flags = int(cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION)
+    if file.format in ("JPEG", "MPO"):
         content += b"\xff\xd9"  # an end mark, without which OpenCV reads no cut off file
         if shrink > 1:
             flags |= 8 * shrink  # IMREAD_REDUCED_GRAYSCALE_2 is 16, ..._4 is 32, ..._8 is 64
-    with suppress(cv2.error):
-        return cv2.imdecode(np.frombuffer(content, np.uint8), flags)
-    return None
+    elif orientation != 1:
+        return None
+    try:
+        image = cv2.imdecode(np.frombuffer(content, np.uint8), flags)
+    except cv2.error:
+        return None
+    return None if image is None else _turned(image, orientation)
+
+
+def _turned(image: np.ndarray, orientation: int) -> np.ndarray:
+    """An image as shown, of one as it is stored."""
+    if orientation in ON_ITS_SIDE:
+        image = cv2.transpose(image)
+    if orientation in MIRRORED:
+        image = cv2.flip(image, MIRRORED[orientation])
+    return image
 
 
 def _orientation(file: Image.Image) -> int:
-    """By EXIF; 1 if it is damaged, and after the pixels of a PNG, which Pillow would decode for
-    it. Pillow turns a TIFF itself."""
+    """By EXIF; 1 if that is damaged, or comes after the pixels of a PNG, which Pillow would decode
+    for it. XMP's does not count, as in browsers, where labels are drawn. Pillow turns a TIFF
+    itself."""
     with suppress(*UNREADABLE):
         if "exif" in file.info and file.format != "TIFF":
-            return file.getexif().get(ORIENTATION, 1)
+            exif = Image.Exif()
+            exif.load(file.info["exif"])
+            return exif.get(ORIENTATION, 1)
     return 1
 
 

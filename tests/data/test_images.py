@@ -89,13 +89,16 @@ def test_exif_orientation(tmp_path, suffix, orientation):
 
 @pytest.mark.parametrize("suffix", ["jpg", "webp", "png"])
 def test_orientation_that_is_not_followed(tmp_path, suffix):
-    """XMP's, damaged EXIF's, and after the pixels of a PNG: boxes in pixels would be scaled by
-    swapped sides."""
+    """XMP's, with an EXIF that has none too, damaged EXIF's, and after the pixels of a PNG: boxes in pixels would be
+    scaled by swapped sides."""
     path = tmp_path / f"a.{suffix}"
     info = PngInfo()
     xmp = '<x:xmpmeta><rdf:Description tiff:Orientation="6"/></x:xmpmeta>'
     info.add_itxt("XML:com.adobe.xmp", xmp)
     ways = [{"pnginfo": info} if suffix == "png" else {"xmp": xmp.encode()}]
+    of_a_camera = Image.Exif()
+    of_a_camera[0x010F] = "its maker"
+    ways.append(ways[0] | {"exif": of_a_camera})
     for exif in (b"garbage!", b"II*\0", b"II*\0\xff\xff\xff\xff", b""):
         ways.append({"exif": b"Exif\0\0" + exif})
     contents = []
