@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import lightning as L
@@ -82,7 +83,7 @@ class DetectionData(L.LightningDataModule):
 
     def __init__(
         self,
-        dataset: str | None = None,
+        dataset: str | Path | None = None,
         image_size: PositiveInt = 640,
         batch_size: PositiveInt | Literal["auto"] | None = None,
         workers: NonNegativeInt = 8,
@@ -98,6 +99,7 @@ class DetectionData(L.LightningDataModule):
         split: float | None = None,
         format: str | None = None,
     ) -> None:
+        dataset = None if dataset is None else str(dataset)
         self.options = locals().copy()  # by name, in plain types
         self.options.pop("self")
         self.options.pop("__class__")

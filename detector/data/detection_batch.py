@@ -80,7 +80,7 @@ def _labels_of(target: Mapping[str, Any], height: int, width: int, num_classes: 
     try:
         boxes = torch.as_tensor(target["boxes"]).detach().float().cpu().numpy()
         classes = torch.as_tensor(target["labels"]).cpu().numpy()
-        if len(boxes) != len(classes) or (len(boxes) and boxes.shape[1:] != (4,)):
+        if classes.shape != (len(boxes),) or (len(boxes) and boxes.shape[1:] != (4,)):
             raise ValueError(f"shapes {list(boxes.shape)} and {list(classes.shape)}")
     except (KeyError, TypeError, ValueError) as e:
         raise InputError(

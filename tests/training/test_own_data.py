@@ -147,6 +147,7 @@ def test_what_is_wrong_with_own_data(here):
         ((image[0],), (target,), "images must be 3 x H x W"),
         (image[None], None, "a batch must be"),
         ((image,), (target | {"labels": torch.tensor([0, 1])},), "boxes must be"),
+        ((image,), (target | {"labels": torch.tensor([[0]])},), "boxes must be"),
         ((image,), (target | {"boxes": torch.zeros(1, 5)},), "boxes must be"),
     ):
         with pytest.raises(InputError, match=f"^data of your own: .*{named}"):

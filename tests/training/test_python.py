@@ -136,7 +136,7 @@ class OwnGroups(Detector):
 
 def test_a_detector_follows_its_data(small_data, here):
     """The gains of the loss and the image size of the checkpoint are theirs."""
-    data = DetectionData(str(small_data), seed=7, **SMALL)
+    data = DetectionData(small_data, seed=7, **SMALL)
     given = small_detector(data, image_size=64, batch_size=8)
     follows = small_detector(data)
     assert follows.loss.gains != given.loss.gains
