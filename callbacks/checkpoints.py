@@ -74,6 +74,7 @@ class Checkpoints(ModelCheckpoint):
         until now, would leave with exit code 0 after a SIGTERM."""
         self._saved_at = time.monotonic()
         self._given_val_check_batch = trainer.val_check_batch
+        self._given_min_epochs = trainer.min_epochs
         self.signal.install()
         if trainer.received_sigterm:
             raise SystemExit(143)
@@ -84,8 +85,8 @@ class Checkpoints(ModelCheckpoint):
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """max_time and early stopping end a run only at the end of an epoch, after a validation."""
-        # Lightning stops early only after min_epochs
-        trainer.fit_loop.min_epochs = max(trainer.min_epochs or 0, trainer.current_epoch + 1)
+        # so that Lightning cannot stop within this epoch
+        trainer.fit_loop.min_epochs = max(self._given_min_epochs or 0, trainer.current_epoch + 1)
         # validate after the last batch too if trainer.val_check_interval leaves a remainder
         if trainer.check_val_every_n_epoch is not None:
             trainer.val_check_batch = self._given_val_check_batch
@@ -126,6 +127,7 @@ class Checkpoints(ModelCheckpoint):
         """Wait for the files: every on_fit_end, and what follows in a script, finds them in every
         process. Lightning calls this after all other callbacks."""
         trainer.val_check_batch = self._given_val_check_batch
+        trainer.fit_loop.min_epochs = self._given_min_epochs
         self.io.wait()
         trainer.strategy.barrier("Checkpoints")
         for path in (self.best_model_path, str(_folder(trainer) / "last.ckpt")):
@@ -170,8 +172,8 @@ class Checkpoints(ModelCheckpoint):
         self._saved_at = time.monotonic()
 
     def _complete_first_save(self, trainer: L.Trainer) -> None:
-        """Make the copies of best.ckpt if a kill came before them in the first save of a run. After
-        later ones, there is an older last.ckpt."""
+        """The first save of a run writes best.ckpt, then copies it. If a kill came between, make
+        the copies now. After later saves there is an older last.ckpt."""
         folder = _folder(trainer)
         resumed = Path(str(trainer.ckpt_path))
         if resumed.resolve().parent != folder.resolve() or (folder / "last.ckpt").exists():
@@ -200,7 +202,7 @@ class Checkpoints(ModelCheckpoint):
     def _find_last_checkpoints(self, trainer: L.Trainer) -> set[str]:
         """The checkpoint that Lightning takes for `ckpt_path="last"`: the newest intact one."""
         self.io.wait()
-        self.io.loaded = newest_valid(_folder(trainer))  # restored without reading it again
+        self.io.loaded = newest_valid(_folder(trainer))  # what its next load returns
         return {str(self.io.loaded.path)} if self.io.loaded else set()
 
 

@@ -44,12 +44,13 @@ class EMA(L.Callback):
     def setup(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
         """Before a checkpoint is restored, so that its average finds its place. Without a training
         the checkpoint alone says whether there is one (Detector.on_load_checkpoint)."""
-        if self.enabled and stage == "fit":
-            pl_module.start_average()
+        if stage == "fit":
+            if self.enabled:
+                pl_module.start_average()
+            else:
+                pl_module.drop_average()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
-        if not self.enabled:
-            pl_module.drop_average()
         if pl_module.ema is None:
             return
         # the network may have changed since setup: better anchors, a class prior

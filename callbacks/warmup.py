@@ -69,11 +69,11 @@ class Warmup(L.Callback):
         self._schedule = Schedule(
             epochs=epochs,
             epoch_batches=epoch_batches,
-            lr0=pl_module.lr,  # optim.lr0, no longer None
+            lr0=pl_module.lr,  # optim.lr0, once it is chosen
             lrf=optim.lrf,
             lr_schedule=optim.lr_schedule,
             momentum=optim.momentum,
-            step_batches=effective_batch_size / pl_module.batch_size,
+            batches_per_step=effective_batch_size / pl_module.batch_size,
             warmup=warmup_batches(
                 self.warmup_epochs, epoch_batches, epochs, defaults.warmup_min_batches, literal
             ),
@@ -91,7 +91,7 @@ class Warmup(L.Callback):
         rates = self._schedule.rates_at(iteration)
         pl_module.set_rates(rates)
         # the epoch's last batch closes the window, however short; with literal, optimizer_step of
-        # the Detector discards it instead
+        # the Detector discards the window's gradients instead
         must_step = trainer.is_last_batch and not pl_module.options.literal
         # sets trainer.accumulate_grad_batches
         self._window.start_batch(trainer, rates.accumulate, must_step)

@@ -26,7 +26,7 @@ OF_THE_DATASET = ("split", "format")  # options of data that describe one datase
 
 
 @dataclass
-class CkptPath:
+class LoadedCheckpoint:
     """What `--ckpt_path` means, read: a command works with it instead of fresh weights.
 
     Attributes:
@@ -47,7 +47,7 @@ class CkptPath:
         return self.weights.checkpoint if isinstance(self.weights, Trained) else None
 
 
-def read_ckpt_path(ckpt_path: str, run: Path | None, line: CommandLine) -> CkptPath | None:
+def read_ckpt_path(ckpt_path: str, run: Path | None, line: CommandLine) -> LoadedCheckpoint | None:
     """Find and read what `--ckpt_path` means.
 
     Args:
@@ -72,7 +72,7 @@ def read_ckpt_path(ckpt_path: str, run: Path | None, line: CommandLine) -> CkptP
         if weights.tiles:
             size, overlap = weights.tiles
             options["data"] |= {"tile_size": size, "tile_overlap": overlap}
-        return CkptPath(weights, options, weights.path)
+        return LoadedCheckpoint(weights, options, weights.path)
     data = saved.options["data"]
     unknown = data.keys() - inspect.signature(DetectionData).parameters
     if unknown and not line.data_class:
@@ -84,7 +84,7 @@ def read_ckpt_path(ckpt_path: str, run: Path | None, line: CommandLine) -> CkptP
         data["dataset"] = path_from(saved.folder, str(data["dataset"]))
     if isinstance(weights, Exported):  # it may be of another size than the training
         data["image_size"] = weights.image_size
-    return CkptPath(weights, saved.options, saved.source)
+    return LoadedCheckpoint(weights, saved.options, saved.source)
 
 
 def _read_weights(ckpt_path: str, run: Path | None, command: str) -> Trained | Exported | None:

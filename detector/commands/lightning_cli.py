@@ -30,7 +30,7 @@ from boltbox.detector.checkpoint.runs import (
     remove_empty_runs,
     results_folder,
 )
-from boltbox.detector.commands.ckpt_path import CkptPath, read_ckpt_path
+from boltbox.detector.commands.ckpt_path import LoadedCheckpoint, read_ckpt_path
 from boltbox.detector.commands.command_line import Command, CommandLine
 from boltbox.detector.commands.parser import HELP, HelpFormatter, Parser
 from boltbox.detector.commands.training_process import FitCommand
@@ -103,7 +103,7 @@ class DetectorCLI(LightningCLI):
         self.function: Callable[..., Any] = resolve_name(command.place)
         self.line = line
         self.command = line.command  # its name
-        self.loaded: CkptPath | None = None
+        self.loaded: LoadedCheckpoint | None = None
         self.continues_run = False
         self.run_folder: Path | None = None
         for name in ("trainer.default_root_dir", "run"):
@@ -149,8 +149,8 @@ class DetectorCLI(LightningCLI):
         for group, kind in CALLBACKS.items():
             parser.add_lightning_class_args(kind, group)
         parser.add_function_arguments(self.function, skip=OBJECTS)
-        # the help; it hides options of the Trainer that the recipe leaves no choice of
-        parser.prepare([f"trainer.{name}" for name in FIXED])
+        # hidden in the help: options of the Trainer that the recipe leaves no choice of
+        parser.prepare_help([f"trainer.{name}" for name in FIXED])
         if not self.line.data_class:
             parser.link_arguments("seed_everything", "data.seed")
         parser.link_arguments("data.names", "model.names", apply_on="instantiate")
@@ -170,12 +170,14 @@ class DetectorCLI(LightningCLI):
         self._load()
         dataset = line.options.get("data.dataset")
         file = ""  # that these options are from:
-        first: dict[str, Any] = {}
+        first: dict[str, Any] = {}  # nested, or by dotted names
+        uses_demo = False
         if self.loaded:
             first = self.loaded.options
             file = str(self.loaded.source)
         elif not line.data_class:
             first = demo.defaults(self.command, dataset)
+            uses_demo = bool(first)
 
         # the file of each option, for messages about it; "": it was typed
         parser.origins = dict.fromkeys(flatten(first), file) | line.origins
@@ -191,16 +193,17 @@ class DetectorCLI(LightningCLI):
             what = "resume" if self.command == "fit" else "weights"
             print_fact(what, self.loaded.weights.path)
             print_fact("options", file)
-        elif first.get("data.dataset") and "apply" not in line.options:
+        elif uses_demo and "apply" not in line.options:  # review --apply opens no dataset
             print_fact("data", demo.ANNOUNCEMENT)
 
     def _load(self) -> None:
         """Read what --ckpt_path means, which replaces the weights of STARTS."""
-        ckpt_path = self._ckpt_path()
+        ckpt_path, run = self._ckpt_path()
         if not ckpt_path:
             return
-        self.continues_run = self.command == "fit" and ckpt_path in CKPT_WORDS
-        self.loaded = read_ckpt_path(ckpt_path, self.run_folder, self.line)
+        is_word = ckpt_path in CKPT_WORDS  # last, best, auto
+        self.continues_run = self.command == "fit" and is_word and run == self.run_folder
+        self.loaded = read_ckpt_path(ckpt_path, run, self.line)
         for name in STARTS:
             # auto: torchrun restarts the command with the line of its first start
             if self.loaded and ckpt_path != "auto" and self.line.is_typed(name):
@@ -209,36 +212,33 @@ class DetectorCLI(LightningCLI):
                     f" {ckpt_path}. Leave --{name} out"
                 )
 
-    def _ckpt_path(self) -> str:
-        """The value of --ckpt_path; "": none. `fit` takes the last checkpoint of a run folder, and
-        continues in it unless another --run is given. Evaluations take the newest checkpoint."""
+    def _ckpt_path(self) -> tuple[str, Path | None]:
+        """The value of --ckpt_path, "" for none, and the run folder of its `last` and `best`. `fit`
+        takes the last checkpoint of a run folder, and continues in it unless another --run is
+        given. Evaluations take the newest checkpoint."""
         options = self.line.options
         ckpt_path = str(options.get("ckpt_path") or "")
         if self.command == "fit":
             if is_restart(self.run_folder):  # by torchrun
-                return "auto"  # the newest checkpoint, if there is one yet
+                return "auto", self.run_folder  # the newest checkpoint, if there is one yet
             folder = Path(ckpt_path)
             if not ckpt_path or ckpt_path in CKPT_WORDS or not (folder / "checkpoints").is_dir():
-                return ckpt_path
-            if self.run_folder is None:
+                return ckpt_path, self.run_folder
+            if self.run_folder is None or self.run_folder.resolve() == folder.resolve():
                 self.run_folder = folder
-            return (
-                "last"
-                if self.run_folder.resolve() == folder.resolve()
-                else f"{folder}/checkpoints/last.ckpt"
-            )
+            return "last", folder
         has_start = any(options.get(name) for name in STARTS)
         is_evaluation = self.command in ("validate", "test")
         if is_evaluation and not ckpt_path and not has_start and not self.line.only_prints:
-            return newest_checkpoint(self.run_folder)
-        return ckpt_path
+            ckpt_path = newest_checkpoint(self.run_folder)
+        return ckpt_path, self.run_folder
 
     def before_instantiate_classes(self) -> None:
         """Complete the options: by the checkpoint, the run folder and the machine."""
         options = self.config
         trainer = options.trainer
         checkpoint_path = self.checkpoint_path
-        # a continued run keeps what was chosen when it started
+        # a continued run keeps what was chosen when it started, also where `auto` is typed again
         if self.loaded and self.continues_run:
             saved = flatten(self.loaded.options)
             for name in ("data.batch_size", "data.tile_size"):
@@ -246,7 +246,7 @@ class DetectorCLI(LightningCLI):
                     options[name] = saved[name]
         self.config_text = self._as_text(options)  # what follows is not saved
         if self.loaded:
-            for name in STARTS:  # never opened: the file may be gone
+            for name in STARTS:  # so that they are not opened: the files may be gone
                 options[name] = None
         if "ckpt_path" in options:
             options.ckpt_path = str(checkpoint_path) if checkpoint_path else None
@@ -284,7 +284,7 @@ class DetectorCLI(LightningCLI):
             run = home or new_run(command)
         if is_first_process():
             # known to be the folder of a run: a checkpoint in it was read
-            self.held.enter_context(locked(run, command, known=home == run))
+            self.held.enter_context(locked(run, command, known=run == home))
             continues_study = command == "evolve" and any(run.glob("study.*"))
             if command in ("fit", "evolve") and not self.continues_run and not continues_study:
                 refuse_earlier_run(run)
@@ -296,8 +296,8 @@ class DetectorCLI(LightningCLI):
         if self.loaded is None:
             return
         weights = self.loaded.weights
-        checkpoint = self.loaded.checkpoint
-        checkpoints = checkpoints_of(self.trainer)
+        checkpoint = self.loaded.checkpoint  # None: Lightning has nothing to restore
+        callback = checkpoints_of(self.trainer)
         if isinstance(weights, Exported):
             check_same_names(weights.names, self.model.names, weights.path)
             self.model.use_exported(weights)
@@ -305,10 +305,10 @@ class DetectorCLI(LightningCLI):
             weights.fill(self.model.network, self.model.names)
         elif self.command in ("validate", "test"):
             weights.refuse_not_finite()
-        if checkpoints and checkpoint and self.command in ("fit", "validate", "test"):
+        if callback and checkpoint and self.command in ("fit", "validate", "test"):
             # Lightning restores it without reading it again
-            checkpoints.io.loaded = Checkpoint(weights.path, checkpoint)
-        self.loaded = None  # nothing but what Lightning restores holds the tensors
+            callback.io.loaded = Checkpoint(weights.path, checkpoint)
+        self.loaded = None  # from here on only what Lightning restores holds the tensors
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
         """The Trainer, with the callbacks in the recipe's order. Sets `fit_command` too."""
@@ -316,17 +316,17 @@ class DetectorCLI(LightningCLI):
         configuration = load_yaml(self.config_text)
         defaults = load_yaml(self._as_text(self.parser.get_defaults()))
         changed = {}
-        for name, (_, value) in differences([defaults, configuration]).items():
+        for name, (_default, value) in differences([defaults, configuration]).items():
             changed[name] = value
         resume = ["fit", "--ckpt_path", "last", "--run", options.default_root_dir]
         if needs_trust(self.config):
             resume += ["--trust_parts", "true"]
         callbacks = in_order(
             RunFolder(self.config_text, changed, self.checkpoint_path),
-            f"{program()} {shlex.join(resume)}",
-            [self.config_init[group] for group in self.parser.callback_keys],
-            as_list(options.callbacks),
-            options.enable_progress_bar is not False,  # default: None
+            resume=f"{program()} {shlex.join(resume)}",
+            with_options=[self.config_init[group] for group in self.parser.callback_keys],
+            others=as_list(options.callbacks),
+            bar=options.enable_progress_bar is not False,  # default: None
         )
         # -P: nothing is imported from the working folder
         words = [sys.executable, "-P", "-m", "boltbox", "fit"]
@@ -356,7 +356,7 @@ class DetectorCLI(LightningCLI):
         started = getattr(self.trainer.strategy.launcher, "procs", [])
         codes = [child.wait() for child in started if isinstance(child, subprocess.Popen)]
         if any(codes):
-            killed = max(-min(codes), 0)  # a signal
+            killed = max(-min(codes), 0)  # a negative code is the signal that ended it
             raise SystemExit(128 + killed if killed else max(codes))
 
 

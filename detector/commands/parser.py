@@ -124,7 +124,7 @@ class Parser(ArgumentParser):
                 return f"{option} is {value}; it must be {allowed(kind)}"
         return " ".join(message.split())
 
-    def prepare(self, hidden: Collection[str]) -> None:
+    def prepare_help(self, hidden: Collection[str]) -> None:
         """Prepare the help: groups by name, the command's own first, without the hidden options
         and without Lightning's defaults, which the recipe may replace. Set the types of the
         Trainer's numbers: of a float or an int, 1 is the int, which is one batch and not all."""

@@ -141,8 +141,8 @@ class DetectionLoss(Loss):
     def forward(
         self, raw: Sequence[Tensor], targets: Tensor, head: Head, ignored: Tensor | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """See Loss. Cells that an ignored region touches, and no object, train no objectness: their
-        loss counts, without a gradient."""
+        """See Loss. Cells that an ignored region touches, but that are not near an object, train no
+        objectness: their loss counts, without a gradient."""
         if ignored is not None:
             raw = [_without_objectness(maps, ignored, targets) for maps in raw]
         return super().forward(raw, targets, head)
@@ -176,7 +176,7 @@ class DetectionLoss(Loss):
             # of the cell's side, from the cell's upper left corner.
             anchors = None
             if head.anchors is not None:
-                anchors = head.anchors[level][assigned.anchor]  # (n, 2)
+                anchors = head.anchors[level][assigned.anchor]  # (n, 2), in cells
             box = head.box_coder.decode(logits[:, :4], anchors)  # (n, 4)
             ciou = iou_cxcywh(box, target_box, "ciou")  # (n,)
             box_loss = box_loss + _mean(1 - ciou, valid)
@@ -230,7 +230,7 @@ class DetectionLoss(Loss):
             p = logits.sigmoid()
             p_target = target * p + (1 - target) * (1 - p)
             alpha = target * 0.25 + (1 - target) * 0.75
-            # not 0, where the gradient of a root would be infinite
+            # fl_gamma below 1 is a root, whose gradient at 0 is infinite
             distance = (1 - p_target).clamp(torch.finfo(p.dtype).tiny)
             loss = loss * alpha * distance**self.fl_gamma
         return loss.mean() if valid is None else _mean(loss.mean(1), valid)
@@ -238,20 +238,23 @@ class DetectionLoss(Loss):
 
 def _without_objectness(maps: Tensor, ignored: Tensor, targets: Tensor) -> Tensor:
     """The same maps (B, A, H, W, 5 + C); no gradient reaches the objectness of cells that an
-    ignored region touches and no object does."""
-    cells = _touched(ignored, maps) & ~_touched(targets, maps)  # (B, H, W)
+    ignored region touches, but that are not near an object."""
+    # YOLOv5's assigner also takes cells beside the object's, up to half a cell away
+    cells = _touched(ignored, maps) & ~_touched(targets, maps, margin=0.5)  # (B, H, W)
     is_objectness = torch.arange(maps.shape[4], device=maps.device) == 4
     return torch.where(cells[:, None, :, :, None] & is_objectness, maps.detach(), maps)
 
 
-def _touched(rows: Tensor, maps: Tensor) -> Tensor:
-    """(B, H, W) bool: the cells that boxes touch, by rows (N, 6) like `targets`."""
+def _touched(rows: Tensor, maps: Tensor, margin: float = 0.0) -> Tensor:
+    """(B, H, W) bool: the cells that boxes touch, by rows (N, 6) like `targets`; also those that
+    are less than `margin` cells away."""
     batch, _, height, width, _ = maps.shape
     image, _, cx, cy, w, h = rows.unbind(1)
     x = (torch.arange(width, device=rows.device) + 0.5) / width  # centres of the cells
     y = (torch.arange(height, device=rows.device) + 0.5) / height
-    in_columns = (x - cx[:, None]).abs() < (w[:, None] + 1 / width) / 2  # (N, W)
-    in_rows = (y - cy[:, None]).abs() < (h[:, None] + 1 / height) / 2  # (N, H)
+    half = 0.5 + margin  # of a cell's side
+    in_columns = (x - cx[:, None]).abs() < w[:, None] / 2 + half / width  # (N, W)
+    in_rows = (y - cy[:, None]).abs() < h[:, None] / 2 + half / height  # (N, H)
     boxes = (in_rows[:, :, None] & in_columns[:, None]).float()
     return boxes.new_zeros(batch, height, width).index_add_(0, image.long(), boxes) > 0
 
@@ -311,7 +314,8 @@ class LossOptions:
         function: Class of a custom loss, likewise. Then the options from box to
             fl_gamma have no effect.
 
-    In Python assigner and function are a class, or functools.partial of a class and its arguments.
+    In Python assigner and function are a class, or functools.partial of a class and its arguments;
+    from a checkpoint, class_path and init_args.
     """
 
     box: NonNegativeFloat = 0.05

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -40,3 +42,13 @@ def differences(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
         if any(value != values[0] for value in values):
             rows[name] = values
     return rows
+
+
+def as_group(kind: type[T], options: T | Mapping[str, Any]) -> T:
+    """A group of options, which a checkpoint holds as a map.
+
+    Args:
+        kind: dataclass of the group.
+        options: the group, or its options by name.
+    """
+    return kind(**options) if isinstance(options, Mapping) else options

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self
 
 import lightning as L
 import numpy as np
@@ -26,6 +26,7 @@ from boltbox.detector.inference.predictor import Predictor, device_of
 from boltbox.detector.model.loss import LossOptions, add_losses, mean_losses
 from boltbox.detector.model.network import NetworkOptions, YOLOv5
 from boltbox.detector.model.sharding import is_sharded, shard
+from boltbox.detector.system.configuration import as_group
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.torch_file import as_input_error
@@ -43,8 +44,6 @@ from boltbox.detector.training.validation import Evaluation, in_evaluation_mode
 from boltbox.detector.weights.start import StartOptions
 from boltbox.detector.weights.trained import DETECTOR, origins_of, read_trained
 
-T = TypeVar("T")
-
 
 class Options(NamedTuple):
     """The options of a Detector; see there."""
@@ -56,11 +55,6 @@ class Options(NamedTuple):
     literal: bool
     multi_scale: bool
     compile: bool
-
-
-def as_group(kind: type[T], options: T | Mapping[str, Any]) -> T:
-    """A group of options, which a checkpoint holds as a map."""
-    return kind(**options) if isinstance(options, Mapping) else options
 
 
 class Detector(L.LightningModule):
@@ -127,7 +121,7 @@ class Detector(L.LightningModule):
         self.network = network.build(len(names)).to(memory_format=torch.channels_last)
         self.ema: YOLOv5 | None = None
         self.loaded = start.load(self.network, names, keep_anchors=network.anchors is not None)
-        self._frozen_layers = start.frozen(self.network)
+        self._frozen_layers = start.freeze_layers(self.network)
         self.loss = loss.build(len(names), self.network.strides, literal)
         self.evaluation = Evaluation(len(names))
         self.batch_size = 16
@@ -253,8 +247,7 @@ class Detector(L.LightningModule):
     def predict(
         self, images: Image | Sequence[Image], **options: Any
     ) -> Detections | list[Detections]:
-        """The objects in images, see `Predictor.predict`. Each call fuses a copy of the network:
-        for many calls, load a Predictor.
+        """The objects in images. For many calls `Predictor.load` is faster: it fuses layers once.
 
         Args:
             images: One, or several, in any form that `Predictor.predict` takes.
@@ -269,7 +262,8 @@ class Detector(L.LightningModule):
         `image_size`, if it has it. A fit also chooses its optimizer, by the data."""
         if stage == "fit":
             check_recipe({"precision": self.trainer.precision})  # refuses 16-true and bf16-true
-            print_missing_callbacks(self.trainer)
+            if "EMA" in print_missing_callbacks(self.trainer):
+                self.drop_average()  # an earlier training's would stay as it is
         data: Any = getattr(self.trainer, "datamodule", None)
         check_names(data, self.names)
         self._knows_image_size = hasattr(data, "image_size")
@@ -288,10 +282,11 @@ class Detector(L.LightningModule):
         if self._has_scored_weights or not self.loaded.has_head or not is_open:
             return
         self._has_scored_weights = True
-        # weights that find no objects here are trained by Muon, unless options for AdamW are given
-        may_restart = self.is_auto("momentum") and self.is_auto("weight_decay")
+        # weights that find no objects are trained like new ones, by Muon; not with a momentum or
+        # weight_decay that the user gave for AdamW, the optimizer of loaded weights
+        like_new = self.is_auto("momentum") and self.is_auto("weight_decay")
         chosen = choose_starting_point(
-            self.trainer, self.network, data, self.loaded.known_classes, may_restart
+            self.trainer, self.network, data, self.loaded.known_classes, like_new
         )
         if chosen is StartingPoint.SCRATCH:
             self.loaded = self.loaded._replace(has_head=False)  # as if new, for AutoAnchor
@@ -316,7 +311,7 @@ class Detector(L.LightningModule):
     def configure_optimizers(self) -> Optimizer:
         if data_of(self.trainer) is None:  # custom data
             self.batch_size = global_batch_size(self.trainer, default=self.batch_size)
-        return self.options.optim.build(self.network, self.batch_size)  # which scales the decay
+        return self.options.optim.build(self.network, self.batch_size)  # for the weight decay
 
     def on_train_start(self) -> None:
         self.network.train()  # Lightning leaves it as `load` returned it: in evaluation mode
@@ -326,17 +321,18 @@ class Detector(L.LightningModule):
         if self.options.compile:
             data = data_of(self.trainer)
             shapes_vary = self.options.multi_scale or data is None or bool(data.rect)
+            # False: it cannot be compiled, for example because shapes vary
             if self._compiled_shape or compile_network(self.network, shapes_vary):
-                shape = self.batch_size // self.trainer.world_size, 3, *[self.image_size] * 2
-                self._compiled_shape = shape
+                size = self.image_size
+                self._compiled_shape = (self.batch_size // self.trainer.world_size, 3, size, size)
 
     def on_train_epoch_start(self) -> None:
         self._start_epoch()
         self._loss_sums = {}  # not in _start_epoch: a resume within the epoch keeps them
 
     def _start_epoch(self) -> None:
-        self.evaluation.fitness = None
-        for layer in self._frozen_layers:  # eval keeps their statistics, which YOLOv5 lets move
+        self.evaluation.fitness = None  # until the epoch is validated
+        for layer in self._frozen_layers:  # YOLOv5 (literal) lets their batch norm statistics move
             layer.train(self.options.literal)
 
     def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
@@ -395,7 +391,7 @@ class Detector(L.LightningModule):
         self._loss_sums = losses
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
-        """Does nothing: `optimizer_step` clears them after each step; what is left was not used."""
+        """Does nothing: `optimizer_step` clears the gradients after each step, no earlier."""
 
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
@@ -439,7 +435,11 @@ class Detector(L.LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """It gives the options of `optim` that are open. InputError: other classes or tensors."""
-        if any(name.startswith("ema.") for name in checkpoint["state_dict"]):
+        average = [name for name in checkpoint["state_dict"] if name.startswith("ema.")]
+        if self._trainer and self._trainer.state.fn == "fit" and self.ema is None:
+            for name in average:  # which this training does not keep
+                del checkpoint["state_dict"][name]
+        elif average:
             self.start_average()
         check_network(checkpoint, self.names, self.state_dict())
         self._resolve_optim(checkpoint["hyper_parameters"].get("optim"))

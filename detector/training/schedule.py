@@ -40,7 +40,7 @@ class Schedule:
         lrf: The learning rate falls towards lr0 * lrf.
         lr_schedule: linear or cosine.
         momentum: After the warm-up.
-        step_batches: Batches per optimizer step after the warm-up, before rounding.
+        batches_per_step: Batches per optimizer step after the warm-up, before rounding.
         warmup: The iteration at which the warm-up ends; 0: there is none.
         warmup_momentum: At iteration 0.
         warmup_bias_lr: At iteration 0.
@@ -54,7 +54,7 @@ class Schedule:
     lrf: float
     lr_schedule: LrSchedule
     momentum: float | None
-    step_batches: float
+    batches_per_step: float
     warmup: int
     warmup_momentum: float
     warmup_bias_lr: float
@@ -70,7 +70,7 @@ class Schedule:
         warmed_up = iteration - batch if self.literal else iteration
         if not self.warmup or warmed_up > self.warmup:
             lr = self.lr(max(epoch - int(self.literal), 0))
-            return Rates(lr, lr, self.momentum, max(round(self.step_batches), 1))
+            return Rates(lr, lr, self.momentum, max(round(self.batches_per_step), 1))
 
         def warming(start: float, end: float) -> float:
             return float(np.interp(iteration, (0, self.warmup), (start, end)))
@@ -83,7 +83,7 @@ class Schedule:
             lr=warming(0.0, lr),
             bias_lr=warming(self.warmup_bias_lr, lr),
             momentum=momentum,
-            accumulate=max(round(warming(1.0, self.step_batches)), 1),
+            accumulate=max(round(warming(1.0, self.batches_per_step)), 1),
         )
 
 

@@ -190,9 +190,9 @@ def strategy_name(strategy: Any) -> str:
     return classes.get(name, name)
 
 
-def print_missing_callbacks(trainer: L.Trainer) -> None:
-    """Print which callbacks a Trainer lacks that change what is trained. One that is switched off
-    is not missing."""
+def print_missing_callbacks(trainer: L.Trainer) -> list[str]:
+    """Print and return the names of callbacks that a Trainer lacks and that change what is trained.
+    One that is switched off is not missing."""
     callbacks: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
     names = set[str]()
     for callback in callbacks:
@@ -203,3 +203,4 @@ def print_missing_callbacks(trainer: L.Trainer) -> None:
             f"not the whole recipe: {', '.join(missing)} of boltbox.callbacks are missing;"
             " L.Trainer(**boltbox.callbacks.recipe(...)) has all of it: docs/python.md"
         )
+    return missing

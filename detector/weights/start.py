@@ -92,7 +92,7 @@ class StartOptions:
             print_fact("weights", line)
         return loaded
 
-    def frozen(self, network: YOLOv5) -> list[nn.Module]:
+    def freeze_layers(self, network: YOLOv5) -> list[nn.Module]:
         """Freeze the parameters of the first layers; of a timm backbone only the body.
 
         Returns:

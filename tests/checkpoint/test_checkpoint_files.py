@@ -113,11 +113,15 @@ def test_the_run_goes_on_from_the_file_before_a_damaged_one(trained, here, refus
     for name in ("last", "epoch1"):
         (folder / f"{name}.ckpt").write_bytes(DAMAGE["cut"]((folder / "last.ckpt").read_bytes()))
     os.utime(folder / "previous.ckpt", (1, 1))
-    type_line("fit --run run --ckpt_path last")
-    assert "resume:    run/checkpoints/previous.ckpt\n" in capfd.readouterr().out
-    ours = load(folder / "last.ckpt")["state_dict"]
     theirs = load(trained / "checkpoints/last.ckpt")["state_dict"]
-    assert not unlike(ours, theirs, "")
+    for run, line in (
+        ("other", "--run other --ckpt_path run"),
+        ("run", "--run run --ckpt_path last"),
+    ):
+        type_line(f"fit {line}")
+        assert "resume:    run/checkpoints/previous.ckpt\n" in capfd.readouterr().out
+        ours = load(here / run / "checkpoints/last.ckpt")["state_dict"]
+        assert not unlike(ours, theirs, "")
     for file in folder.iterdir():
         file.write_bytes(b"")
     for word in ("last", "auto"):

@@ -5,6 +5,7 @@ import torch
 from made_heads import head_of, losses
 from made_maps import STRIDES, random_targets, raw_maps, the_anchors
 
+from boltbox.detector.model.assigner import YOLOv5Assigner
 from boltbox.detector.model.loss import DetectionLoss, add_losses, mean_losses
 from boltbox.detector.system.errors import InputError
 
@@ -49,6 +50,20 @@ def test_ignored_cells_train_no_objectness(image):
         height, width = before.shape[2:4]
         before[1, :, height // 2 :, width // 4 : width // 2, 4] *= image
         assert torch.equal(before, after)
+
+
+def test_the_cells_beside_a_small_object_are_no_ignored_ones():
+    raw = [maps.requires_grad_() for maps in raw_maps(torch.Generator())]
+    height, width = raw[0].shape[2:4]
+    small = torch.tensor([[0, 0, 1.4 / width, 1.4 / height, 0.3 / width, 0.3 / height]])
+    everything = torch.tensor([[0, 0, 0.5, 0.5, 1, 1]])
+    loss = DetectionLoss(4, STRIDES, YOLOv5Assigner(99))
+    head = head_of(the_anchors(), STRIDES)
+    found = torch.autograd.grad(loss(raw, small, head, everything)[0], raw)[0]
+    boxes, objectness = (found[0, ..., part].abs().sum(-1) > 0 for part in (slice(4), slice(4, 5)))
+    assert boxes.sum() == 3 * 3
+    assert objectness[boxes].all()
+    assert objectness.sum() < objectness.numel() / 2
 
 
 def test_scaled_gains():

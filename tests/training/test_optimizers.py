@@ -69,7 +69,7 @@ def test_fresh_layers_beside_the_backbone_are_trained_as_the_neck_is():
     group_of = {}
     for group in optim.build(network, 64).param_groups:
         group_of |= dict.fromkeys(map(id, group["params"]), group["name"])
-    StartOptions(freeze=10).frozen(network)
+    StartOptions(freeze=10).freeze_layers(network)
     for name, parameter in network.named_parameters():
         is_within = name.startswith("backbone.body.")
         assert group_of[id(parameter)].startswith("backbone_") == is_within

@@ -183,8 +183,18 @@ def test_a_detector_trains_again(small_data, here):
     assert equal("again", "fresh")
 
     loaded = Detector.load("fresh", "cpu")
-    L.Trainer(**options(run="loaded")).fit(loaded, data)
+    trainer = L.Trainer(**options(run="loaded"))
+    trainer.fit(loaded, data)
     assert loaded.network.training
+    assert not trainer.min_epochs
+    assert loaded.ema is not None
+
+    # an average that a training does not keep is not evaluated
+    plain = L.Trainer(
+        max_epochs=2, callbacks=[Warmup()], logger=False, default_root_dir="plain", **QUIET
+    )
+    plain.fit(loaded, data, ckpt_path="loaded/checkpoints/last.ckpt")
+    assert loaded.ema is None
 
 
 def test_a_script_resumes(small_data, here, capsys):

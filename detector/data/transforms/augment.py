@@ -34,7 +34,7 @@ from boltbox.detector.system.ranges import ClosedUnitInterval, NonNegativeFloat,
 Transform = Callable[[Sample, np.random.Generator, Callable[[], Sample]], Sample]
 
 STEP_NAMES = (
-    "resize",
+    "resize",  # which ResizedImages has done; the step renders the pixels
     "mosaic",
     "copy_paste",
     "perspective",
@@ -149,11 +149,12 @@ class Augment:
         steps["mosaic"] = [Mosaic(size, self.mosaic) if shapes is None else Letterbox(shapes)]
         steps["perspective"] = [warp]
         steps["hsv"] = [RandomHSV(self.hsv_h, self.hsv_s, self.hsv_v)]
-        steps["flipud"] = [RandomFlip(0, self.flipud)]
-        steps["fliplr"] = [RandomFlip(1, self.fliplr)]
+        steps["flipud"] = [RandomFlip(axis=0, p=self.flipud)]
+        steps["fliplr"] = [RandomFlip(axis=1, p=self.fliplr)]
         if not (lazy and self.can_be_lazy(rectangular)):
             steps["resize"] = [_render]
-            steps["copy_paste"] = [CopyPaste(self.copy_paste)]  # can_be_lazy: no copy_paste
+            # its probability is 0 where images stay lazy
+            steps["copy_paste"] = [CopyPaste(self.copy_paste)]
         if not rectangular:
             steps["mixup"] = [MixUp(self.mixup)]
         if self.albumentations:
@@ -195,7 +196,7 @@ class TrainSamples:
     closing_from: int | None = None
 
     def __len__(self) -> int:
-        return len(self.images.image_of)  # the images of the samples: with tiles, some are repeated
+        return len(self.images.image_of)  # image_of: the image's number, for each sample
 
     def __getitem__(self, key: Key) -> Sample:
         # 1: keeps these random numbers apart from the sampler's, which has 0 there
@@ -293,10 +294,12 @@ class CustomTransform:
             return False
         if self.keeps_size and output.size != size:
             return False
-        n = len(output.boxes)
+        if output.classes.ndim != 1 or not np.issubdtype(output.boxes.dtype, np.number):
+            return False
+        n = len(output.classes)
         if output.boxes.shape != (n, 4) or not np.isfinite(output.boxes).all():
             return False
-        return output.classes.shape == (n,) and len(output.polygons) in (0, n)
+        return len(output.polygons) in (0, n)
 
 
 def _to_config(transform: object) -> str | dict[str, Any]:
