@@ -1,20 +1,10 @@
-"""The command `review`: folds, evidence against a slow loop, probabilities on made predictions, a
-kill, two ranks, formats."""
-
-import shutil
-import signal
-import subprocess
-import sys
-from pathlib import Path
+"""The command `review`: folds, evidence against a slow loop, probabilities on made predictions,
+formats."""
 
 import numpy as np
 import pytest
-from forked import forks
 from made_datasets import as_coco, as_voc, as_yolo
-from made_runs import read, until
-from small_fit import SMALL
 
-import cli
 from boltbox.detector.commands.doctor.examine import open_splits
 from boltbox.detector.commands.review.evidence import Scene
 from boltbox.detector.commands.review.folds import Item, assign_folds, items_of, make_fold
@@ -218,48 +208,6 @@ def test_near_copies_are_in_one_fold(small_data):
     fold_of = assign_folds(again, 3)
     assert (fold_of[-6:] == fold_of[:6]).all()
     assert np.ptp(np.bincount(fold_of)) <= 2
-
-
-def test_a_review_goes_on_after_a_kill(small_data, here, capsys):
-    """The command is killed after the first of two folds; the same line predicts the second one
-    and finds what a review with their detectors finds, with two ranks too."""
-    data = ["--data.dataset", str(small_data), *SMALL, "--trainer.max_epochs", "1"]
-    line = ["review", *data, "--review.folds", "2", "--run", "found"]
-    first = Path("found/folds/0/predictions.json")
-    with forks():
-        command = subprocess.Popen([sys.executable, cli.__file__, *line], stdout=subprocess.DEVNULL)
-        try:
-            until(first.is_file)
-        finally:
-            command.kill()
-        assert command.wait() == -signal.SIGKILL
-        done = first.stat().st_mtime_ns
-        cli.main(line)
-        assert first.stat().st_mtime_ns == done
-        before = Path("found/review.json").read_bytes()
-        assert len(read("found/review.json")["images"]) <= 32
-        cli.main(line)
-        assert Path("found/review.json").read_bytes() == before
-        for page in ("review.html", "review.csv", "reliability.png"):
-            assert Path("found", page).stat().st_size
-        with pytest.raises(SystemExit):
-            cli.main([*line, "--model.optim.lr0", "0.5"])
-        assert "--run" in capsys.readouterr().err
-        left_out = shutil.ignore_patterns("fit", "config.yaml", "review.json")
-        shutil.copytree("found", "both", ignore=left_out)
-        cli.main([*line[:-1], "both", "--trainer.devices", "2"])
-        assert Path("both/review.json").read_bytes() == before
-        contents = []
-        for devices in ("1", "2"):
-            run = f"ranks{devices}"
-            cli.main(
-                ["review", *data, "--ckpt_path", "found/folds/0/fit", "--run", run]
-                + ["--trainer.devices", devices]
-            )
-            contents.append(read(f"{run}/review.json"))
-        assert contents[0] == contents[1]
-        splits = {image["split"] for image in contents[0]["images"]}
-        assert splits <= {"val"}, "it was not trained on"
 
 
 @pytest.mark.parametrize(
