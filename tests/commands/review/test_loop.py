@@ -44,10 +44,10 @@ def wrong(small_data, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def line(wrong, tmp_path_factory):
+def line(wrong):
     """A command line that reviews it by two folds, all but the folder of the run."""
-    options = [*SMALL, "--trainer.max_epochs", "1", "--review.folds", "2"]
-    return ["review", "--data.dataset", str(wrong), *options, "--run"]
+    options = ["--trainer.max_epochs", "1", "--review.folds", "2", "--run"]
+    return ["review", "--data.dataset", str(wrong)] + SMALL + options
 
 
 @pytest.fixture(scope="module")
@@ -57,16 +57,15 @@ def reviewed(line, tmp_path_factory):
     run = tmp_path_factory.mktemp("reviewed") / "run"
     first = run / "folds/0/predictions.json"
     with forks():
-        command = subprocess.Popen(
-            [sys.executable, cli.__file__, *line, str(run)], stdout=subprocess.DEVNULL
-        )
+        words = [sys.executable, cli.__file__] + line + [str(run)]
+        command = subprocess.Popen(words, stdout=subprocess.DEVNULL)
         try:
             until(first.is_file)
         finally:
             command.kill()
         assert command.wait() == -signal.SIGKILL
         done = first.stat().st_mtime_ns
-        cli.main([*line, str(run)])
+        cli.main(line + [str(run)])
     assert first.stat().st_mtime_ns == done
     return run
 
@@ -79,21 +78,22 @@ def test_a_review_goes_on_after_a_kill(line, wrong, reviewed, here, capsys):
         assert (reviewed / page).stat().st_size
     left_out = shutil.ignore_patterns("fit", "review.json")
     shutil.copytree(reviewed, "same", ignore=left_out)
-    cli.main([*line, "same"])
+    cli.main(line + ["same"])
     assert Path("same/review.json").read_bytes() == before
     with pytest.raises(SystemExit):
-        cli.main([*line, "same", "--model.optim.lr0", "0.5"])
+        cli.main(line + ["same", "--model.optim.lr0", "0.5"])
     assert "--run" in capsys.readouterr().err
     Path("same/config.yaml").unlink()
     Path("same/review.json").unlink()
     with forks():
-        cli.main([*line, "same", "--trainer.devices", "2"])
+        cli.main(line + ["same", "--trainer.devices", "2"])
         assert Path("same/review.json").read_bytes() == before
         contents = []
         for devices in ("1", "2"):
             run = f"ranks{devices}"
             cli.main(
-                ["review", "--data.dataset", str(wrong), *SMALL, "--run", run]
+                ["review", "--data.dataset", str(wrong), "--run", run]
+                + SMALL
                 + ["--ckpt_path", str(reviewed / "folds/0/fit"), "--trainer.devices", devices]
             )
             contents.append(read(f"{run}/review.json"))
