@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from made_datasets import picture, save
+from made_labels import labels_of
 from made_predictions import checkpoint_file, pictures_folder, predict  # noqa: F401
 from made_runs import read
 
@@ -16,7 +17,6 @@ import cli
 from boltbox.detector.commands.review.suspect import (
     Review,
     ReviewedImage,
-    ReviewedLabel,
     Source,
     Suspect,
 )
@@ -104,8 +104,8 @@ def test_what_a_review_found():
     probability that it is right."""
     cat = (1.0, 2.0, 30.0, 20.0)
     dog = (5.0, 6.0, 9.5, 8.0)
-    labels = [ReviewedLabel(cat, 0, False, ""), ReviewedLabel(dog, 1, False, "")]
-    image = ReviewedImage("a.png", "val", 60, 40, "0", labels)
+    labels = labels_of([cat, dog], [0, 1], 40, 60)
+    image = ReviewedImage("a.png", "val", labels, ["", ""], np.zeros((0, 4)))
     suspects = [
         Suspect(3, 0, "missing", 0.875, None, dog, 0, None, ""),
         Suspect(4, 0, "no_object", 0.75, 1, dog, 1, None, ""),

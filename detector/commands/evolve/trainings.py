@@ -5,7 +5,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from boltbox.detector.checkpoint.runs import IN_USE, claim, has_checkpoints
 from boltbox.detector.commands.evolve.study import Outcome, Study
 from boltbox.detector.commands.training_process import TrainingProcess
 from boltbox.detector.system.csv_table import read_table
+from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.operating_system import available_cores
 from boltbox.detector.system.rank_zero import print_fact
 
@@ -133,6 +134,45 @@ def train_all(
             time.sleep(POLL_INTERVAL)
     finally:
         stop([training for _, training in trainings])
+
+
+def train_each(
+    trainings: Sequence[Training], workers: Sequence[Mapping[str, str]]
+) -> Generator[Training]:
+    """Train, as many at a time as there are workers. When it is closed, or an exception ends it,
+    each training that has not ended saves a checkpoint.
+
+    Args:
+        trainings: in the order in which they start.
+        workers: environment variables of each worker.
+
+    Yields:
+        Each training that has ended.
+
+    Raises:
+        InputError: a training failed.
+    """
+    waiting = list(trainings)
+    running: list[Training] = []
+    free = list(workers)
+    try:
+        while waiting or running:
+            while waiting and free:
+                training = waiting.pop(0)
+                training.environment = free.pop()
+                training.start()
+                running.append(training)
+            time.sleep(POLL_INTERVAL)
+            for training in list(running):
+                outcome = training.poll()
+                if outcome and outcome.fitness is None:
+                    raise InputError(f"{training.run}: the training failed: {outcome.reason}")
+                if outcome:
+                    running.remove(training)
+                    free.append(training.environment)
+                    yield training
+    finally:
+        stop(running)
 
 
 def stop(trainings: Sequence[Training]) -> None:

@@ -83,14 +83,11 @@ class Scene:
         overlap = overlap_xyxy(self.rows[:, None, :4], regions).max(1, initial=0)
         self.is_ignored = overlap > NEAR * area_xyxy(self.rows)
 
-    def numbers(self) -> list[int]:
-        """Of the labels that are objects."""
-        return np.flatnonzero(~self.labels.crowd).tolist()
-
     def found(self) -> list[Found]:
         """The labels of the image."""
         classes = self.labels.classes.tolist()
-        return [self.judge(self.boxes[k], classes[k], k) for k in self.numbers()]
+        numbers = np.flatnonzero(~self.labels.crowd).tolist()
+        return [self.judge(self.boxes[k], classes[k], k) for k in numbers]
 
     def unlabelled(self, dropped: int = -1) -> list[Found]:
         """The best detection of each place without a label.

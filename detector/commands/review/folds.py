@@ -3,72 +3,61 @@
 The images are divided into folds; a training on all other images predicts those of a fold.
 """
 
+import json
 import os
-import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
 
+import lightning as L
 import numpy as np
 import torch
 import yaml
+from jsonargparse.typing import PositiveInt
 
 from boltbox.detector.commands.doctor.images import near_copies, read_images
 from boltbox.detector.commands.doctor.repair import write_coco
-from boltbox.detector.commands.evolve.trainings import POLL_INTERVAL, QUIET, Training, stop
-from boltbox.detector.commands.review.suspect import ReviewedImage, ReviewedLabel
+from boltbox.detector.commands.evolve.trainings import QUIET, Training, environments, train_each
+from boltbox.detector.commands.review.suspect import ReviewedImage
+from boltbox.detector.commands.training_process import FitCommand
+from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.inputs.sources import Sources
-from boltbox.detector.data.sample import Labels
 from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.rank_zero import progress
+from boltbox.detector.system.rank_zero import print_fact, progress
 
 CONF = 0.01
 MAX_DET = 300
 BATCH = 16  # images
+OF_REVIEW = ("review", "apply", "out", "dry_run", "export", "run", "config")  # no options of fit
 
 
-class Item(NamedTuple):
-    """An image to review.
+@dataclass(frozen=True)
+class Folds:
+    """How the trainings of a review divide the images.
 
-    Attributes:
-        file: absolute path.
-        split: train, val or test.
-        labels: as training reads them.
-        places: of the labels: file, and line or object in it.
-        ignored: (k, 4) boxes of objects that training leaves out, like difficult ones.
+    Args:
+        folds: Training runs; each predicts the images that it has not seen.
+        workers: Simultaneous training runs; default: one per GPU, or one.
     """
 
-    file: str
-    split: str
-    labels: Labels
-    places: Sequence[str]
-    ignored: np.ndarray
-
-    def reviewed(self) -> ReviewedImage:
-        """The image as review.json has it."""
-        labels = []
-        for k, place in enumerate(self.places):
-            x1, y1, x2, y2 = self.labels.boxes[k].tolist()
-            crowd = bool(self.labels.crowd[k])
-            kind = int(self.labels.classes[k])
-            labels.append(ReviewedLabel((x1, y1, x2, y2), kind, crowd, place))
-        size = (self.labels.width, self.labels.height)
-        return ReviewedImage(self.file, self.split, *size, self.labels.digest(), labels)
+    folds: PositiveInt = 3
+    workers: PositiveInt | None = None
 
 
-def items_of(datasets: Mapping[str, DetectionDataset]) -> list[Item]:
+def images_of(datasets: Mapping[str, DetectionDataset]) -> list[ReviewedImage]:
     """The images of a dataset, each once, by file.
 
     Args:
         datasets: by split.
     """
-    items: dict[str, Item] = {}
+    images: dict[str, ReviewedImage] = {}
     for split, dataset in datasets.items():
         ignored: dict[str, list[Sequence[float]]] = defaultdict(list)
         for fault in dataset.faults:
@@ -79,33 +68,33 @@ def items_of(datasets: Mapping[str, DetectionDataset]) -> list[Item]:
             label_file = dataset.label_files[i]
             places = [f"{label_file}, {place}" for place in dataset.places[start:end]]
             left_out = np.array(ignored[file]).reshape(-1, 4)
-            items.setdefault(file, Item(file, split, dataset.labels[i], places, left_out))
-    return [items[file] for file in sorted(items)]
+            image = ReviewedImage(file, split, dataset.labels[i], places, left_out)
+            images.setdefault(file, image)
+    return [images[file] for file in sorted(images)]
 
 
-def assign_folds(items: Sequence[Item], folds: int) -> np.ndarray:
+def assign_folds(files: Sequence[str], folds: int) -> np.ndarray:
     """Divide images into folds of even size, near copies in one fold, unless there are more than
     fit in. It depends on the names of the files only, not on their order.
 
     Args:
-        items: the images.
+        files: the images.
         folds: how many.
 
     Returns:
         (n,) the fold of each image.
     """
-    first = list(range(len(items)))  # of the copies of each image
-    images = read_images([item.file for item in items])
-    for later, earlier in near_copies(images, [""] * len(items)):
+    first = list(range(len(files)))  # of the copies of each image
+    for later, earlier in near_copies(read_images(files), [""] * len(files)):
         first[later] = first[earlier]
-    most = -(-len(items) // folds)
+    most = -(-len(files) // folds)
     groups: dict[tuple[str, int], list[int]] = defaultdict(list)
     seen: Counter[int] = Counter()
     for i, k in enumerate(first):
-        name = sha256(os.fsencode(Path(items[k].file).name)).hexdigest()
+        name = sha256(os.fsencode(Path(files[k]).name)).hexdigest()
         groups[name, seen[k] // most].append(i)
         seen[k] += 1
-    fold_of = np.zeros(len(items), int)
+    fold_of = np.zeros(len(files), int)
     sizes = np.zeros(folds, int)
     for _, numbers in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0])):
         smallest = sizes.argmin()
@@ -114,85 +103,27 @@ def assign_folds(items: Sequence[Item], folds: int) -> np.ndarray:
     return fold_of
 
 
-class Fold(NamedTuple):
-    """Images, and the training that does not see them.
-
-    Attributes:
-        files: the images.
-        training: in the folder `fit` of the fold.
-        predictions: the last file that is written.
-    """
-
-    files: Sequence[str]
-    training: Training
-    predictions: Path
-
-
-def make_fold(
-    folder: Path,
-    fit: Sequence[str],
-    items: Sequence[Item],
-    is_held_out: np.ndarray,
-    names: Sequence[str],
-) -> Fold:
+def write_fold(
+    folder: Path, images: Sequence[ReviewedImage], is_held_out: np.ndarray, names: Sequence[str]
+) -> Path:
     """Write the dataset of a training; it validates on the images that it does not see.
 
     Args:
         folder: of the fold.
-        fit: command line of all folds.
-        items: all images.
+        images: all of them.
         is_held_out: (n,) which of them are those of the fold.
         names: class names.
+
+    Returns:
+        Its data.yaml.
     """
-    content: dict[str, Any] = {"names": list(names)}
-    files: dict[str, str] = {}
+    files = {image.file: image.file for image in images}
     for split, chosen in (("train", ~is_held_out), ("val", is_held_out)):
-        images = [(items[i].file, items[i].labels) for i in np.flatnonzero(chosen).tolist()]
-        files = {file: file for file, _ in images}
-        content[split] = f"{split}.json"
-        write_coco(folder / content[split], images, files, names)
-    data = folder / "data.yaml"
-    write_atomically(data, yaml.safe_dump(content, allow_unicode=True))
-    run = folder / "fit"
-    line = [*fit, "--data.dataset", str(data), *QUIET.split(), "--run", str(run)]
-    return Fold(list(files), Training(line, run, {}), folder / "predictions.json")
-
-
-def train_folds(
-    folds: Sequence[Fold], workers: Sequence[Mapping[str, str]], on_end: Callable[[Fold], None]
-) -> None:
-    """Train the folds. If an exception ends it, each training saves a checkpoint.
-
-    Args:
-        folds: those that are not done.
-        workers: environment variables of each worker.
-        on_end: called with each fold whose training has ended.
-
-    Raises:
-        InputError: a training failed.
-    """
-    waiting = list(folds)
-    running: list[Fold] = []
-    free = list(workers)
-    try:
-        while waiting or running:
-            if waiting and free:
-                running.append(waiting.pop(0))
-                running[-1].training.environment = free.pop()
-                running[-1].training.start()
-                continue
-            time.sleep(POLL_INTERVAL)
-            for fold in list(running):
-                training = fold.training
-                outcome = training.poll()
-                if outcome and outcome.fitness is None:
-                    raise InputError(f"{training.run}: the training failed: {outcome.reason}")
-                if outcome:
-                    running.remove(fold)
-                    free.append(training.environment)
-                    on_end(fold)
-    finally:
-        stop([fold.training for fold in running])
+        rows = [(images[i].file, images[i].labels) for i in np.flatnonzero(chosen).tolist()]
+        write_coco(folder / f"{split}.json", rows, files, names)
+    content = {"train": "train.json", "val": "val.json", "names": list(names)}
+    write_atomically(folder / "data.yaml", yaml.safe_dump(content, allow_unicode=True))
+    return folder / "data.yaml"
 
 
 def predict(
@@ -222,7 +153,67 @@ def predict(
     return found
 
 
-def keep(path: Path, text: str) -> None:
+def predict_by_folds(
+    trainer: L.Trainer,
+    datamodule: DetectionData,
+    fit_command: FitCommand,
+    review: Folds,
+    images: Sequence[ReviewedImage],
+    names: Sequence[str],
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Train the folds that are not done.
+
+    Returns:
+        The fold of each image, and its detections, see `predict`.
+
+    Raises:
+        InputError: too few images, a training failed, or the folder is that of another review.
+    """
+    if not 2 <= review.folds <= len(images):
+        raise InputError(
+            f"review.folds {review.folds}: {len(images)} images are divided into 2 folds or more"
+        )
+    folder = Path(trainer.default_root_dir)
+    config = dict(fit_command.configuration)
+    for name in OF_REVIEW:
+        config.pop(name, None)
+    config["trainer"] = config["trainer"] | {"default_root_dir": None, "logger": False}
+    config["data"] = config["data"] | {"dataset": None, "split": None, "format": None}
+    _keep(folder / "config.yaml", yaml.safe_dump(config, sort_keys=False))
+    fold_of = assign_folds([image.file for image in images], review.folds)
+    digests = [[image.file, image.labels.digest()] for image in images]
+    _keep(folder / "images.json", json.dumps([list(names), fold_of.tolist(), digests]))
+    devices = trainer.num_devices if trainer.strategy.root_device.type == "cuda" else 0
+    workers = environments(review.workers, devices, fit_command.named_gpus(trainer))
+    fit = [*fit_command.words, "--config", str(folder / "config.yaml")]
+    if len(workers) > 1 and datamodule.cache == "auto":
+        fit += ["--data.cache", "none"]  # each would take its part of the same memory
+    places = [folder / "folds" / str(number) for number in range(review.folds)]
+    trainings = []
+    for number, place in enumerate(places):
+        if not (place / "predictions.json").is_file():
+            data = write_fold(place, images, fold_of == number, names)
+            line = [*fit, "--data.dataset", str(data), *QUIET.split(), "--run", str(place / "fit")]
+            trainings.append(Training(line, place / "fit", {}))
+    print_fact("trainings", f"{len(trainings)} of {len(places)}, {len(workers)} at a time")
+    print_fact("continue", f"--run {folder}")
+    with closing(train_each(trainings, workers)) as ended:
+        for training in ended:
+            place = training.run.parent
+            chosen = np.flatnonzero(fold_of == places.index(place))
+            files = [images[i].file for i in chosen.tolist()]
+            device = trainer.strategy.root_device
+            rows = predict(str(training.run), files, device, datamodule.workers, names)
+            content = {file: found.tolist() for file, found in zip(files, rows, strict=True)}
+            write_atomically(place / "predictions.json", json.dumps(content))
+            print_fact(f"fold {place.name}", f"{len(rows)} images predicted")
+    found: dict[str, list[float]] = {}
+    for place in places:
+        found |= json.loads((place / "predictions.json").read_text())
+    return fold_of, [np.array(found[image.file]).reshape(-1, 6) for image in images]
+
+
+def _keep(path: Path, text: str) -> None:
     """Write a file, once.
 
     Args:

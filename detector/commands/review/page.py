@@ -78,7 +78,8 @@ def _crop(image: ReviewedImage, suspect: Suspect, most: float) -> dict[str, Any]
     high = np.max(boxes, 0)[2:]
     half = max((high - low).max() * CROP_CONTEXT, CROP_MIN) / 2
     middle = (low + high) / 2
-    around = clip_xyxy(np.append(middle - half, middle + half), image.width, image.height)
+    around = np.append(middle - half, middle + half)
+    around = clip_xyxy(around, image.labels.width, image.labels.height)
     left, top, right, bottom = box = around.round().astype(int).tolist()
     pixels, problem = _pixels(image.file)
     return {"box": box, "jpeg": _jpeg(pixels[top:bottom, left:right], most), "problem": problem}

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
+import numpy as np
+
+from boltbox.detector.data.sample import Labels
 from boltbox.detector.report.labelling_tools import BoxedImage
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.csv_table import write_table
@@ -43,42 +47,41 @@ class Suggestion:
     class_index: int
 
 
-@dataclass(frozen=True)
-class ReviewedLabel:
-    """A label of an image, as training reads it.
-
-    Attributes:
-        box: x1, y1, x2, y2 in pixels of the image file.
-        class_index: number of the class.
-        crowd: a region of uncounted objects.
-        place: file, and line or object in it.
-    """
-
-    box: Box
-    class_index: int
-    crowd: bool
-    place: str
-
-
-@dataclass(frozen=True)
-class ReviewedImage:
-    """An image with suspects.
+class ReviewedImage(NamedTuple):
+    """An image of the dataset.
 
     Attributes:
         file: absolute path.
         split: train, val or test.
-        width: pixels.
-        height: pixels.
-        digest: of its labels, see `Labels.digest`.
-        labels: in the order in which training reads them.
+        labels: as training reads them.
+        places: of the labels: file, and line or object in it.
+        ignored: (k, 4) boxes of objects that training leaves out, like difficult ones.
     """
 
     file: str
     split: str
-    width: int
-    height: int
-    digest: str
-    labels: list[ReviewedLabel]
+    labels: Labels
+    places: Sequence[str]
+    ignored: np.ndarray
+
+    def content(self) -> dict[str, Any]:
+        """What review.json holds."""
+        labels = self.labels
+        rows = []
+        for k, place in enumerate(self.places):
+            box = labels.boxes[k].tolist()
+            index = int(labels.classes[k])
+            rows.append(
+                {"box": box, "class": index, "crowd": bool(labels.crowd[k]), "place": place}
+            )
+        return {
+            "file": self.file,
+            "split": self.split,
+            "width": labels.width,
+            "height": labels.height,
+            "digest": labels.digest(),
+            "labels": rows,
+        }
 
 
 @dataclass(frozen=True)
@@ -138,13 +141,18 @@ class Review:
 
     dataset: Source
     names: list[str]
-    images: list[ReviewedImage]
+    images: Sequence[ReviewedImage]
     suspects: list[Suspect]
 
     @cached_property
     def content(self) -> dict[str, Any]:
         """What review.json holds."""
-        rest = asdict(self, dict_factory=_to_json)
+        rest = {
+            "dataset": asdict(self.dataset),
+            "names": self.names,
+            "images": [image.content() for image in self.images],
+            "suspects": [asdict(suspect, dict_factory=_to_json) for suspect in self.suspects],
+        }
         digest = sha256(json.dumps(rest).encode()).hexdigest()
         return {"version": VERSION, "id": digest} | rest
 
@@ -172,8 +180,10 @@ class Review:
         of each is the probability that it is right."""
         boxed = []
         for image in self.images:
-            rows = [[*x.box, 1.0, x.class_index] for x in image.labels]
-            boxed.append(BoxedImage(image.file, image.width, image.height, rows))
+            labels = image.labels
+            sure = np.ones(len(labels.boxes))
+            rows = np.column_stack((labels.boxes, sure, labels.classes)).tolist()
+            boxed.append(BoxedImage(image.file, labels.width, labels.height, rows))
         for suspect in self.suspects:
             rows = boxed[suspect.image].rows
             if suspect.label is not None:
@@ -188,7 +198,7 @@ class Review:
         row: dict[str, Any] = {"id": suspect.id, "probability": round(suspect.probability, 4)}
         row |= {"kind": suspect.kind, "file": image.file, "split": image.split, "place": ""}
         if suspect.label is not None:
-            row["place"] = image.labels[suspect.label].place
+            row["place"] = image.places[suspect.label]
         for prefix, item in {"": suspect, "suggested_": suspect.suggestion}.items():
             if item:
                 row[f"{prefix}class"] = self.names[item.class_index]
@@ -210,7 +220,7 @@ def read_json(path: Path, kind: type[T]) -> T:
     """
     text = read_text(path)
     try:
-        content = json.loads(text, object_hook=_from_json)
+        content = json.loads(text)
         if content.get("version") != VERSION:
             raise ValueError(f"its version is not {VERSION}")
         return _decoded(content, kind)
@@ -227,7 +237,7 @@ def _decoded(value: Any, kind: Any) -> Any:
     parts = get_args(kind)
     if is_dataclass(kind):
         hints = get_type_hints(kind)
-        return origin(**{name: _decoded(value[name], hint) for name, hint in hints.items()})
+        return origin(**{name: _decoded(value[_key(name)], hint) for name, hint in hints.items()})
     if origin is UnionType:
         return None if value is None else _decoded(value, parts[0])
     if origin is tuple:
@@ -245,11 +255,9 @@ def _decoded(value: Any, kind: Any) -> Any:
 
 def _to_json(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """The fields of a dataclass as an object of a json file."""
-    return {"class" if name == "class_index" else name: value for name, value in pairs}
+    return {_key(name): value for name, value in pairs}
 
 
-def _from_json(item: dict[str, Any]) -> dict[str, Any]:
-    """An object of a json file as the fields of a dataclass."""
-    if "class" in item:
-        item["class_index"] = item.pop("class")
-    return item
+def _key(name: str) -> str:
+    """A field's name in a json file."""
+    return "class" if name == "class_index" else name

@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 
 from boltbox.detector.commands.review.evidence import NEAR, Found, Scene
-from boltbox.detector.commands.review.folds import Item
 from boltbox.detector.commands.review.probability import probabilities
 from boltbox.detector.commands.review.suspect import Box, ReviewedImage, Suggestion, Suspect
 from boltbox.detector.model.boxes import iou_xyxy
@@ -21,12 +20,15 @@ LEAST = 0.02  # probability of a suspect
 IN_PART = 3  # missing objects of an image that may be labelled in part
 
 
-def made_errors(scenes: Sequence[Scene], classes: int) -> tuple[list[Found], list[Found]]:
+def made_errors(
+    scenes: Sequence[Scene], labels: Sequence[Found], classes: int
+) -> tuple[list[Found], list[Found]]:
     """Errors as people make them: another class, shifts and wrong sizes, most of them small, a
     label on background, a label twice; and labels that are left out.
 
     Args:
         scenes: the images.
+        labels: those of all scenes.
         classes: number of classes.
 
     Returns:
@@ -35,13 +37,12 @@ def made_errors(scenes: Sequence[Scene], classes: int) -> tuple[list[Found], lis
     rng = np.random.default_rng(0)
     errors: list[Found] = []
     dropped: list[Found] = []
-    labels: list[tuple[Scene, int]] = []
-    for scene in scenes:
-        labels += [(scene, k) for k in scene.numbers()]
     for turn in rng.permutation(PER_LABEL * len(labels))[:MADE].tolist():
-        scene, k = labels[turn // PER_LABEL]
-        box = scene.boxes[k]
-        index = int(scene.labels.classes[k])
+        label = labels[turn // PER_LABEL]
+        scene = scenes[label.image]
+        box = label.box
+        index = label.class_index
+        k = label.number
         side = np.tile(box[2:] - box[:2], 2)
         dropped += scene.unlabelled(k)
         if classes > 1:
@@ -62,12 +63,15 @@ def made_errors(scenes: Sequence[Scene], classes: int) -> tuple[list[Found], lis
 
 
 def find_suspects(
-    items: Sequence[Item], rows: Sequence[np.ndarray], fold_of: np.ndarray, names: Sequence[str]
+    images: Sequence[ReviewedImage],
+    rows: Sequence[np.ndarray],
+    fold_of: np.ndarray,
+    names: Sequence[str],
 ) -> tuple[list[ReviewedImage], list[Suspect], dict[str, np.ndarray]]:
     """Find the labels that are probably wrong or missing.
 
     Args:
-        items: the images.
+        images: all of them.
         rows: of each image (m, 6) detections by a detector that has not seen it: x1, y1, x2, y2 in
             pixels, score, class; best first.
         fold_of: (n,) fold of each image.
@@ -80,12 +84,12 @@ def find_suspects(
     scenes: list[Scene] = []
     labels: list[Found] = []
     boxes: list[Found] = []
-    for item, of_image in zip(items, rows, strict=True):
-        scene = Scene(len(scenes), item.labels, of_image, item.ignored)
+    for image, of_image in zip(images, rows, strict=True):
+        scene = Scene(len(scenes), image.labels, of_image, image.ignored)
         scenes.append(scene)
         labels += scene.found()
         boxes += scene.unlabelled()
-    errors, dropped = made_errors(scenes, len(names))
+    errors, dropped = made_errors(scenes, labels, len(names))
     of_labels, of_errors = probabilities(labels, errors, fold_of)
     of_boxes, of_dropped = probabilities(boxes, dropped, fold_of)
     lines = dict(zip(("missing", *WRONG[1:]), of_dropped + of_errors, strict=False))
@@ -93,7 +97,7 @@ def find_suspects(
     for found, chances in zip(labels + boxes, [*of_labels, *of_boxes], strict=True):
         if chances[0] < 1 - LEAST:
             doubts.append(_doubt(found, chances, names))
-    return *_chosen(doubts, items), lines
+    return *_chosen(doubts, images), lines
 
 
 def _doubt(found: Found, chances: np.ndarray, names: Sequence[str]) -> Suspect:
@@ -132,7 +136,7 @@ def _corners(box: np.ndarray) -> Box:
 
 
 def _chosen(
-    doubts: list[Suspect], items: Sequence[Item]
+    doubts: list[Suspect], images: Sequence[ReviewedImage]
 ) -> tuple[list[ReviewedImage], list[Suspect]]:
     """The most probable suspect of each object, and the images."""
     doubts.sort(key=lambda doubt: -doubt.probability)
@@ -147,12 +151,12 @@ def _chosen(
             continue
         taken[image].append(doubt)
         reason = doubt.reason
-        in_part = missing[image] >= max(IN_PART, len(items[image].labels.boxes))
+        in_part = missing[image] >= max(IN_PART, len(images[image].labels.boxes))
         if in_part and doubt.label is None:
             reason += f"; {missing[image]} are missing in this image, is it labelled in part?"
         number = numbers.setdefault(image, len(numbers))
         suspects.append(replace(doubt, id=len(suspects), image=number, reason=reason))
-    return [items[image].reviewed() for image in numbers], suspects
+    return [images[image] for image in numbers], suspects
 
 
 def _same_object(a: Suspect, b: Suspect) -> bool:

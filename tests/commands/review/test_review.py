@@ -7,7 +7,8 @@ from made_datasets import as_coco, as_voc, as_yolo
 
 from boltbox.detector.commands.doctor.examine import open_splits
 from boltbox.detector.commands.review.evidence import Scene
-from boltbox.detector.commands.review.folds import Item, assign_folds, items_of, make_fold
+from boltbox.detector.commands.review.folds import assign_folds, images_of, write_fold
+from boltbox.detector.commands.review.suspect import ReviewedImage
 from boltbox.detector.commands.review.suspects import find_suspects
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.sample import Labels
@@ -26,7 +27,7 @@ def labels_of(boxes, classes, crowd=None):
 
 
 def item(name, labels, ignored=NONE):
-    return Item(name, "train", labels, [name] * len(labels.boxes), ignored)
+    return ReviewedImage(name, "train", labels, [name] * len(labels.boxes), ignored)
 
 
 def random_boxes(rng, count):
@@ -182,15 +183,13 @@ def test_a_fold_holds_the_labels_of_each_format(write, tmp_path):
     write(tmp_path / "set")
     file = DatasetFile.read(str(tmp_path / "set"))
     datasets, _ = open_splits(file)
-    items = items_of(datasets)
-    fold_of = assign_folds(items, 2)
+    items = images_of(datasets)
+    fold_of = assign_folds([each.file for each in items], 2)
     assert sorted(np.bincount(fold_of)) == [1, 2]
     held_out = {items[i].file for i in np.flatnonzero(fold_of == 0)}
-    fold = make_fold(tmp_path / "fold", [], items, fold_of == 0, file.names)
-    assert set(fold.files) == held_out
-    data = fold.training.line[fold.training.line.index("--data.dataset") + 1]
+    data = write_fold(tmp_path / "fold", items, fold_of == 0, file.names)
     found = {}
-    for split, dataset in open_splits(DatasetFile.read(data))[0].items():
+    for split, dataset in open_splits(DatasetFile.read(str(data)))[0].items():
         assert dataset.names == file.names
         for path, labels in zip(dataset.files, dataset.labels, strict=True):
             found[path] = labels
@@ -203,9 +202,9 @@ def test_a_fold_holds_the_labels_of_each_format(write, tmp_path):
 
 def test_near_copies_are_in_one_fold(small_data):
     datasets, _ = open_splits(DatasetFile.read(str(small_data)))
-    items = items_of(datasets)
-    again = items + [each._replace(file=each.file) for each in items[:6]]
-    fold_of = assign_folds(again, 3)
+    items = images_of(datasets)
+    files = [each.file for each in items]
+    fold_of = assign_folds(files + files[:6], 3)
     assert (fold_of[-6:] == fold_of[:6]).all()
     assert np.ptp(np.bincount(fold_of)) <= 2
 

@@ -2,16 +2,17 @@
 
 import json
 
+import numpy as np
 import pytest
 from chromium import chromium
 from made_datasets import picture, save
+from made_labels import labels_of
 from made_runs import until
 
 from boltbox.detector.commands.review.page import write_page
 from boltbox.detector.commands.review.suspect import (
     Review,
     ReviewedImage,
-    ReviewedLabel,
     Source,
     Suggestion,
     Suspect,
@@ -37,11 +38,11 @@ def review(tmp_path):
     """Of a cat and a dog in one image, and a bird, twice, in another, which is lost; the page."""
     here = str(save(tmp_path / '<b>&"a".png', picture(160, 200)))
     lost = str(tmp_path / "lost \udcff.png")
-    labels = [ReviewedLabel(CAT, 0, False, EVIL), ReviewedLabel(DOG, 1, False, "line 2")]
-    birds = [ReviewedLabel(BIRD, 2, False, "line 1")] * 2
+    labels = labels_of([CAT, DOG], [0, 1], 160, 200)
+    birds = labels_of([BIRD, BIRD], [2, 2], 60, 60)
     images = [
-        ReviewedImage(here, "train", 200, 160, "a" * 64, labels),
-        ReviewedImage(lost, "val", 60, 60, "b" * 64, birds),
+        ReviewedImage(here, "train", labels, [EVIL, "line 2"], np.zeros((0, 4))),
+        ReviewedImage(lost, "val", birds, ["line 1", "line 1"], np.zeros((0, 4))),
     ]
     suspects = [
         Suspect(7, 0, "wrong_class", 0.9, 0, CAT, 0, Suggestion(CAT, 2), EVIL),
@@ -85,7 +86,7 @@ def test_the_file_holds_what_was_decided(page, review):
     outlives the page."""
     page.press("a", "a", "r", "a", "u", "u", "Shift+U", "Control+z", "Control+y", "Control+y")
     expected = review.content | {
-        "images": {image.file: image.digest for image in review.images},
+        "images": {image.file: image.labels.digest() for image in review.images},
         "decisions": [
             {"suspect": 7, "decision": "accepted"},
             {"suspect": 3, "decision": "accepted"},
