@@ -42,7 +42,7 @@ def near_duplicates(hashes: np.ndarray, groups: np.ndarray) -> Iterator[tuple[in
         same group; else one of another group comes first.
     """
     _, groups = np.unique(groups, return_inverse=True)
-    rows = np.column_stack((hashes, groups)).astype(np.uint64)
+    rows = np.column_stack((hashes, groups.astype(np.uint64)))
     _, first, number = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     originals = np.sort(first)
     similar = _most_similar(hashes[originals], groups[originals])
