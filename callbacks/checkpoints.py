@@ -84,10 +84,11 @@ class Checkpoints(ModelCheckpoint):
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """max_time and early stopping end a run only at the end of an epoch, after a validation."""
+        """max_time and early stopping end a run only at the end of an epoch; each epoch that is
+        validated is so after its last batch too."""
         # so that Lightning cannot stop within this epoch
         trainer.fit_loop.min_epochs = max(self._given_min_epochs or 0, trainer.current_epoch + 1)
-        # validate after the last batch too if trainer.val_check_interval leaves a remainder
+        # trainer.val_check_interval may leave a remainder
         if trainer.check_val_every_n_epoch is not None:
             trainer.val_check_batch = self._given_val_check_batch
             if trainer.is_last_batch:
@@ -136,9 +137,8 @@ class Checkpoints(ModelCheckpoint):
                 break
 
     def teardown(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
-        """The last hook of a training without an exception, after which Lightning restores the
-        handlers of signals."""
-        self.signal.restore()
+        """The last hook of a training without an exception."""
+        self.signal.restore()  # Lightning's handlers; it then restores those from before the fit
         if stage == "fit" and self.io.failed:
             files = ", ".join(f"{path} ({problem})" for path, problem in self.io.failed.items())
             raise InputError(
@@ -173,10 +173,11 @@ class Checkpoints(ModelCheckpoint):
 
     def _complete_first_save(self, trainer: L.Trainer) -> None:
         """The first save of a run writes best.ckpt, then copies it. If a kill came between, make
-        the copies now. After later saves there is an older last.ckpt."""
+        the copies now."""
         folder = _folder(trainer)
         resumed = Path(str(trainer.ckpt_path))
-        if resumed.resolve().parent != folder.resolve() or (folder / "last.ckpt").exists():
+        is_first = not (folder / "last.ckpt").exists()  # later saves replace an older one
+        if not is_first or resumed.resolve().parent != folder.resolve():
             return
         for name in self._file_names(trainer.current_epoch - 1):  # the epoch that was saved
             if not (folder / name).exists():
@@ -202,7 +203,8 @@ class Checkpoints(ModelCheckpoint):
     def _find_last_checkpoints(self, trainer: L.Trainer) -> set[str]:
         """The checkpoint that Lightning takes for `ckpt_path="last"`: the newest intact one."""
         self.io.wait()
-        self.io.loaded = newest_valid(_folder(trainer))  # what its next load returns
+        # its content too, so that the next load of this path does not read it again
+        self.io.loaded = newest_valid(_folder(trainer))
         return {str(self.io.loaded.path)} if self.io.loaded else set()
 
 

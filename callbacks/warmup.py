@@ -69,7 +69,7 @@ class Warmup(L.Callback):
         self._schedule = Schedule(
             epochs=epochs,
             epoch_batches=epoch_batches,
-            lr0=pl_module.lr,  # optim.lr0, once it is chosen
+            lr0=pl_module.lr,  # optim.lr0, which is not None any more
             lrf=optim.lrf,
             lr_schedule=optim.lr_schedule,
             momentum=optim.momentum,
@@ -93,7 +93,7 @@ class Warmup(L.Callback):
         # the epoch's last batch closes the window, however short; with literal, optimizer_step of
         # the Detector discards the window's gradients instead
         must_step = trainer.is_last_batch and not pl_module.options.literal
-        # sets trainer.accumulate_grad_batches
+        # counts the batch, and has Lightning step where its window ends
         self._window.start_batch(trainer, rates.accumulate, must_step)
 
     def state_dict(self) -> dict[str, Any]:

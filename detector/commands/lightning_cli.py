@@ -89,10 +89,13 @@ class DetectorCLI(LightningCLI):
 
     Args:
         command: A command, whose function takes a Trainer.
-        line: The command line.
+        line: The command line: `typed`, the words as the user wrote them; `words`, those for the
+            parser; `options`, values by dotted name, also of --config files; `is_typed`, whether
+            one of these is from the line itself.
 
     Attributes:
-        loaded: Options, weights and checkpoint of --ckpt_path, until they are used.
+        loaded: What --ckpt_path means, until it is used: `weights`, `options` of their run, and
+            `checkpoint`, the content that Lightning restores, None without a training to continue.
         continues_run: Whether a fit continues in its run folder.
         run_folder: The one that was typed, also as --ckpt_path; None: one is chosen.
         held: The lock of the run folder, and the trust in the classes that were typed.
@@ -169,19 +172,19 @@ class DetectorCLI(LightningCLI):
 
         self._load()
         dataset = line.options.get("data.dataset")
-        file = ""  # that these options are from:
-        first: dict[str, Any] = {}  # nested, or by dotted names
+        defaults: dict[str, Any] = {}  # of this command line: nested, or by dotted names
+        file = ""  # that they are from
         uses_demo = False
         if self.loaded:
-            first = self.loaded.options
+            defaults = self.loaded.options
             file = str(self.loaded.source)
         elif not line.data_class:
-            first = demo.defaults(self.command, dataset)
-            uses_demo = bool(first)
+            defaults = demo.defaults(self.command, dataset)
+            uses_demo = bool(defaults)
 
         # the file of each option, for messages about it; "": it was typed
-        parser.origins = dict.fromkeys(flatten(first), file) | line.origins
-        words = [f"--config={yaml.safe_dump(first)}", *args]  # text in place of a file
+        parser.origins = dict.fromkeys(flatten(defaults), file) | line.origins
+        words = [f"--config={yaml.safe_dump(defaults)}", *args]  # text in place of a file
         if self.loaded and not trust_all:
             with only_from_trusted():
                 self.config = parser.parse_args(words)
@@ -213,14 +216,16 @@ class DetectorCLI(LightningCLI):
                 )
 
     def _ckpt_path(self) -> tuple[str, Path | None]:
-        """The value of --ckpt_path, "" for none, and the run folder of its `last` and `best`. `fit`
-        takes the last checkpoint of a run folder, and continues in it unless another --run is
-        given. Evaluations take the newest checkpoint."""
+        """The value of --ckpt_path, "" for none, and the run folder where `last`, `best` and `auto`
+        look. `fit` takes the last checkpoint of a run folder, and continues in it unless another
+        --run is given. Evaluations take the newest checkpoint."""
         options = self.line.options
         ckpt_path = str(options.get("ckpt_path") or "")
         if self.command == "fit":
-            if is_restart(self.run_folder):  # by torchrun
-                return "auto", self.run_folder  # the newest checkpoint, if there is one yet
+            # a restart by torchrun takes the newest checkpoint of the run, if there is one yet
+            run = self.run_folder
+            if is_restart(run) and run and (has_checkpoints(run) or not ckpt_path):
+                return "auto", self.run_folder
             folder = Path(ckpt_path)
             if not ckpt_path or ckpt_path in CKPT_WORDS or not (folder / "checkpoints").is_dir():
                 return ckpt_path, self.run_folder
@@ -230,7 +235,7 @@ class DetectorCLI(LightningCLI):
         has_start = any(options.get(name) for name in STARTS)
         is_evaluation = self.command in ("validate", "test")
         if is_evaluation and not ckpt_path and not has_start and not self.line.only_prints:
-            ckpt_path = newest_checkpoint(self.run_folder)
+            ckpt_path = newest_checkpoint(self.run_folder)  # None: of the most recent fit
         return ckpt_path, self.run_folder
 
     def before_instantiate_classes(self) -> None:
@@ -238,7 +243,7 @@ class DetectorCLI(LightningCLI):
         options = self.config
         trainer = options.trainer
         checkpoint_path = self.checkpoint_path
-        # a continued run keeps what was chosen when it started, also where `auto` is typed again
+        # its checkpoint has the numbers that were chosen for `auto`; they stay if it is typed again
         if self.loaded and self.continues_run:
             saved = flatten(self.loaded.options)
             for name in ("data.batch_size", "data.tile_size"):
@@ -283,8 +288,8 @@ class DetectorCLI(LightningCLI):
         elif run is None:
             run = home or new_run(command)
         if is_first_process():
-            # known to be the folder of a run: a checkpoint in it was read
-            self.held.enter_context(locked(run, command, known=run == home))
+            is_known_run = run == home  # a checkpoint in it was read
+            self.held.enter_context(locked(run, command, known=is_known_run))
             continues_study = command == "evolve" and any(run.glob("study.*"))
             if command in ("fit", "evolve") and not self.continues_run and not continues_study:
                 refuse_earlier_run(run)
@@ -296,7 +301,7 @@ class DetectorCLI(LightningCLI):
         if self.loaded is None:
             return
         weights = self.loaded.weights
-        checkpoint = self.loaded.checkpoint  # None: Lightning has nothing to restore
+        checkpoint = self.loaded.checkpoint
         callback = checkpoints_of(self.trainer)
         if isinstance(weights, Exported):
             check_same_names(weights.names, self.model.names, weights.path)
@@ -308,7 +313,7 @@ class DetectorCLI(LightningCLI):
         if callback and checkpoint and self.command in ("fit", "validate", "test"):
             # Lightning restores it without reading it again
             callback.io.loaded = Checkpoint(weights.path, checkpoint)
-        self.loaded = None  # from here on only what Lightning restores holds the tensors
+        self.loaded = None  # frees the tensors that Lightning does not restore
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
         """The Trainer, with the callbacks in the recipe's order. Sets `fit_command` too."""

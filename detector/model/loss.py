@@ -152,7 +152,7 @@ class DetectionLoss(Loss):
 
         The n matches of a level are (object, anchor, cell) triples. n depends on the shapes of the
         arguments only, not on values, which suits GPUs and compilers: the list is padded with
-        matches that are not `valid`.
+        matches that are not `valid`, whose indices exist.
 
         Args:
             raw: per level (B, A, H, W, 5 + C) logits: four of the box, objectness, classes.
@@ -281,7 +281,7 @@ def add_losses(sums: Mapping[str, Tensor], terms: Mapping[str, Tensor]) -> dict[
     if not terms or BATCHES in terms or not all(name.isidentifier() for name in terms):
         raise InputError(
             f"the loss has the terms {list(terms)}: give names of letters, digits and _, like"
-            " box_loss"
+            f" box_loss, not {BATCHES}"
         )
     new = dict(terms)
     new[BATCHES] = torch.ones(())
@@ -344,7 +344,8 @@ class LossOptions:
             strides: pixels per cell of each level.
             literal: `shared_cell` of DetectionLoss is `last`, as in YOLOv5.
         """
-        options = self.to_dict()  # custom parts as {"class_path": ..., "init_args": ...}
+        # classes, partials, and what a checkpoint holds, all as class_path and init_args
+        options = self.to_dict()
         assigner_config = options.pop("assigner")
         loss_config = options.pop("function")
         assigner: Assigner = YOLOv5Assigner(options.pop("anchor_t"))

@@ -39,7 +39,7 @@ from boltbox.detector.training.pretrained_score import choose_starting_point
 from boltbox.detector.training.resume import check_network
 from boltbox.detector.training.schedule import Rates
 from boltbox.detector.training.trainer_data import check_names, data_of, global_batch_size
-from boltbox.detector.training.trainer_options import check_recipe, print_missing_callbacks
+from boltbox.detector.training.trainer_options import check_recipe, report_missing_callbacks
 from boltbox.detector.training.validation import Evaluation, in_evaluation_mode
 from boltbox.detector.weights.start import StartOptions
 from boltbox.detector.weights.trained import DETECTOR, origins_of, read_trained
@@ -176,9 +176,9 @@ class Detector(L.LightningModule):
         self.options = self.options._replace(optim=optim)
         self.hparams["optim"] = optim.to_dict()
 
-    def _resolve_optim(self, continued: Mapping[str, Any] | None = None) -> None:
-        """Choose what was left open: by the starting point, or as in a training that continues."""
-        self._set_optim(self._given_optim.resolve(self._starting_point, continued))
+    def _resolve_optim(self, saved: Mapping[str, Any] | None = None) -> None:
+        """Choose what the user left open: by the starting point, or as the checkpoint has it."""
+        self._set_optim(self._given_optim.resolve(self._starting_point, saved))
 
     def is_auto(self, name: str) -> bool:
         """Whether the user left this option of `optim` open."""
@@ -262,7 +262,7 @@ class Detector(L.LightningModule):
         `image_size`, if it has it. A fit also chooses its optimizer, by the data."""
         if stage == "fit":
             check_recipe({"precision": self.trainer.precision})  # refuses 16-true and bf16-true
-            if "EMA" in print_missing_callbacks(self.trainer):
+            if "EMA" in report_missing_callbacks(self.trainer):
                 self.drop_average()  # an earlier training's would stay as it is
         data: Any = getattr(self.trainer, "datamodule", None)
         check_names(data, self.names)
@@ -321,8 +321,8 @@ class Detector(L.LightningModule):
         if self.options.compile:
             data = data_of(self.trainer)
             shapes_vary = self.options.multi_scale or data is None or bool(data.rect)
-            # False: it cannot be compiled, for example because shapes vary
-            if self._compiled_shape or compile_network(self.network, shapes_vary):
+            is_compiled = bool(self._compiled_shape)  # by an earlier fit
+            if is_compiled or compile_network(self.network, shapes_vary):
                 size = self.image_size
                 self._compiled_shape = (self.batch_size // self.trainer.world_size, 3, size, size)
 
@@ -434,10 +434,10 @@ class Detector(L.LightningModule):
         checkpoint["origins"] = [origin._asdict() for origin in self.network.origins]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """It gives the options of `optim` that are open. InputError: other classes or tensors."""
+        """Raises InputError if it has other classes or tensors; decides open options of optim."""
         average = [name for name in checkpoint["state_dict"] if name.startswith("ema.")]
         if self._trainer and self._trainer.state.fn == "fit" and self.ema is None:
-            for name in average:  # which this training does not keep
+            for name in average:  # no callback keeps one: EMA has started it in its setup
                 del checkpoint["state_dict"][name]
         elif average:
             self.start_average()

@@ -190,7 +190,7 @@ def strategy_name(strategy: Any) -> str:
     return classes.get(name, name)
 
 
-def print_missing_callbacks(trainer: L.Trainer) -> list[str]:
+def report_missing_callbacks(trainer: L.Trainer) -> list[str]:
     """Print and return the names of callbacks that a Trainer lacks and that change what is trained.
     One that is switched off is not missing."""
     callbacks: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]

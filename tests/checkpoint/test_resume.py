@@ -132,6 +132,9 @@ def test_a_restart_by_torchrun_goes_on(small_data, here, refused, monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     cli.main(line + ["2"])
     assert column(rows(here / "run"), "epoch") == ["0", "1"]
+    line[line.index("run")] = "other"  # which has no checkpoint yet
+    cli.main(line + ["3", "--ckpt_path", "run"])
+    assert column(rows(here / "other"), "epoch")[-1] == "2"
 
 
 def test_commands_that_fail_early_leave_nothing(small_data, here, reference, refused):

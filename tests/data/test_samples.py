@@ -212,6 +212,7 @@ BAD = {
     "boxes without classes": lambda s, rng, partner: s.replace(classes=s.classes[:0]),
     "three numbers": lambda s, rng, partner: s.replace(boxes=s.boxes[:, :3]),
     "not a number": lambda sample, rng, partner: sample.replace(boxes=sample.boxes * np.nan),
+    "class names": lambda sample, rng, partner: sample.replace(classes=sample.classes.astype(str)),
     "one polygon": lambda sample, rng, partner: sample.replace(polygons=[[]]),
 }
 

@@ -34,7 +34,7 @@ from boltbox.detector.system.ranges import ClosedUnitInterval, NonNegativeFloat,
 Transform = Callable[[Sample, np.random.Generator, Callable[[], Sample]], Sample]
 
 STEP_NAMES = (
-    "resize",  # which ResizedImages has done; the step renders the pixels
+    "resize",  # done by ResizedImages; this step renders the pixels, unless images stay lazy
     "mosaic",
     "copy_paste",
     "perspective",
@@ -276,9 +276,9 @@ class CustomTransform:
         output = self.transform(sample, rng, partner)
         if not self._is_valid(output, sample.size):
             raise InputError(
-                f"{self.name} must return a Sample with an image (H, W, 3) uint8 RGB, from the"
-                " warp on as large as it was, finite boxes (n, 4), n classes, and polygons"
-                " of n objects or none"
+                f"{self.name} must return a Sample with an image (H, W, 3) uint8 RGB, as large as"
+                " it was once it has its final size, finite boxes (n, 4), n class numbers, and"
+                " polygons of n objects or none"
             )
         boxes = output.boxes.astype(np.float32, copy=False)
         return output.replace(boxes=boxes, classes=output.classes.astype(np.int64, copy=False))
@@ -294,10 +294,11 @@ class CustomTransform:
             return False
         if self.keeps_size and output.size != size:
             return False
-        if output.classes.ndim != 1 or not np.issubdtype(output.boxes.dtype, np.number):
-            return False
-        n = len(output.classes)
-        if output.boxes.shape != (n, 4) or not np.isfinite(output.boxes).all():
+        for array in (output.boxes, output.classes):
+            if not np.issubdtype(array.dtype, np.number) or not np.isfinite(array).all():
+                return False
+        n = output.classes.size
+        if output.classes.shape != (n,) or output.boxes.shape != (n, 4):
             return False
         return len(output.polygons) in (0, n)
 
