@@ -170,16 +170,21 @@ class DetectionData(L.LightningDataModule):
     def setup(self, stage: str) -> None:
         module = self._module
         is_detector = hasattr(module, "shape_for")
+        given = self.options["image_size"]
+        images_of = (self.image_size, self.literal)
         if is_detector:
             self.stride = max(module.max_stride(), 32)
             self.literal = module.options.literal
-        size = round_up(self.image_size, self.stride)
-        if size != self.image_size:
+        size = round_up(given, self.stride)
+        if size not in (given, self.image_size):
             rank_zero_print(
-                f"data.image_size {self.image_size} is rounded up to {size}, a multiple of the"
-                " network's stride"
+                f"data.image_size {given} is rounded up to {size}, a multiple of the network's"
+                " stride"
             )
-            self.image_size = size
+        self.image_size = size
+        if (size, self.literal) != images_of:  # those of an earlier network
+            self.datasets.clear()
+            self.images.clear()
         if is_detector:
             self.fixed_shape = module.shape_for(size)
         for split in SPLITS.get(stage, ()):
@@ -301,7 +306,7 @@ class DetectionData(L.LightningDataModule):
             len(self.train_samples),
             self.batch_size,
             self.seed,
-            position=lambda: position(self.trainer),
+            position=partial(position, self.trainer),
             fixed_order=self.train_order,
             weights=self._image_weights if self.weighted else None,
             rank=rank,

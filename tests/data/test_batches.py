@@ -4,6 +4,7 @@ import os
 import signal
 from itertools import chain, cycle, islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import lightning as L
@@ -191,6 +192,26 @@ def test_validation_batches(data_yaml, literal, size):
     order = np.concatenate(rectangular_batches(many, 320, 16, 32, 0.5, stable=not literal)[0])
     by_ratio = (many[:, 0] / many[:, 1]).argsort()
     assert (order.tolist() == by_ratio.tolist()) == literal
+
+
+def test_one_network_after_another(data_yaml):
+    """Of other strides: each gets the images that fresh data give it."""
+
+    def frames(data, stride):
+        network = SimpleNamespace(
+            max_stride=lambda: stride,
+            shape_for=lambda size: None,
+            options=SimpleNamespace(literal=False),
+        )
+        data.trainer = SimpleNamespace(
+            lightning_module=network, global_rank=0, world_size=1, num_devices=1, local_rank=0
+        )
+        data.setup("validate")
+        return [batch.letterboxes for batch in data.val_dataloader()]
+
+    data = DetectionData(data_yaml, 96, workers=0)
+    for stride in (32, 64, 32):
+        assert frames(data, stride) == frames(DetectionData(data_yaml, 96, workers=0), stride)
 
 
 def test_rectangular_training(data_yaml):

@@ -143,6 +143,7 @@ def test_a_detector_follows_its_data(small_data, here):
     L.Trainer(**options(run="run")).fit(follows, data)
     assert follows.loss.gains == given.loss.gains
     assert (follows.image_size, follows.batch_size, follows._seed) == (64, 8, 7)
+    assert pickle.loads(pickle.dumps(data)).names == data.names
     assert Detector.load(here / "run/checkpoints/last.ckpt").image_size == 64
 
     own = OwnGroups(data.names, NetworkOptions(width_multiple=0.125, levels=[5]))
