@@ -315,6 +315,11 @@ def _from_content(
                 f"{path}: format '{format}' is not known; choose from {', '.join(FORMATS)}, or for"
                 f" a class of your own give --data.format {format}"
             )
+    if format == "yolo" and content.get("kpt_shape"):
+        raise InputError(
+            f"{path}: `kpt_shape`: its labels have keypoints, which boltbox would take for polygons;"
+            " keep the first five columns of each line, and remove the key"
+        )
     return DatasetFile(
         str(path),
         root,

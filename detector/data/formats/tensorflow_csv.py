@@ -24,7 +24,8 @@ Row = tuple[int, dict[str, str]]  # number of the line, values by column
 
 class TensorflowCsv(Format):
     """A split is a csv file, or several, with the columns filename, width, height, class, xmin,
-    ymin, xmax, ymax, in pixels. Images beside it that are in no row have no objects."""
+    ymin, xmax, ymax, in pixels. Images beside it that are in no row have no objects; names that
+    begin with a dot are left out."""
 
     def find(self) -> list[Entry]:
         entries = []
@@ -33,8 +34,9 @@ class TensorflowCsv(Format):
             for line, row in _rows(path):
                 rows_of[row["filename"]].append((line, row))
             images = set(rows_of)
-            beside = self.files.folder(path.parent) or ()
-            images.update(name for name in beside if Path(name).suffix.lower() in SUFFIXES)
+            for name in self.files.folder(path.parent) or ():
+                if Path(name).suffix.lower() in SUFFIXES and not name.startswith("."):
+                    images.add(name)
             for name in sorted(images):
                 entries.append(Entry(str(path.parent / name), str(path), rows_of[name]))
         return entries
