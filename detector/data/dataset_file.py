@@ -317,7 +317,7 @@ def _from_content(
             )
     if format == "yolo" and content.get("kpt_shape"):
         raise InputError(
-            f"{path}: `kpt_shape`: its labels have keypoints, which boltbox would take for polygons;"
+            f"{path}: `kpt_shape`: its labels have keypoints, which would be read as polygons;"
             " keep the first five columns of each line, and remove the key"
         )
     return DatasetFile(
