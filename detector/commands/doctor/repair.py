@@ -258,3 +258,24 @@ def write_coco(
     categories = [{"id": k, "name": name} for k, name in enumerate(classes, 1)]
     content = {"images": entries, "annotations": annotations, "categories": categories}
     write_atomically(file, json.dumps(content))
+
+
+def write_dataset(
+    folder: Path, splits: Mapping[str, Sequence[tuple[str, Labels]]], classes: Sequence[str]
+) -> Path:
+    """Write labels of images that stay where they are.
+
+    Args:
+        folder: gets a COCO json file per split, and data.yaml.
+        splits: absolute paths and labels of the images of each split.
+        classes: class names.
+
+    Returns:
+        The data.yaml.
+    """
+    content: dict[str, Any] = {"names": list(classes)}
+    for split, images in splits.items():
+        content[split] = f"{split}.json"
+        write_coco(folder / content[split], images, {path: path for path, _ in images}, classes)
+    write_atomically(folder / "data.yaml", yaml.safe_dump(content, allow_unicode=True))
+    return folder / "data.yaml"

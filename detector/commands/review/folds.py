@@ -16,11 +16,10 @@ from pathlib import Path
 import lightning as L
 import numpy as np
 import torch
-import yaml
 from jsonargparse.typing import PositiveInt
 
 from boltbox.detector.commands.doctor.images import near_copies, read_images
-from boltbox.detector.commands.doctor.repair import write_coco
+from boltbox.detector.commands.doctor.repair import write_dataset
 from boltbox.detector.commands.evolve.trainings import QUIET, Training, environments, train_each
 from boltbox.detector.commands.review.suspect import ReviewedImage
 from boltbox.detector.commands.training_process import FitCommand
@@ -117,13 +116,12 @@ def write_fold(
     Returns:
         Its data.yaml.
     """
-    files = {image.file: image.file for image in images}
+    splits = {}
     for split, chosen in (("train", ~is_held_out), ("val", is_held_out)):
-        rows = [(images[i].file, images[i].labels) for i in np.flatnonzero(chosen).tolist()]
-        write_coco(folder / f"{split}.json", rows, files, names)
-    content = {"train": "train.json", "val": "val.json", "names": list(names)}
-    write_atomically(folder / "data.yaml", yaml.safe_dump(content, allow_unicode=True))
-    return folder / "data.yaml"
+        splits[split] = [
+            (images[i].file, images[i].labels) for i in np.flatnonzero(chosen).tolist()
+        ]
+    return write_dataset(folder, splits, names)
 
 
 def predict(
