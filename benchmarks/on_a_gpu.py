@@ -20,19 +20,16 @@ Rehearsal on a processor, two minutes:
     python -m benchmarks.on_a_gpu --device cpu --data ../shared/data/bccd/BCCD \\
         --weights ../shared/weights/yolov5n.pt /tmp/out --image_size 64 --batch_size 4 \\
         --seconds 1 --epochs 1 --models [n] --precisions '[32-true, bf16-mixed]' \\
-        --mixed bf16-mixed --modes [] --workers 0
+        --compiled false --workers 0
 """
 
-import json
 import os
 import re
 import shlex
-import signal
-import subprocess
 import sys
 import tempfile
 import time
-from contextlib import redirect_stderr, redirect_stdout
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -40,21 +37,12 @@ import lightning as L
 import torch
 from jsonargparse import auto_cli
 
+from boltbox.detector.commands.benchmark.command import BARE, attempt
 from boltbox.detector.commands.benchmark.stopwatch import Stopwatch
-from boltbox.detector.commands.main import main as boltbox
+from boltbox.detector.commands.training_process import TrainingProcess
 
 BEGIN = time.monotonic()
 CHECKS = 170  # seconds of the limit for loader and checks
-PLAIN = (
-    "--report.enabled false --doctor.enabled false --pictures.enabled false"
-    " --autoanchor.enabled false --trainer.enable_progress_bar false --trainer.devices 1"
-)
-STEPS = (
-    "--warmup.warmup_epochs 0 --model.optim.lr0 0 --trainer.max_epochs 1000000"
-    " --trainer.limit_train_batches 12 --trainer.check_val_every_n_epoch 1000000"
-    " --trainer.limit_val_batches 0 --trainer.logger false"
-)
-WAITS = ("Synchronize", "aten::item", "aten::nonzero", "Memcpy DtoH")  # the processor for the GPU
 TELLING = re.compile(r"\| |all |batch:|speed:|memory:|\w*Error|.*error: ")
 
 
@@ -63,46 +51,31 @@ class GpuStep(Stopwatch):
     last two steps that do not count.
 
     Args:
-        report: The file.
+        report: The file; the profile is beside it.
         seconds: Stop the training after this time.
-        mode: Of torch.compile for the whole network, like reduce-overhead; "": none.
-        profile: File of the calls that wait, without the Stopwatch's own two per step.
     """
 
-    def __init__(self, report: str, seconds: float, mode: str = "", profile: str = "") -> None:
+    def __init__(self, report: str, seconds: float) -> None:
         super().__init__(report, skip=6, seconds=seconds)
-        self.mode = mode
-        self.profile = profile
         self.begin = time.monotonic()
-
-    def on_fit_start(self, trainer: L.Trainer, pl_module: Any) -> None:
-        if self.mode:
-            pl_module.network.compile(mode=self.mode, dynamic=False)
+        self.profiler = torch.profiler.profile()
 
     def on_train_batch_start(self, trainer: L.Trainer, *args: Any) -> None:
         super().on_train_batch_start(trainer, *args)
         self.measured.setdefault("start", time.monotonic() - self.begin)
-        if self.mode:
-            torch.compiler.cudagraph_mark_step_begin()
-        if self.profile and self.skip == 2:
-            self.profiler = torch.profiler.profile()
+        if self.skip == 2:
             self.profiler.start()
 
     def on_train_batch_end(self, *args: Any) -> None:
-        if self.profile and self.skip == 1:
+        if self.skip == 1:
             self.profiler.stop()
-            averages = self.profiler.key_averages()
-            lines = [averages.table(sort_by="self_cuda_time_total", row_limit=30)]
-            for event in averages:
-                if any(name in event.key for name in WAITS):
-                    lines.append(f"{event.key}: {event.count / 2:g} per step")
-            Path(self.profile).write_text("\n".join(lines))
+            table = self.profiler.key_averages().table("self_cuda_time_total", row_limit=-1)
+            self.report.with_suffix(".txt").write_text(table)
         super().on_train_batch_end(*args)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: Any) -> None:
         if torch.cuda.is_available():
             self.measured["GB"] = torch.cuda.max_memory_allocated() / 1e9
-            torch.cuda.reset_peak_memory_stats()
         super().on_train_end(trainer, pl_module)
 
 
@@ -114,9 +87,8 @@ def main(
     image_size: int = 640,
     batch_size: int = 16,
     models: tuple[str, ...] = ("n", "s"),
-    precisions: tuple[str, ...] = ("32-true", "16-mixed", "bf16-mixed"),
-    mixed: str = "16-mixed",
-    modes: tuple[str, ...] = ("blocks", "reduce-overhead"),
+    precisions: tuple[str, ...] = ("32-true", "bf16-mixed", "16-mixed"),
+    compiled: bool = True,
     workers: int = 8,
     seconds: float = 4.0,
     epochs: int = 6,
@@ -125,28 +97,30 @@ def main(
     """Args as in the module's docstring.
 
     Args:
-        out: Folder for summary.md, profile.txt and logs.txt.
+        out: Folder for summary.md, profiles and logs.
         device: Of the Trainer.
         data: BCCD.
         weights: yolov5n.pt.
         image_size: Pixels.
         batch_size: Images.
         models: Sizes of the network whose steps are timed.
-        precisions: Of the Trainer, likewise.
-        mixed: Precision of compiled steps and of the checks.
-        modes: "blocks" as model.compile does, or a mode of torch.compile for the whole network.
+        precisions: Of the Trainer, likewise; the checks and the compiled steps are in the last one.
+        compiled: Time compiled steps, too.
         workers: Of the loader.
         seconds: To time each row.
         epochs: Of the trainings whose AP is compared.
         limit: Seconds for everything.
     """
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-    data = data.resolve()
-    weights = weights.resolve()
     out.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp())
-    fit = f"fit --data.dataset {data} --data.image_size {image_size} --data.batch_size {batch_size}"
-    fit += f" --data.workers {workers} --trainer.accelerator {device} {PLAIN}"
+    mixed = precisions[-1]
+    sizes = f"--data.image_size {image_size} --data.batch_size {batch_size}"
+    quiet = f"--report.enabled false --trainer.accelerator {device}"
+    plain = "--doctor.enabled false --pictures.enabled false --autoanchor.enabled false"
+    plain += " --trainer.enable_progress_bar false --trainer.devices 1"
+    cli = f"{shlex.quote(sys.executable)} cli.py"
+    fit = f"{cli} fit --data.dataset {data} --data.workers {workers} {sizes} {quiet} {plain}"
 
     def say(line: str) -> None:
         print(line, flush=True)
@@ -156,120 +130,67 @@ def main(
     def left() -> float:
         return limit - (time.monotonic() - BEGIN)
 
-    def time_steps(model: str, precision: str, mode: str, most: float) -> None:
-        """Print the row of one setting, or why there is none after `most` seconds."""
-        name = f"{model} {precision} {mode}".strip()
-        report = work / "step.json"
-        report.unlink(missing_ok=True)
-        line = f"{fit} {STEPS} --run {work}/{model}-{precision}-{mode} --model.network.size {model}"
-        line += f" --trainer.precision {precision} --model.compile {str(mode == 'blocks').lower()}"
-        line += " --trainer.callbacks benchmarks.on_a_gpu.GpuStep"
-        line += f" --trainer.callbacks.report {report} --trainer.callbacks.seconds {seconds}"
-        if mode == "":
-            line += f" --trainer.callbacks.profile {out}/profile-{model}.txt"
-        elif mode != "blocks":
-            line += f" --trainer.callbacks.mode {mode}"
-        failure = within(most, line, out / "logs.txt")
-        if not report.exists():
-            say(f"| {name} | {failure} | | | |")
-            return
-        row = json.loads(report.read_text())
-        rate = row["images"] / (row["seconds"] or 1)
-        say(
-            f"| {name} | {rate:.1f} | {row['waiting']:.1%} | {row.get('GB', 0):.2f} | {row['start']:.1f} |"
-        )
+    def check(name: str, line: str, most: float) -> None:
+        """Print the row of a shell command when it ends, or after `most` seconds."""
+        begin = time.monotonic()
+        process = TrainingProcess(["bash", "-c", line], out / f"{name}.log", OMP_NUM_THREADS="2")
+        code = process.finish(most)
+        say(f"| {name} | exit status {code} | {time.monotonic() - begin:.0f} |")
+        for each in filter(TELLING.match, process.log.read_text().splitlines()):
+            say(f"    {each}")
 
-    say(
-        f"# {torch.cuda.get_device_name() if torch.cuda.is_available() else 'no GPU'}, torch {torch.__version__}\n"
-    )
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    say(f"# {gpu}, torch {torch.__version__}\n")
     say("| steps | images/s | waiting for data | GB | first step after s |\n|---|---|---|---|---|")
     settings = [(model, precision, "") for model in models for precision in precisions]
-    settings += [(models[0], mixed, mode) for mode in modes]
-    for model, precision, mode in settings:
-        if left() > CHECKS + 10:
-            time_steps(model, precision, mode, min(left() - CHECKS, 80 if mode else 40))
+    if compiled:
+        settings.append((models[0], mixed, "--model.compile true"))
+    for model, precision, more in settings:
+        if left() < CHECKS + 10:
+            break
+        name = f"{model} {precision} {more}".strip()
+        report = out / f"{name.replace(' ', '-')}.json"
+        line = f"{fit} {BARE} --trainer.limit_train_batches 12 --run {work}/{report.stem} {more}"
+        line += f" --model.network.size {model} --trainer.precision {precision}"
+        line += " --trainer.callbacks benchmarks.on_a_gpu.GpuStep"
+        line += f" --trainer.callbacks.report {report} --trainer.callbacks.seconds {seconds}"
+        row, failure = attempt(shlex.split(line), report, min(left() - CHECKS, 80 if more else 40))
+        if failure:
+            say(f"| {name} | {failure} | | | |")
+            continue
+        rate = row["images"] / row["seconds"]
+        memory = row.get("GB", 0)
+        say(f"| {name} | {rate:.1f} | {row['waiting']:.1%} | {memory:.2f} | {row['start']:.1f} |")
     say("\n| check | result | s |\n|---|---|---|")
     python = shlex.quote(sys.executable)
-    cli = f"{python} cli.py"
     ap = f"{python} -m benchmarks.recipes --data {data} --seeds 0 --jobs 2 --folder {work}/ap"
-    for precision in ("32-true", mixed):
+    for precision in (precisions[0], mixed):
         ap += f" --recipe '{precision}=--trainer.precision {precision}'"
-    ap += f" -- --trainer.max_epochs {epochs} --data.image_size {image_size} --data.batch_size {batch_size}"
-    ap += f" --trainer.accelerator {device} --model.start.weights {weights} --report.enabled false"
-    validate = f"{cli} validate --ckpt_path {work}/ap/BCCD/32-true/0/checkpoints/best.ckpt --data.dataset {data}"
-    validate += f" --trainer.precision {mixed} --trainer.accelerator {device} --report.enabled false --run {work}/val"
-    predict = f"{cli} predict --ckpt_path {weights} --source {data}/JPEGImages"
+    ap += f" -- --trainer.max_epochs {epochs} {sizes} --model.start.weights {weights.resolve()} {quiet}"
+    best = f"{work}/ap/{data.name}/{precisions[0]}/0/checkpoints/best.ckpt"
+    validate = f"{cli} validate --ckpt_path {best} --data.dataset {data} {quiet}"
+    validate += f" --trainer.precision {mixed} --run {work}/val"
+    resume = f"{python} -m benchmarks.resume_fuzz --kills 1 --ranks 1 --more '{quiet}"
+    resume += f" --trainer.precision {mixed} --trainer.deterministic warn'"
     few = "--trainer.max_epochs 1 --trainer.limit_train_batches 3 --trainer.limit_val_batches 1"
+    predict = f"{cli} predict --ckpt_path {weights} --source {data}/JPEGImages"
+    torchrun = f"{python} -m torch.distributed.run --standalone --nproc-per-node 1 --"
     loader = f"{python} -m benchmarks.loader {data} --image_size {image_size} --cache ram"
-    run_checks({"loader": loader}, min(left(), 30), work, out, say)
-    run_checks(
-        {
-            "tests": f"{python} -m pytest -q -m quick -n 0 -p no:cacheprovider tests/model tests/training/test_batch_size.py",
-            "ap": f"{ap} && {validate}",
-            "resume": f"{python} -m benchmarks.resume_fuzz --kills 1 --ranks 1"
-            f" --more '--trainer.accelerator {device} --trainer.precision {mixed} --trainer.deterministic warn'",
-            "auto": f"{cli} {fit} {few} --data.batch_size auto --run {work}/auto",
-            "predict": f"{predict} --image_size {image_size} --run {work}/predict",
-            "tiles": f"{predict}/BloodImage_00000.jpg --tile_size 320 --run {work}/tiles",
-            "nccl": f"{python} -m torch.distributed.run --standalone --nproc-per-node 1 -- cli.py {fit} {few}"
-            f" --trainer.strategy ddp --run {work}/nccl",
-        },
-        left() - 10,
-        work,
-        out,
-        say,
-    )
+    quick = "-q -m quick -n 0 -p no:cacheprovider tests/model tests/training/test_batch_size.py"
+    check("loader", loader, min(left(), 30))
+    lines = {
+        "tests": f"{python} -m pytest {quick}",
+        "ap": f"{ap} && {validate}",
+        "resume": resume,
+        "auto": f"{fit} {few} --data.batch_size auto --run {work}/auto",
+        "predict": f"{predict} --image_size {image_size} --run {work}/predict",
+        "tiles": f"{predict}/BloodImage_00000.jpg --tile_size 320 --run {work}/tiles",
+        "nccl": f"{torchrun} {fit.partition(' ')[2]} {few} --trainer.strategy ddp --run {work}/nccl",
+    }
+    with ThreadPoolExecutor(len(lines)) as pool:
+        for name, line in lines.items():
+            pool.submit(check, name, line, left() - 10)
     say(f"\nin all: {time.monotonic() - BEGIN:.0f} s")
-
-
-def within(seconds: float, line: str, log: Path) -> str:
-    """Run a command in this process, its output to the end of a file; return how it failed."""
-
-    def late(number: int, frame: Any) -> None:
-        raise TimeoutError(f"stopped after {seconds:.0f} s")
-
-    signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        with log.open("a") as file, redirect_stdout(file), redirect_stderr(file):
-            print(f"\n==> {line}")
-            boltbox(shlex.split(line))
-    except (Exception, SystemExit) as e:
-        return f"{type(e).__name__}: {e}".splitlines()[0]
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-    return ""
-
-
-def run_checks(lines: dict[str, str], seconds: float, work: Path, out: Path, say: Any) -> None:
-    """Run shell commands side by side; print each one's row when it ends, or after `seconds`."""
-    begin = time.monotonic()
-    environment = dict(os.environ, OMP_NUM_THREADS="2", PYTHONUNBUFFERED="1")
-    environment["PYTHONPATH"] = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
-    running = {}
-    for name, line in lines.items():
-        with (work / f"{name}.log").open("w") as file:
-            running[name] = subprocess.Popen(
-                line, shell=True, stdout=file, stderr=file, env=environment, start_new_session=True
-            )
-    while running:
-        time.sleep(0.2)
-        is_late = time.monotonic() - begin > seconds
-        for name, process in list(running.items()):
-            if process.poll() is None and not is_late:
-                continue
-            if process.returncode is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            result = (
-                "done" if process.returncode == 0 else f"exit status {process.returncode or 'none'}"
-            )
-            say(f"| {name} | {result} | {time.monotonic() - begin:.0f} |")
-            text = (work / f"{name}.log").read_text()
-            for each in filter(TELLING.match, text.splitlines()):
-                say(f"    {each}")
-            with (out / "logs.txt").open("a") as file:
-                file.write(f"\n==> {lines[name]}\n{text}")
-            del running[name]
 
 
 if __name__ == "__main__":

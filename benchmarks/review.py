@@ -15,15 +15,15 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
-import yaml
 from jsonargparse import auto_cli
 
 from benchmarks.tables import print_header, print_row
-from boltbox.detector.commands.doctor.repair import write_coco
+from boltbox.detector.commands.doctor.repair import write_dataset
 from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.sample import Labels
 from boltbox.detector.model.boxes import clip_xyxy, iou_xyxy
 
@@ -33,21 +33,27 @@ KINDS = {
 ALIKE = {"badly_placed", "missing", "no_object", "duplicate"}  # one may be found as another
 
 
-class Thing(NamedTuple):
-    """A label: class, xyxy box, and the number of its error, -1: it is right."""
+class Label(NamedTuple):
+    """A class and an xyxy box."""
 
     kind: int
     box: np.ndarray
-    error: int = -1
 
 
-class Error(NamedTuple):
-    """An error: image, kind, box of the wrong or the lost label, and what is right."""
+class Place(NamedTuple):
+    """Where a label is, or should be.
+
+    Attributes:
+        image: Its number.
+        given: The label in the spoilt dataset; None: it is missing.
+        right: The right label; None: there is nothing to label.
+        error: One of KINDS; "": the label is right.
+    """
 
     image: int
-    kind: str
-    box: np.ndarray
-    right: Thing | None
+    given: Label | None
+    right: Label | None
+    error: str = ""
 
 
 def shifted(box: np.ndarray, size: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -64,117 +70,115 @@ def shifted(box: np.ndarray, size: np.ndarray, rng: np.random.Generator) -> np.n
             return new
 
 
-def spoil(
-    images: list[Labels], classes: int, rate: float, rng: np.random.Generator
-) -> tuple[list[list[Thing]], list[Error]]:
+def spoil(images: list[Labels], classes: int, rate: float, rng: np.random.Generator) -> list[Place]:
     """Spoil a share of the labels.
 
     Args:
-        images: labels of each image.
-        classes: number of classes.
-        rate: share of the labels.
-        rng: of the errors.
-
-    Returns:
-        The labels of each image, and the errors.
+        images: Labels of each image.
+        classes: Number of classes.
+        rate: Share of the labels.
+        rng: Of the errors.
     """
-    lists: list[list[Thing | None]] = []
-    for labels in images:
-        rows = zip(labels.classes.tolist(), labels.boxes.astype(float), strict=True)
-        lists.append([Thing(kind, box) for kind, box in rows])
-    places = [(i, k) for i, things in enumerate(lists) for k in range(len(things))]
-    order = rng.permutation(len(places))[: round(rate * len(places))]
-    weights = np.array([w * (classes > 1 or k != "wrong_class") for k, w in KINDS.items()])
-    errors: list[Error] = []
-    for place, kind in zip(
-        order, rng.choice(list(KINDS), len(order), p=weights / weights.sum()), strict=True
-    ):
-        image, k = places[place]
-        right = lists[image][k]
+    places: list[Place] = []
+    for i, labels in enumerate(images):
+        for kind, box in zip(labels.classes.tolist(), labels.boxes.astype(float), strict=True):
+            label = Label(kind, box)
+            places.append(Place(i, label, label))
+    spoilt = rng.permutation(len(places))[: round(rate * len(places))].tolist()
+    shares = np.array([share * (classes > 1 or k != "wrong_class") for k, share in KINDS.items()])
+    errors = rng.choice(list(KINDS), len(spoilt), p=shares / shares.sum()).tolist()
+    for k, error in zip(spoilt, errors, strict=True):
+        image, right, _, _ = places[k]
         assert right is not None
         size = np.array((images[image].width, images[image].height), float)
         side = right.box[2:] - right.box[:2]
-        box = right.box
-        number = len(errors)
-        meant: Thing | None = right
-        if kind == "missing":
-            lists[image][k] = None
-        elif kind == "wrong_class":
+        if error == "missing":
+            places[k] = Place(image, None, right, error)
+        elif error == "wrong_class":
             near = [n for n in (right.kind - 1, right.kind + 1) if 0 <= n < classes]
-            lists[image][k] = Thing(int(rng.choice(near)), box, number)
-        elif kind == "badly_placed":
-            box = shifted(box, size, rng)
-            lists[image][k] = Thing(right.kind, box, number)
+            given = Label(int(rng.choice(near)), right.box)
+            places[k] = Place(image, given, right, error)
+        elif error == "badly_placed":
+            given = Label(right.kind, shifted(right.box, size, rng))
+            places[k] = Place(image, given, right, error)
+        elif error == "duplicate":
+            box = clip_xyxy(right.box + rng.normal(0, 0.05, 4) * np.tile(side, 2), *size)
+            places.append(Place(image, Label(right.kind, box), None, error))
         else:
-            meant = None
-            if kind == "no_object":
-                low = rng.random(2) * (size - side).clip(0)
-                box = np.concatenate((low, low + side))
-                if any(t and iou_xyxy(box, t.box) >= 0.1 for t in lists[image]):
-                    continue
-            else:
-                box = clip_xyxy(box + rng.normal(0, 0.05, 4) * np.tile(side, 2), *size)
-            lists[image].append(Thing(right.kind, box, number))
-        errors.append(Error(image, str(kind), box, meant))
-    return [list(filter(None, things)) for things in lists], errors
+            low = rng.random(2) * (size - side).clip(0)
+            box = np.concatenate((low, low + side))
+            others = [place.given for place in places if place.image == image]
+            if all(other is None or iou_xyxy(box, other.box) < 0.1 for other in others):
+                places.append(Place(image, Label(right.kind, box), None, error))
+    return places
 
 
-def write(folder: Path, file: DatasetFile, lists: list[list[Thing]], splits: list[str]) -> Path:
-    """Write splits of a dataset, train with these labels; its data.yaml."""
-    content: dict[str, Any] = {"names": file.names}
-    for split in splits:
-        dataset = file.open(split)
-        images = []
-        for i, (path, labels) in enumerate(zip(dataset.files, dataset.labels, strict=True)):
-            if split == "train":
-                boxes = np.array([thing.box for thing in lists[i]], np.float32).reshape(-1, 4)
-                kinds = np.array([thing.kind for thing in lists[i]], np.int64)
-                n = len(kinds)
-                no = np.zeros(n, bool)
-                area = np.full(n, np.inf, np.float32)
-                labels = Labels(boxes, kinds, [[]] * n, no, area, labels.height, labels.width)
-            images.append((str(Path(path).absolute()), labels))
-        content[split] = f"{split}.json"
-        write_coco(folder / content[split], images, {f: f for f, _ in images}, file.names)
-    (folder / "data.yaml").write_text(yaml.safe_dump(content))
-    return folder / "data.yaml"
+def changed(dataset: DetectionDataset, things: list[tuple[int, Label]]) -> list[tuple[str, Labels]]:
+    """Paths and labels of the images of a dataset, with other labels.
+
+    Args:
+        dataset: Of the images.
+        things: The number of its image, and the label.
+    """
+    images = []
+    for i, labels in enumerate(dataset.labels):
+        own = [label for image, label in things if image == i]
+        n = len(own)
+        new = Labels(
+            np.array([label.box for label in own], np.float32).reshape(-1, 4),
+            np.array([label.kind for label in own], np.int64),
+            [[]] * n,
+            np.zeros(n, bool),
+            np.full(n, np.inf, np.float32),
+            labels.height,
+            labels.width,
+        )
+        images.append((str(Path(dataset.files[i]).absolute()), new))
+    return images
 
 
-def ranking(review: Path, files: list[str], errors: list[Error]) -> list[int]:
-    """Of each suspect the number of the error that it finds, -1: none; without those that find one
-    again."""
+def ranking(review: Path, files: list[str], places: list[Place]) -> list[int]:
+    """Of each suspect the number of the place whose error it finds, -1: none; without those that
+    find one again."""
     content = json.loads(review.read_text())
     ranks: list[int] = []
     for suspect in content["suspects"]:
         image = files.index(content["images"][suspect["image"]]["file"])
+        kind = suspect["kind"]
         hits = []
-        for number, error in enumerate(errors):
-            is_near = error.image == image and iou_xyxy(np.array(suspect["box"]), error.box) > 0.3
-            if is_near and (
-                error.kind == suspect["kind"] or {error.kind, suspect["kind"]} <= ALIKE
-            ):
-                hits.append((error.kind != suspect["kind"], number))
+        for number, place in enumerate(places):
+            label = place.given or place.right
+            if place.image != image or not place.error or not label:
+                continue
+            is_alike = place.error == kind or {place.error, kind} <= ALIKE
+            if is_alike and iou_xyxy(np.array(suspect["box"]), label.box) > 0.3:
+                hits.append((place.error != kind, number))
         new = [number for _, number in sorted(hits) if number not in ranks]
-        if new or not hits:
-            ranks.append(new[0] if new else -1)
+        if not hits:
+            ranks.append(-1)
+        elif new:
+            ranks.append(new[0])
     return ranks
 
 
-def run(command: str, data: Path, folder: Path, options: list[str]) -> None:
+def run(command: str, data: Path, folder: Path, options: str) -> None:
     """A command of boltbox in a run folder."""
-    line = [sys.executable, "-m", "boltbox", command, "--data.dataset", str(data), *options]
-    if command == "fit":
-        line += ["--ckpt_path", "auto"]
-    subprocess.run([*line, "--run", str(folder)], check=True)
+    line = [sys.executable, "-m", "boltbox", command, "--data.dataset", str(data)]
+    subprocess.run([*line, *shlex.split(options), "--run", str(folder)], check=True)
 
 
 def main(
-    part: str, data: str, folder: Path, rate: float = 0.15, seed: int = 0, options: str = ""
+    part: Literal["find", "mend"],
+    data: str,
+    folder: Path,
+    rate: float = 0.15,
+    seed: int = 0,
+    options: str = "",
 ) -> None:
     """Spoil the labels of train and review them.
 
     Args:
-        part: find or mend.
+        part: What to print.
         data: A dataset.
         folder: For all that is written.
         rate: Share of the labels that is spoilt.
@@ -185,43 +189,45 @@ def main(
     file.prepare()
     dataset = file.open("train")
     rng = np.random.default_rng(seed)
-    spoilt, errors = spoil(list(dataset.labels), len(file.names), rate, rng)
-    given = shlex.split(options)
-    run("review", write(folder / "spoilt", file, spoilt, ["train"]), folder / "review", given)
-    files = [str(Path(path).absolute()) for path in dataset.files]
-    ranks = ranking(folder / "review/review.json", files, errors)
+    places = spoil(list(dataset.labels), len(file.names), rate, rng)
+    spoilt = changed(dataset, [(place.image, place.given) for place in places if place.given])
+    review = write_dataset(folder / "spoilt", {"train": spoilt}, file.names)
+    run("review", review, folder / "review", options)
+    ranks = ranking(folder / "review/review.json", [path for path, _ in spoilt], places)
+    errors = {number for number, place in enumerate(places) if place.error}
     n = len(errors)
     if part == "find":
         hits = np.array(ranks) >= 0
         precision = hits.cumsum() / np.arange(1, len(hits) + 1)
         shares = (hits @ precision, hits[:n].sum(), hits[: 2 * n].sum(), hits.sum())
         print_header("labels", "errors", "AP", "in the first N", "2N", "found")
-        print_row(sum(map(len, spoilt)), n, *(f"{share / n:.3f}" for share in shares))
+        labels = sum(place.given is not None for place in places)
+        print_row(labels, n, *(f"{share / n:.3f}" for share in shares))
         return
-    places = sum(map(len, spoilt)) + sum(error.kind == "missing" for error in errors)
-    looks: dict[str, set[int]] = {
+    looks = {
         "spoilt": set(),
-        "random": set(rng.permutation(places)[:n].tolist()),
+        "random": set(rng.permutation(len(places))[:n].tolist()),
         "suspects": set(ranks[:n]),
-        "clean": set(range(n)),
+        "clean": errors,
     }
+    val = file.open("val")
+    validated = [
+        (str(Path(path).absolute()), labels)
+        for path, labels in zip(val.files, val.labels, strict=True)
+    ]
     print_header("looks", "errors mended", "AP", "AP50")
     for name, seen in looks.items():
-        lists = []
-        for image, things in enumerate(spoilt):
-            lists.append([thing for thing in things if thing.error not in seen - {-1}])
-            for number, error in enumerate(errors):
-                if number in seen and error.image == image and error.right:
-                    lists[-1].append(error.right)
-        run(
-            "fit",
-            write(folder / name, file, lists, ["train", "val"]),
-            folder / f"fit_{name}",
-            given,
-        )
+        things = []
+        for number, place in enumerate(places):
+            label = place.right if number in seen else place.given
+            if label:
+                things.append((place.image, label))
+        splits = {"train": changed(dataset, things), "val": validated}
+        mended = write_dataset(folder / name, splits, file.names)
+        run("fit", mended, folder / f"fit_{name}", f"{options} --ckpt_path auto")
         metrics = json.loads((folder / f"fit_{name}/metrics.json").read_text())
         figures = [f"{metrics[key]:.3f}" for key in ("coco/AP", "coco/AP50")]
-        print_row(name, f"{len(seen & set(range(n)))} of {n}", *figures)
+        print_row(name, f"{len(seen & errors)} of {n}", *figures)
 
 
 if __name__ == "__main__":
