@@ -19,7 +19,7 @@ from pathlib import Path
 
 import onnx
 
-from benchmarks.speed import ROOT, table, timed
+from benchmarks.speed import ROOT, timed, turn_about
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.inference.exported import Metadata, write_checksum
 from boltbox.detector.system.csv_table import write_table
@@ -87,18 +87,15 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
     parser.add_argument("--tool", action="append", nargs=3, required=True)
     given = parser.parse_args()
-    (first, *_), (second, *_) = given.tool
+    tools = {name: commands for name, *commands in given.tool}
     rows = []
-    rounds = []
-    for k, seed in enumerate(given.seeds):
-        found = {}
-        for name, *commands in sorted(given.tool, reverse=bool(k % 2)):
-            folder = given.folder / name / str(seed)
-            found[name] = measured(commands, given.data, folder, seed)
-            rows.append({"tool": name, "seed": seed} | found[name])
-        rounds.append((found[first], found[second]))
-    text = table(rounds, first, second)
-    print(text)
+
+    def measure(name: str, seed: int) -> dict[str, float]:
+        found = measured(tools[name], given.data, given.folder / name / str(seed), seed)
+        rows.append({"tool": name, "seed": seed} | found)
+        return found
+
+    text = turn_about(*tools, given.seeds, measure)
     (given.folder / "beside.md").write_text(f"{text}\n")
     write_table(given.folder / "beside.csv", rows)
 

@@ -8,8 +8,8 @@ default recipe: mosaic, random scale and translation, colour, left-right flip. E
 median of the rounds; a second is one of processor time, so other work on the machine does not count.
 """
 
+import functools
 import time
-from functools import partial
 from typing import Any, Literal
 
 import cv2
@@ -21,8 +21,6 @@ from benchmarks.tables import race
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.sample import Sample, collate
 from boltbox.detector.data.sampler import Key
-
-LITERAL = {"as YOLOv5": True, "default": False}  # value of model.literal
 
 
 class Straightforward:
@@ -38,10 +36,7 @@ class Straightforward:
         self.size = data.image_size
         self.files = list(data.datasets["train"].files)
         self.labels = data.datasets["train"].labels
-        self.cache: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        if cache:
-            for i in range(len(self.files)):
-                self.cache[i] = self._read(i)
+        self.read = functools.cache(self._read) if cache else self._read
 
     def _read(self, i: int) -> tuple[np.ndarray, np.ndarray]:
         """Image (h, w, 3), and its boxes (n, 4) in its pixels."""
@@ -57,54 +52,37 @@ class Straightforward:
         size = self.size
         rng = np.random.default_rng((key.epoch, key.index))
         canvas = np.full((2 * size, 2 * size, 3), 114, np.uint8)
-        yc = int(rng.uniform(size / 2, 3 * size / 2))
-        xc = int(rng.uniform(size / 2, 3 * size / 2))
+        yc, xc = rng.uniform(size / 2, 3 * size / 2, 2).astype(int)
         boxes = []
         indices = [key.index] + rng.integers(len(self.files), size=3).tolist()
         for k, i in enumerate(indices):
-            image, of_image = self.cache[i] if i in self.cache else self._read(i)
+            image, of_image = self.read(i)
             h, w = image.shape[:2]
             x1 = xc - w if k % 2 == 0 else xc
             y1 = yc - h if k < 2 else yc
-            left = max(x1, 0)
-            top = max(y1, 0)
-            right = min(x1 + w, 2 * size)
-            bottom = min(y1 + h, 2 * size)
-            canvas[top:bottom, left:right] = image[top - y1 : bottom - y1, left - x1 : right - x1]
+            inside = image[max(-y1, 0) : 2 * size - y1, max(-x1, 0) : 2 * size - x1]
+            canvas[max(y1, 0) : y1 + h, max(x1, 0) : x1 + w] = inside
             boxes.append(of_image + np.array((x1, y1, x1, y1)))
         scale = rng.uniform(0.5, 1.5)
-        tx = size * rng.uniform(0.4, 0.6) - scale * size
-        ty = size * rng.uniform(0.4, 0.6) - scale * size
-        matrix = np.array(((scale, 0, tx), (0, scale, ty)))
+        shift = size * (rng.uniform(0.4, 0.6, 2) - scale)
+        matrix = np.column_stack((scale * np.eye(2), shift))
         image = cv2.warpAffine(canvas, matrix, (size, size), borderValue=(114, 114, 114))
-        moved = np.concatenate(boxes).clip(0, 2 * size) * scale + (tx, ty, tx, ty)
+        moved = np.concatenate(boxes).clip(0, 2 * size) * scale + np.tile(shift, 2)
         moved = moved.clip(0, size)
         keep = ((moved[:, 2:] - moved[:, :2]) > 2).all(1)
         gains = 1 + rng.uniform(-1, 1, 3) * (0.015, 0.7, 0.4)
         levels = np.arange(256)
+        tables = (levels * gains[0] % 180, levels * gains[1], levels * gains[2])
         planes = cv2.split(cv2.cvtColor(image, cv2.COLOR_RGB2HSV))
-        looked_up = (levels * gains[0] % 180, levels * gains[1], levels * gains[2])
         changed = []
-        for plane, values in zip(planes, looked_up, strict=True):
-            changed.append(cv2.LUT(plane, values.clip(0, 255).astype(np.uint8)))
+        for plane, table in zip(planes, tables, strict=True):
+            changed.append(cv2.LUT(plane, table.clip(0, 255).astype(np.uint8)))
         image = cv2.cvtColor(cv2.merge(changed), cv2.COLOR_HSV2RGB)
         if rng.random() < 0.5:
             image = cv2.flip(image, 1)
             moved[:, [0, 2]] = size - moved[:, [2, 0]]
         classes = np.concatenate([self.labels[i].classes for i in indices])
         return Sample(image, moved[keep].astype(np.float32), classes[keep], index=key.index)
-
-
-def prepared(dataset: str, size: int, cache: str, literal: bool) -> DetectionData:
-    """After setup, with the images in the cache as after a first epoch."""
-    data = DetectionData(dataset, image_size=size, batch_size=16, workers=0, cache=cache)
-    data.literal = literal
-    data.prepare_data()
-    data.setup("fit")
-    images = data.images["train"]
-    for i in range(len(images)):
-        images.read(i)
-    return data
 
 
 def rate(samples: Any, batches: list[list[Key]]) -> float:
@@ -128,16 +106,17 @@ def main(
     """
     cv2.setNumThreads(0)
     torch.set_num_threads(1)
-    pipelines: dict[str, Any] = {}
-    for name, literal in LITERAL.items():
-        data = prepared(dataset, image_size, cache, literal)
-        pipelines[name] = data.train_samples
-    batches = list(data.train_dataloader().batch_sampler.batches(0))  # type: ignore[union-attr]
-    straightforward = Straightforward(data, cache != "none")
-    rates = {"straightforward": partial(rate, straightforward, batches)}
-    for name, pipeline in pipelines.items():
-        rates[name] = partial(rate, pipeline, batches)
-    race(rates)
+    samples: dict[str, Any] = {"straightforward": None}
+    for name in ("as YOLOv5", "default"):
+        data = DetectionData(dataset, image_size=image_size, batch_size=16, workers=0, cache=cache)
+        data.literal = name == "as YOLOv5"  # model.literal
+        data.prepare_data()
+        data.setup("fit")
+        samples[name] = data.train_samples
+    samples["straightforward"] = Straightforward(data, cache != "none")
+    loader: Any = data.train_dataloader()
+    batches = list(loader.batch_sampler.batches(0))
+    race({name: functools.partial(rate, each, batches) for name, each in samples.items()})
 
 
 if __name__ == "__main__":

@@ -27,12 +27,12 @@ from jsonargparse import auto_cli
 
 import boltbox.detector.checkpoint.writer as writer
 import cli
+from benchmarks import resume_fuzz
 from benchmarks.recorded_disk import RecordedDisk
 from benchmarks.resume_fuzz import command, content, unlike
 from benchmarks.tables import print_header, print_row
 from boltbox.detector.checkpoint.reader import newest_valid
 from boltbox.detector.data.demo import make_demo
-from boltbox.detector.system.csv_table import read_table
 
 CUT = 77  # exit code of a process whose power was cut
 CONFIGURATIONS = {  # options of fit beside those of resume_fuzz.command
@@ -164,19 +164,17 @@ def trial(
 
 def difference(run: Path, reference: Path) -> str:
     """What differs between two finished runs, or an empty string."""
-    ours = names(run)
-    theirs = names(reference)
-    if ours != theirs:
-        return f"files {sorted(ours ^ theirs)}"
+    changed = names(run) ^ names(reference)
+    if changed:
+        return f"files {sorted(changed)}"
+    if (run / "metrics.json").read_text() != (reference / "metrics.json").read_text():
+        return "metrics.json"
     for name in ("last.ckpt", "best.ckpt"):
         ours, theirs = (content(r / "checkpoints" / name) for r in (run, reference))
         place = unlike(ours, theirs, name)
         if place:
             return place
-    if (run / "metrics.json").read_text() != (reference / "metrics.json").read_text():
-        return "metrics.json"
-    ours, theirs = (read_table(r / "metrics.csv") for r in (run, reference))
-    return unlike(ours, theirs, "metrics.csv")
+    return resume_fuzz.difference(run, reference)
 
 
 def names(run: Path) -> set[str]:
@@ -186,17 +184,15 @@ def names(run: Path) -> set[str]:
     return {str(path.relative_to(run)) for path in run.rglob("*") if path not in drawn}
 
 
-def main(trials: int = 20, seed: int = 0, only: str = "") -> None:
+def main(trials: int = 20, seed: int = 0) -> None:
     """Cut the power of trainings.
 
     Args:
         trials: In all, shared by the configurations.
         seed: Decides all.
-        only: Only configurations with this in their name.
     """
     torch.set_num_threads(1)
-    chosen = [name for name in CONFIGURATIONS if only in name]
-    failed = False
+    problems = 0
     print_header("configuration", "trials", "power cuts", "identical at the end")
     with tempfile.TemporaryDirectory() as temporary:
         data = make_demo(Path(temporary, "demo"), train=24, val=8)
@@ -204,26 +200,25 @@ def main(trials: int = 20, seed: int = 0, only: str = "") -> None:
         with contextlib.redirect_stdout(io.StringIO()):
             cli.main(line)  # so that the processes of the trials have imported everything
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # which Lightning still holds
-        for k, name in enumerate(chosen):
+        for k, (name, options) in enumerate(CONFIGURATIONS.items()):
             folder = Path(temporary, str(k))
-            (folder / "disk").mkdir(parents=True)
-            more = f"{QUICK} {CONFIGURATIONS[name]}".split()
-            line = command(data, folder / "disk/run", 0, 1, more=more)[2:]
+            disk = folder / "disk"
+            disk.mkdir(parents=True)
+            line = command(data, disk / "run", 0, 1, more=f"{QUICK} {options}".split())[2:]
             code, operations = train(folder, line)
             assert code == 0, (folder / "log").read_text()
-            os.rename(folder / "disk", folder / "reference")
+            disk.rename(folder / "reference")
             counts = np.zeros(3, int)
-            for number in range(k, trials, len(chosen)):
-                (folder / "log").unlink()
+            for number in range(k, trials, len(CONFIGURATIONS)):
                 own = f"{seed} {number}"
                 cuts, problem = trial(folder, line, operations, own, folder / "reference/run")
-                shutil.rmtree(folder / "disk")
+                shutil.rmtree(disk)
                 counts += (1, cuts, not problem)
                 if problem:
-                    failed = True
+                    problems += 1
                     print(f"{name}, seed {own}: {problem}", file=sys.stderr)
             print_row(name, *counts)
-    sys.exit(failed)
+    sys.exit(problems > 0)
 
 
 if __name__ == "__main__":

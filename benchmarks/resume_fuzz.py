@@ -9,7 +9,6 @@ between the two moves that put one in place. Then the same command goes on with 
 Weights, average, optimizer state and the rows of metrics.csv must be identical.
 """
 
-import contextlib
 import os
 import random
 import signal
@@ -18,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,6 +28,7 @@ from jsonargparse import auto_cli
 import boltbox.detector.checkpoint.writer as checkpoints
 import boltbox.detector.system.atomic_file as files
 from benchmarks.tables import print_header, print_row
+from boltbox.detector.commands.training_process import TrainingProcess
 from boltbox.detector.data.demo import make_demo
 from boltbox.detector.system.csv_table import read_table
 
@@ -69,9 +70,12 @@ class Kill(L.Callback):
         if where != self.where:
             return
         self.left -= 1
-        if self.left == -1 and self.whom == "group":
-            kill_group(self.signal)
-        elif self.left == -1:
+        if self.left != -1:
+            return
+        if self.whom == "group":
+            line = f"kill -{self.signal.value} -{os.getpgrp()}"
+            subprocess.run(["sh", "-c", line], start_new_session=True)
+        else:
             os.kill(os.getppid() if self.whom == "agent" else os.getpid(), self.signal)
 
     def _write_beside(self, path: Path, write: Callable[[IO[bytes]], None]) -> Path:
@@ -102,17 +106,6 @@ class Kill(L.Callback):
         self._count("validation")
 
 
-def kill_group(number: int) -> None:
-    """Send a signal to all processes of this one's group, from a process that is not in it."""
-    group = os.getpgrp()
-    sender = os.fork()
-    if sender == 0:
-        os.setsid()
-        os.killpg(group, number)
-        os._exit(0)
-    os.waitpid(sender, 0)
-
-
 def command(
     data: Path | str,
     run: Path,
@@ -130,28 +123,15 @@ def command(
 
 
 def start(line: list[str], kill: str = "") -> int:
-    """Run a command to its end, in a session of its own that is cleared away afterwards; its exit
-    code."""
-    folders = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    environment = dict(os.environ, BOLTBOX_KILL=kill, PYTHONPATH=folders, OMP_NUM_THREADS="1")
-    for name in ("BOLTBOX_RUN", "PYTEST_XDIST_WORKER"):
-        environment.pop(name, None)
-    with tempfile.NamedTemporaryFile() as log:
-        pid, code = run(line, environment, Path(log.name))
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
+    """Run a command to its end, and clear away what it has left running; its exit code."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "log")
+        process = TrainingProcess(line, log, BOLTBOX_KILL=kill, OMP_NUM_THREADS="1")
+        code = process.wait()
+        process.finish()
         if code not in (0, -signal.SIGKILL):
-            print(log.read().decode(errors="replace")[-3000:], file=sys.stderr)
+            print(log.read_text(errors="replace")[-3000:], file=sys.stderr)
     return code
-
-
-def run(line: list[str], environment: dict[str, str], log: Path) -> tuple[int, int]:
-    """Process number and exit code of a command. (The tests put a quicker start in its place.)"""
-    with log.open("ab") as file:
-        process = subprocess.Popen(
-            line, env=environment, stdout=file, stderr=file, start_new_session=True
-        )
-        return process.pid, process.wait()
 
 
 def difference(run: Path, reference: Path) -> str:
@@ -185,62 +165,28 @@ def unlike(a: Any, b: Any, place: str) -> str:
     return ""
 
 
-def trial(
-    folder: Path,
-    data: Path | str,
-    kills: list[str],
-    workers: int,
-    ranks: int,
-    reference: Path,
-    more: Sequence[str] = (),
-) -> tuple[int, str]:
-    """A run that is killed at each of these instants in turn and resumed; how many kills hit, and
-    what differs in the end."""
-    line = command(data, folder, workers, ranks, more=more)
+def trial(line: list[str], kills: list[str], run: Path, reference: Path) -> tuple[int, str]:
+    """A run that is killed at each of these instants in turn and resumed.
+
+    Args:
+        line: Of `command`.
+        kills: The instants.
+        run: The run folder of the command.
+        reference: That of a run without kills.
+
+    Returns:
+        How many kills hit, and what differs in the end.
+    """
     hits = 0
     for kill in kills + [""]:
         resume = ["--ckpt_path", "auto"] if hits else []
         code = start(line + resume, kill)
-        hits += code == -signal.SIGKILL
-        if code not in (0, -signal.SIGKILL):
-            return hits, f"exit code {code}"
         if code == 0:
             break
-    return hits, difference(folder, reference)
-
-
-def random_kill(rng: random.Random) -> str:
-    where = rng.choice(list(MOST))
-    return f"{where}:{rng.randrange(MOST[where])}"
-
-
-def trials(
-    root: Path,
-    data: Path,
-    workers: int,
-    ranks: int,
-    kills: int,
-    rng: random.Random,
-    more: list[str],
-) -> tuple[int, int, int]:
-    """Trials until so many kills have hit: how many runs, kills that hit, identical at the end."""
-    reference = root / f"{ranks}-{workers}"
-    assert start(command(data, reference, workers, ranks, more=more)) == 0
-    wrong = difference(reference, root / f"{ranks}-0")
-    assert not wrong, "the number of workers changes nothing"
-    hits = 0
-    runs = 0
-    same = 0
-    while hits < kills:
-        instants = [random_kill(rng) for _ in range(rng.randint(1, 3))]
-        run = root / f"{ranks}-{workers}-{runs}"
-        hit, wrong = trial(run, data, instants, workers, ranks, reference, more)
-        hits += hit
-        runs += 1
-        same += not wrong
-        if wrong:
-            print(f"{instants}: differs in {wrong}", file=sys.stderr)
-    return runs, hits, same
+        if code != -signal.SIGKILL:
+            return hits, f"exit code {code}"
+        hits += 1
+    return hits, difference(run, reference)
 
 
 def main(kills: int = 20, seed: int = 0, ranks: int = 2, more: str = "") -> None:
@@ -253,14 +199,30 @@ def main(kills: int = 20, seed: int = 0, ranks: int = 2, more: str = "") -> None
         more: Options of fit, like "--trainer.precision bf16-mixed".
     """
     rng = random.Random(seed)
+    instants = [f"{where}:{k}" for where, most in MOST.items() for k in range(most)]
+    words = more.split()
+    print_header("workers", "ranks", "runs", "kills that hit", "identical at the end")
     with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        data = make_demo(root / "demo", train=24, val=8)
-        print_header("workers", "ranks", "runs", "kills that hit", "identical at the end")
-        for world in range(1, ranks + 1):
-            for workers in (0, 2):
-                counts = trials(root, data, workers, world, kills, rng, more.split())
-                print_row(workers, world, *counts)
+        data = make_demo(Path(folder, "demo"), train=24, val=8)
+        for world, workers in product(range(1, ranks + 1), (0, 2)):
+            reference = Path(folder, f"{world}-{workers}")
+            assert start(command(data, reference, workers, world, more=words)) == 0
+            wrong = difference(reference, Path(folder, f"{world}-0"))
+            assert not wrong, "the number of workers changes nothing"
+            hits = 0
+            runs = 0
+            same = 0
+            while hits < kills:
+                run = Path(folder, f"{world}-{workers}-{runs}")
+                chosen = rng.choices(instants, k=rng.randint(1, 3))
+                line = command(data, run, workers, world, more=words)
+                hit, wrong = trial(line, chosen, run, reference)
+                hits += hit
+                runs += 1
+                same += not wrong
+                if wrong:
+                    print(f"{chosen}: differs in {wrong}", file=sys.stderr)
+            print_row(workers, world, runs, hits, same)
 
 
 if __name__ == "__main__":

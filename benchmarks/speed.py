@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ import numpy as np
 from benchmarks.tables import markdown
 
 ROOT = Path(__file__).parents[1]
+Measure = Callable[[str, int], dict[str, float]]
 PROFILER = "lightning.pytorch.profilers.SimpleProfiler"
 PARTS = {  # name: profiled actions that belong to it, the action that counts how often it happened
     "a training batch: forward, loss, backward, step": (
@@ -109,17 +110,32 @@ def parts(actions: dict[str, tuple[int, float]]) -> dict[str, float]:
     return found
 
 
-def table(
-    rounds: list[tuple[dict[str, float], dict[str, float]]], older: str, newer: str = "this commit"
-) -> str:
-    """Markdown. rounds: figures of the older commit and of this one."""
-    cells: list[Any] = [("", older, newer, "ratio", "lowest", "highest")]
-    for name in rounds[0][1]:
-        pairs = np.array([(old.get(name, np.nan), new.get(name, np.nan)) for old, new in rounds])
-        ratios = pairs[:, 1] / pairs[:, 0]
-        numbers = (*np.median(pairs, 0), np.median(ratios), ratios.min(), ratios.max())
-        cells.append((name, *(f"{number:.3g}" for number in numbers)))
-    return "\n".join(markdown(cells))
+def turn_about(first: str, second: str, seeds: Sequence[int], measure: Measure) -> str:
+    """Measure both with each seed, A B, B A and so on, and print a table after each round.
+
+    Args:
+        first: Name.
+        second: Likewise.
+        seeds: A round has one.
+        measure: Figures of a training, by name and seed.
+
+    Returns:
+        The last table: medians of the rounds and of their ratios, the least and greatest ratio.
+    """
+    rounds = []
+    for k, seed in enumerate(seeds):
+        order = (second, first) if k % 2 else (first, second)
+        figures = {name: measure(name, seed) for name in order}
+        rounds.append(figures)
+        cells: list[Any] = [("", first, second, "ratio", "lowest", "highest")]
+        for row in figures[second]:
+            pairs = np.array([(old[first].get(row, np.nan), old[second][row]) for old in rounds])
+            ratios = pairs[:, 1] / pairs[:, 0]
+            numbers = (*np.median(pairs, 0), np.median(ratios), ratios.min(), ratios.max())
+            cells.append((row, *(f"{number:.3g}" for number in numbers)))
+        text = "\n".join(markdown(cells))
+        print(f"after round {k + 1} of {len(seeds)}:\n\n{text}\n", flush=True)
+    return text
 
 
 def main() -> None:
@@ -130,22 +146,20 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("options", nargs="+", help="of fit, for both, after --; paths are absolute")
     given = parser.parse_args()
-    rounds = []
     with tempfile.TemporaryDirectory() as folder:
         older = Path(folder, given.against)
         older.mkdir()
         subprocess.run(f"git archive {given.against} | tar -x -C {older}", shell=True, check=True)
+        trees = {given.against: older, "this commit": ROOT}
         # labels parsed, files in the kernel's cache, byte code compiled
         short = given.options + ["--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1"]
-        for name, tree in (("older", older), ("this", ROOT)):
-            measured(tree, Path(folder, name, "warm"), 0, short)
-        for k in range(given.rounds):
-            found = {}
-            for name, tree in sorted((("older", older), ("this", ROOT)), reverse=bool(k % 2)):
-                found[name] = measured(tree, Path(folder, name, str(k)), k, given.options)
-            rounds.append((found["older"], found["this"]))
-            print(f"after round {k + 1} of {given.rounds}, seconds:\n")
-            print(table(rounds, given.against), end="\n\n", flush=True)
+        for name, tree in trees.items():
+            measured(tree, Path(folder, f"{name} warm"), 0, short)
+
+        def measure(name: str, seed: int) -> dict[str, float]:
+            return measured(trees[name], Path(folder, f"{name} {seed}"), seed, given.options)
+
+        turn_about(*trees, range(given.rounds), measure)
 
 
 if __name__ == "__main__":

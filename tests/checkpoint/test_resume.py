@@ -37,7 +37,9 @@ def test_a_killed_run_ends_the_same(small_data, tmp_path, reference):
     """With SIGKILL: while validating, writing a checkpoint, training, moving one into place. Workers
     make no difference. (Two processes: test_ranks_die.py.)"""
     kills = ["validation:0", "writing:2", "batch:1", "moving:0"]
-    hits, unlike = trial(tmp_path / "run", small_data, kills, 1, 1, reference, SHORT)
+    run = tmp_path / "run"
+    line = command(small_data, run, workers=1, ranks=1, more=SHORT)
+    hits, unlike = trial(line, kills, run, reference)
     assert hits == len(kills)
     assert not unlike
 

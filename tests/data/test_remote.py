@@ -103,15 +103,9 @@ def test_a_fit_and_its_resume(store, small_data, tmp_path):
     more = ["--trainer.max_epochs", "2", "--data.batch_size", "8", "--autoanchor.enabled", "false"]
     reference = tmp_path / "local"
     assert start(command(small_data, reference, 0, 1, within_epochs=False, more=more)) == 0
-    hits, unlike = trial(
-        tmp_path / "run",
-        "s3://bucket/demo/data.yaml",
-        ["batch:2", "moving:0"],
-        1,
-        1,
-        reference,
-        more,
-    )
+    run = tmp_path / "run"
+    line = command("s3://bucket/demo/data.yaml", run, 1, 1, more=more)
+    hits, unlike = trial(line, ["batch:2", "moving:0"], run, reference)
     assert hits == 2
     assert not unlike
 
