@@ -7,7 +7,7 @@ writes docs/pictures/NAME-light.svg and NAME-dark.svg. It takes seconds and trai
 """
 
 import csv
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import fill
 from typing import Any, NamedTuple
@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
+
+from boltbox.detector.system.csv_table import read_table
 
 HERE = Path(__file__).parent
 PICTURES = HERE.parent / "docs/pictures"
@@ -28,8 +30,6 @@ STYLE = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
-
-
 # a number beside what it measures, moved by some points
 NOTE: dict[str, Any] = {"textcoords": "offset points", "weight": "bold"}
 
@@ -49,10 +49,9 @@ THEMES = {
 }
 
 
-def runs(name: str, recipe: str) -> list[dict]:
+def runs(name: str, recipe: str) -> list[dict[str, str]]:
     """The trainings from yolov5n.pt (30 epochs, seeds 0 to 2) on a dataset, of recipes.csv."""
-    with (HERE / "recipes.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_table(HERE / "recipes.csv")
     expected = ("weights", recipe, name)
     return [row for row in rows if (row["study"], row["recipe"], row["data"]) == expected]
 
@@ -60,20 +59,18 @@ def runs(name: str, recipe: str) -> list[dict]:
 def curves(theme: Theme) -> Figure:
     """AP on val against the epoch: mean of the seeds, and their range."""
     figure, axes = panels(theme)
-    for axis, (name, title) in zip(axes, SETS.items(), strict=True):
-        for recipe, label in RECIPES.items():
-            scores = [run["AP"].split() for run in runs(name, recipe)]
-            ap = 100 * np.array(scores, float)  # (seeds, epochs)
+    for axis, name in zip(axes, SETS, strict=True):
+        for recipe in RECIPES:
+            ap = np.array([run["AP"].split() for run in runs(name, recipe)], float)
+            ap *= 100  # (seeds, epochs)
             epochs = 1 + np.arange(ap.shape[1])
             mean = ap.mean(0)
             colour = getattr(theme, recipe)
-            (line,) = axis.plot(epochs, mean, color=colour, linewidth=3, label=label)
-            line.set_gid(f"{name}-{recipe}")
+            axis.plot(epochs, mean, color=colour, linewidth=3, gid=f"{name}-{recipe}")
             axis.fill_between(epochs, ap.min(0), ap.max(0), color=colour, alpha=0.25, linewidth=0)
             axis.annotate(f"{mean[-1]:.0f}", (epochs[-1], mean[-1]), (5, -6), color=colour, **NOTE)
-        axis.set(title=title, xlabel="epoch", xlim=(0, 30), xticks=(0, 10, 20, 30), ylim=(0, 100))
+        axis.set(xlabel="epoch", xlim=(0, 30), xticks=(0, 10, 20, 30))
     axes[0].set_ylabel("COCO AP, val")
-    legend(figure, theme)
     return figure
 
 
@@ -81,61 +78,50 @@ def few_images(theme: Theme) -> Figure:
     """AP after 30 epochs with 50, 100 and all training images: mean of the seeds, and their
     range."""
     figure, axes = panels(theme)
-    for axis, (name, title) in zip(axes, SETS.items(), strict=True):
-        subsets = (f"{name}-50", f"{name}-100", name)
-        for shift, (recipe, label) in zip((-0.2, 0.2), RECIPES.items(), strict=True):
-            colour = getattr(theme, recipe)
-            for place, subset in enumerate(subsets):
-                scores = 100 * np.array([float(run["score"]) for run in runs(subset, recipe)])
+    note = NOTE | {"ha": "center", "size": 14}
+    for axis, name in zip(axes, SETS, strict=True):
+        for place, subset in enumerate((f"{name}-50", f"{name}-100", name)):
+            for x, recipe in zip((place - 0.2, place + 0.2), RECIPES, strict=True):
+                colour = getattr(theme, recipe)
+                scores = 100 * np.array([run["score"] for run in runs(subset, recipe)], float)
                 mean = scores.mean()
-                (bar,) = axis.bar(place + shift, mean, 0.38, color=colour, label=label)
-                bar.set_gid(f"{subset}-{recipe}")
-                ends = [scores.min(), scores.max()]
-                axis.plot([place + shift] * 2, ends, color=theme.text, linewidth=1.5)
-                above = (place + shift, ends[1])
-                axis.annotate(
-                    f"{mean:.0f}", above, (0, 4), color=colour, ha="center", size=14, **NOTE
-                )
-        labels = ["50", "100", str(TRAINED_ON[name])]
-        axis.set(title=title, xlabel="training images", ylim=(0, 100))
-        axis.set_xticks(range(3), labels)
+                ends = (scores.min(), scores.max())
+                axis.bar(x, mean, 0.38, color=colour, gid=f"{subset}-{recipe}")
+                axis.plot((x, x), ends, color=theme.text, linewidth=1.5)
+                axis.annotate(f"{mean:.0f}", (x, ends[1]), (0, 4), color=colour, **note)
+        axis.set(xlabel="training images")
+        axis.set_xticks(range(3), ["50", "100", str(TRAINED_ON[name])])
     axes[0].set_ylabel("COCO AP")
-    legend(figure, theme)
     return figure
 
 
 def speed(theme: Theme) -> Figure:
     """Seconds of whole processes beside YOLOv5, each pair relative to YOLOv5."""
-    lines = (HERE / "speed_beside_yolov5.csv").read_text().splitlines()
-    rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
     seconds = {}
-    for row in rows:
+    lines = (HERE / "speed_beside_yolov5.csv").read_text().splitlines()
+    for row in csv.DictReader(line for line in lines if not line.startswith("#")):
         measured = [float(row[name]) for name in ("seconds 1", "seconds 2") if row[name]]
         seconds[row["work"], row["conditions"], row["tool"]] = sum(measured) / len(measured)
     figure = Figure((12, 4.6))
     axis = figure.add_axes((0.37, 0.04, 0.6, 0.84))
-    places = []
-    labels = []
+    labels: list[str] = []
     for (work, conditions, tool), theirs in seconds.items():
         ours = seconds.get((work, conditions, "Boltbox"))
         if tool != "YOLOv5" or ours is None:
             continue
-        place = len(places)
-        places.append(place)
+        place = len(labels)
         labels.append(fill(f"{work}: {conditions}", 26))
-        pairs = ((-0.2, theirs, "yolov5"), (0.2, ours, "default"))
-        for shift, value, recipe in pairs:
+        for y, value, recipe in ((place - 0.2, theirs, "yolov5"), (place + 0.2, ours, "default")):
             colour = getattr(theme, recipe)
-            (bar,) = axis.barh(place + shift, value / theirs, 0.38, color=colour)
-            bar.set_gid(f"{work}-{place}-{recipe}")
-            end = (value / theirs, place + shift)
-            axis.annotate(f"{value:.3g} s", end, (6, 0), color=colour, va="center", **NOTE)
-    axis.set_yticks(places, labels)
+            length = value / theirs
+            axis.barh(y, length, 0.38, color=colour, gid=f"{work}-{place}-{recipe}")
+            axis.annotate(f"{value:.3g} s", (length, y), (6, 0), color=colour, va="center", **NOTE)
+    axis.set_yticks(range(len(labels)), labels)
     axis.set(xlim=(0, 1.12), xticks=())
     axis.invert_yaxis()
     paint(axis, theme)
     axis.spines["bottom"].set_visible(False)
-    legend(figure, theme, ("YOLOv5", "Boltbox"))
+    legend(figure, theme, "YOLOv5")
     return figure
 
 
@@ -143,12 +129,13 @@ def panels(theme: Theme) -> tuple[Figure, list]:
     """Three panels side by side, one per dataset."""
     figure = Figure((12, 4.6))
     axes = []
-    for left in (0.075, 0.395, 0.715):
-        axis = figure.add_axes((left, 0.17, 0.25, 0.62))
+    for left, title in zip((0.075, 0.395, 0.715), SETS.values(), strict=True):
+        axis = figure.add_axes((left, 0.17, 0.25, 0.62), title=title, ylim=(0, 100))
         paint(axis, theme)
         axis.grid(axis="y", color=theme.grid, linewidth=1)
         axis.set_axisbelow(True)
         axes.append(axis)
+    legend(figure, theme, RECIPES["yolov5"])
     return figure, axes
 
 
@@ -161,12 +148,11 @@ def paint(axis: mpl.axes.Axes, theme: Theme) -> None:
         text.set_color(theme.text)
 
 
-def legend(figure: Figure, theme: Theme, labels: Iterable[str] = RECIPES.values()) -> None:
+def legend(figure: Figure, theme: Theme, theirs: str) -> None:
     """Above the panels, in the colours of the recipes."""
-    for left, label, colour in zip(
-        (0.075, 0.3), labels, (theme.yolov5, theme.default), strict=True
-    ):
-        figure.text(left, 0.94, f"■ {label}", color=colour, weight="bold", va="center")
+    place: dict[str, Any] = {"weight": "bold", "va": "center"}
+    figure.text(0.075, 0.94, f"■ {theirs}", color=theme.yolov5, **place)
+    figure.text(0.3, 0.94, f"■ {RECIPES['default']}", color=theme.default, **place)
 
 
 FIGURES: dict[str, Callable[[Theme], Figure]] = {

@@ -12,6 +12,7 @@ before the power cut must not be lost.
 
 import contextlib
 import io
+import multiprocessing
 import os
 import random
 import shutil
@@ -19,7 +20,7 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +34,9 @@ from benchmarks.resume_fuzz import command, content, unlike
 from benchmarks.tables import print_header, print_row
 from boltbox.detector.checkpoint.reader import newest_valid
 from boltbox.detector.data.demo import make_demo
+from boltbox.detector.system.operating_system import kill_group
 
+FORK = multiprocessing.get_context("fork")
 CUT = 77  # exit code of a process whose power was cut
 CONFIGURATIONS = {  # options of fit beside those of resume_fuzz.command
     "SGD": "--model.optim.optimizer SGD",
@@ -61,37 +64,28 @@ def train(folder: Path, line: list[str], cut: int = -1, seed: str = "") -> tuple
         The exit code, or CUT, and the number of operations or, of a CUT, the batches that the last
         saved checkpoint had seen.
     """
-    receiving, sending = os.pipe()
-    sys.stdout.flush()
-    process = os.fork()
-    if process == 0:
-        os.setsid()
-        _train(folder, line, cut, random.Random(seed), sending)
-    os.close(sending)
-    with open(receiving) as pipe:
-        number = int(pipe.read() or 0)
-    code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process, signal.SIGKILL)
+    receiving, sending = FORK.Pipe(duplex=False)
+    process = FORK.Process(target=_train, args=(folder, line, cut, random.Random(seed), sending))
+    process.start()
+    process.join()
+    kill_group(process.pid)
+    code = process.exitcode or 0
+    number = receiving.recv() if receiving.poll() else 0
     if code == CUT:
         shutil.rmtree(folder / "disk")
-        os.rename(folder / "left", folder / "disk")
+        (folder / "left").rename(folder / "disk")
     return code, number
 
 
-def _train(folder: Path, line: list[str], cut: int, rng: random.Random, sending: int) -> NoReturn:
+def _train(folder: Path, line: list[str], cut: int, rng: random.Random, sending: Any) -> None:
+    os.setsid()
+    log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.chdir(folder)
+    tempfile.tempdir = str(folder)
     saved = 0
     save = writer._save
-
-    def leave(code: int, number: int) -> NoReturn:
-        os.write(sending, str(number).encode())
-        os._exit(code)
-
-    def before(number: int, operation: str) -> None:
-        if number == cut:
-            print(f"power cut before operation {number}: {operation}", flush=True)
-            disk.rebuild(folder / "left", rng)
-            leave(CUT, saved)
 
     def save_and_note(content: dict[str, Any], targets: list[Path]) -> dict[Path, str]:
         nonlocal saved
@@ -99,28 +93,26 @@ def _train(folder: Path, line: list[str], cut: int, rng: random.Random, sending:
         saved = batches(content)
         return problems
 
-    try:
-        log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        os.chdir(folder)
-        tempfile.tempdir = str(folder)
-        disk = RecordedDisk(folder / "disk", before)
-        writer._save = save_and_note
-        code = 0
-        with disk.recording():
-            try:
-                cli.main(line)
-            except SystemExit as leaving:
-                code = int(leaving.code or 0)
-            sys.stdout.flush()
-            if code == 0 and cut >= disk.operations:
-                before(cut, "the end")
-        leave(code, disk.operations)
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-    finally:
-        os._exit(1)
+    def before(number: int, operation: str) -> None:
+        if number == cut:
+            print(f"power cut before operation {number}: {operation}", flush=True)
+            disk.rebuild(folder / "left", rng)
+            sending.send(saved)
+            os._exit(CUT)
+
+    writer._save = save_and_note
+    disk = RecordedDisk(folder / "disk", before)
+    code = 0
+    with disk.recording():
+        try:
+            cli.main(line)
+        except SystemExit as leaving:
+            code = int(leaving.code or 0)
+        sys.stdout.flush()
+        if code == 0 and cut >= disk.operations:
+            before(cut, "the end")
+    sending.send(disk.operations)
+    os._exit(code)
 
 
 def batches(content: dict[str, Any]) -> int:

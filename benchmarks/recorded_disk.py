@@ -1,8 +1,6 @@
 """What a power cut leaves of a folder."""
 
-import builtins
 import contextlib
-import io
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -94,19 +92,23 @@ class RecordedDisk:
 
     @contextlib.contextmanager
     def recording(self) -> Iterator["RecordedDisk"]:
-        replaced: list[tuple[Any, str, Any]] = [
-            (os, "open", self._open_descriptor),
-            (builtins, "open", self._open),
-            (io, "open", self._open),
-            (os, "fsync", self._fsync),
-            (os, "mkdir", self._mkdir),
-        ]
-        replaced += [(os, name, self._rename) for name in ("rename", "replace")]
-        replaced += [(os, name, self._unlink) for name in ("unlink", "remove", "rmdir")]
+        records: dict[str, Any] = {
+            "open": self._open_descriptor,
+            "fsync": self._fsync,
+            "mkdir": self._mkdir,
+            "rename": self._rename,
+            "replace": self._rename,
+            "unlink": self._unlink,
+            "remove": self._unlink,
+            "rmdir": self._unlink,
+        }
         with contextlib.ExitStack() as stack:
-            for module, name, record in replaced:
-                function = self._recorded(getattr(module, name), record)
-                stack.enter_context(mock.patch.object(module, name, function))
+            for name, record in records.items():
+                function = self._recorded(getattr(os, name), record)
+                stack.enter_context(mock.patch.object(os, name, function))
+            function = self._recorded(open, self._open)
+            stack.enter_context(mock.patch("builtins.open", function))
+            stack.enter_context(mock.patch("io.open", function))
             yield self
 
     def _recorded(self, function: Any, record: Any) -> Any:
