@@ -113,8 +113,7 @@ def write_subset(source: str, images: int, folder: Path) -> Path:
     splits = {}
     for name in dataset.splits:
         split = dataset.open(name)
-        paths = [str(Path(path).resolve()) for path in split.files]
-        splits[name] = list(zip(paths, split.labels, strict=True))
+        splits[name] = list(zip(split.files, split.labels, strict=True))
     train = splits["train"]
     if len(train) < images:
         raise SystemExit(f"error: {source}: {len(train)} training images, fewer than {images}")

@@ -26,6 +26,7 @@ from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.sample import Labels
 from boltbox.detector.model.boxes import clip_xyxy, iou_xyxy
+from boltbox.detector.system.addresses import absolute
 
 KINDS = {
     "badly_placed": 0.45, "missing": 0.25, "wrong_class": 0.15, "no_object": 0.1, "duplicate": 0.05
@@ -133,7 +134,7 @@ def changed(dataset: DetectionDataset, things: list[tuple[int, Label]]) -> list[
             labels.height,
             labels.width,
         )
-        images.append((str(Path(dataset.files[i]).absolute()), new))
+        images.append((dataset.files[i], new))
     return images
 
 
@@ -193,7 +194,8 @@ def main(
     spoilt = changed(dataset, [(place.image, place.given) for place in places if place.given])
     review = write_dataset(folder / "spoilt", {"train": spoilt}, file.names)
     run("review", review, folder / "review", options)
-    ranks = ranking(folder / "review/review.json", [path for path, _ in spoilt], places)
+    files = [str(absolute(path)) for path in dataset.files]
+    ranks = ranking(folder / "review/review.json", files, places)
     errors = {number for number, place in enumerate(places) if place.error}
     n = len(errors)
     if part == "find":
@@ -211,10 +213,7 @@ def main(
         "clean": errors,
     }
     val = file.open("val")
-    validated = [
-        (str(Path(path).absolute()), labels)
-        for path, labels in zip(val.files, val.labels, strict=True)
-    ]
+    validated = list(zip(val.files, val.labels, strict=True))
     print_header("looks", "errors mended", "AP", "AP50")
     for name, seen in looks.items():
         things = []

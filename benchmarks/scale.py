@@ -1,8 +1,6 @@
 """What grows with the number of images, or with their size.
 
     python -m benchmarks.scale hashes 10000 123000 1000000  # the doctor's search for near duplicates
-    python -m benchmarks.scale all_pairs 10000              # of the same hashes, each with each
-    python -m benchmarks.scale predictions 20000            # predictions.json
     python -m benchmarks.scale metrics 5000                 # of a validation
     python -m benchmarks.scale tiles 2500 5000 10000        # merging detections; sides in pixels
     python -m benchmarks.scale yolo 13000 41000 123287      # the start of a training; or coco
@@ -29,9 +27,9 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.tables import print_header, print_row
-from boltbox.detector.commands.doctor import near_duplicates as search
 from boltbox.detector.commands.doctor.examine import brief
 from boltbox.detector.commands.doctor.images import difference_hash
+from boltbox.detector.commands.doctor.near_duplicates import near_duplicates
 from boltbox.detector.commands.doctor.repair import write_coco, write_yolo
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.dataset_file import DatasetFile
@@ -39,9 +37,7 @@ from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.inputs.tiles import merge, tile_windows
 from boltbox.detector.data.label_table import LabelTable, Texts, starts_of
 from boltbox.detector.data.read_split import SplitReader
-from boltbox.detector.data.sample import SourceImage
 from boltbox.detector.evaluation.metrics import DetectionMetrics
-from boltbox.detector.report.prediction_files import Output, PredictionFiles
 
 NAMES = [f"class {k}" for k in range(80)]
 WIDTH, HEIGHT = 640, 480
@@ -100,31 +96,7 @@ def hashes(n: int) -> Callable[[], str]:
     """The search for near duplicates among n images."""
     made = made_hashes(n)
     groups = np.random.default_rng(0).integers(0, 2, n)
-    return lambda: f"{len(list(search.near_duplicates(made, groups)))} found"
-
-
-def all_pairs(n: int) -> Callable[[], str]:
-    """The former search, which compares each hash with each."""
-    return mock.patch.object(search, "_most_similar", search._compare_all)(hashes(n))
-
-
-def predictions(images: int) -> Callable[[], str]:
-    """predictions.json with 100 detections per image."""
-    rng = np.random.default_rng(0)
-
-    def write() -> str:
-        with tempfile.TemporaryDirectory() as folder:
-            output = Output(images=False, labels=False, json=True)
-            files = PredictionFiles(Path(folder), NAMES, output)
-            for i in range(images):
-                scores = rng.random(100)
-                classes = rng.integers(0, len(NAMES), 100)
-                rows = np.column_stack((rng.uniform(0, 640, (100, 4)), scores, classes))
-                files.add(SourceImage(f"{i:012d}", f"{i:012d}.jpg"), rows, 640, 640)
-            files.close()
-            return f"{(Path(folder) / 'predictions.json').stat().st_size / 1e9:.2f} GB"
-
-    return write
+    return lambda: f"{len(list(near_duplicates(made, groups)))} found"
 
 
 def metrics(images: int) -> Callable[[], str]:
@@ -257,7 +229,7 @@ def peak() -> float:
     return int(kilobytes) * 1024 / 1e9
 
 
-WORKS = {each.__name__: each for each in (hashes, all_pairs, predictions, metrics, tiles)}
+WORKS = {each.__name__: each for each in (hashes, metrics, tiles)}
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.sample import Labels
 from boltbox.detector.model.boxes import area_xyxy, clip_xyxy, xyxy_to_cxcywhn
-from boltbox.detector.system.addresses import read_bytes
+from boltbox.detector.system.addresses import absolute, read_bytes
 from boltbox.detector.system.atomic_file import make_folder, sync_files, write_atomically
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import common_folder, inside
@@ -267,7 +267,7 @@ def write_dataset(
 
     Args:
         folder: gets a COCO json file per split, and data.yaml.
-        splits: absolute paths and labels of the images of each split.
+        splits: paths and labels of the images of each split.
         classes: class names.
 
     Returns:
@@ -276,6 +276,7 @@ def write_dataset(
     content: dict[str, Any] = {"names": list(classes)}
     for split, images in splits.items():
         content[split] = f"{split}.json"
-        write_coco(folder / content[split], images, {path: path for path, _ in images}, classes)
+        names = {path: str(absolute(path)) for path, _ in images}
+        write_coco(folder / content[split], images, names, classes)
     write_atomically(folder / "data.yaml", yaml.safe_dump(content, allow_unicode=True))
     return folder / "data.yaml"
