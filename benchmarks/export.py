@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
@@ -27,14 +26,6 @@ from boltbox.detector.data.transforms.letterbox import letterbox
 from boltbox.detector.inference.exported import load_exported
 from boltbox.detector.model.postprocess import nms
 from boltbox.detector.weights.trained import read_trained
-
-
-def make_video(images: list[Path], path: Path) -> None:
-    """Each image once, on 640 x 480 pixels."""
-    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"MJPG"), 25, (640, 480))
-    for image in images:
-        writer.write(letterbox(read_image(image), (480, 640))[0][..., ::-1])
-    writer.release()
 
 
 @torch.no_grad()
@@ -52,28 +43,29 @@ def frames_a_second(look: Callable[[Tensor], Tensor], video: Path, shape: tuple[
         frames += 1
 
 
-def main(weights: str, images: str, files: str, repeats: int = 5, threads: int = 1) -> None:
+def main(weights: str, images: str, files: str, threads: int = 1) -> None:
     """Compare exported files with PyTorch.
 
     Args:
         weights: PyTorch's.
         images: Folder, whose first 12 become the video.
         files: Exported ones, separated by commas.
-        repeats: Rounds.
         threads: Of PyTorch and the runtimes.
     """
     torch.set_num_threads(threads)
-    looks: dict[str, Any] = {"PyTorch": Decoded(read_trained(weights).network)}
-    for name in files.split(","):
-        file = load_exported(name)
-        looks[Path(name).name] = file
+    exported = {Path(name).name: load_exported(name) for name in files.split(",")}
+    (size,) = {file.metadata.image_size for file in exported.values()}
     with tempfile.TemporaryDirectory() as folder:
         video = Path(folder, "video.avi")
-        make_video(find_images(images)[:12], video)
+        code = cv2.VideoWriter.fourcc(*"MJPG")
+        writer = cv2.VideoWriter(str(video), code, 25, (640, 480))
+        for image in find_images(images)[:12]:
+            writer.write(letterbox(read_image(image), (480, 640))[0][..., ::-1])
+        writer.release()
         rates = {}
-        for name, look in looks.items():
-            rates[name] = partial(frames_a_second, look, video, file.metadata.image_size)
-        race(rates, repeats)
+        for name, look in {"PyTorch": Decoded(read_trained(weights).network), **exported}.items():
+            rates[name] = partial(frames_a_second, look, video, size)
+        race(rates)
 
 
 if __name__ == "__main__":

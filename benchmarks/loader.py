@@ -21,6 +21,8 @@ from benchmarks.tables import race
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.sample import Sample, collate
 from boltbox.detector.data.sampler import Key
+from boltbox.detector.data.transforms.colour import RandomFlip
+from boltbox.detector.data.transforms.perspective import RandomPerspective
 
 
 class Straightforward:
@@ -36,6 +38,8 @@ class Straightforward:
         self.size = data.image_size
         self.files = list(data.datasets["train"].files)
         self.labels = data.datasets["train"].labels
+        self.warp = RandomPerspective(self.size, translate=0.1, scale=0.5)
+        self.flip = RandomFlip(axis=1, p=0.5)
         self.read = functools.cache(self._read) if cache else self._read
 
     def _read(self, i: int) -> tuple[np.ndarray, np.ndarray]:
@@ -63,26 +67,18 @@ class Straightforward:
             inside = image[max(-y1, 0) : 2 * size - y1, max(-x1, 0) : 2 * size - x1]
             canvas[max(y1, 0) : y1 + h, max(x1, 0) : x1 + w] = inside
             boxes.append(of_image + np.array((x1, y1, x1, y1)))
-        scale = rng.uniform(0.5, 1.5)
-        shift = size * (rng.uniform(0.4, 0.6, 2) - scale)
-        matrix = np.column_stack((scale * np.eye(2), shift))
-        image = cv2.warpAffine(canvas, matrix, (size, size), borderValue=(114, 114, 114))
-        moved = np.concatenate(boxes).clip(0, 2 * size) * scale + np.tile(shift, 2)
-        moved = moved.clip(0, size)
-        keep = ((moved[:, 2:] - moved[:, :2]) > 2).all(1)
+        classes = np.concatenate([self.labels[i].classes for i in indices])
+        inside = np.concatenate(boxes, dtype=np.float32).clip(0, 2 * size)
+        sample = self.warp(Sample(canvas, inside, classes, index=key.index), rng)
         gains = 1 + rng.uniform(-1, 1, 3) * (0.015, 0.7, 0.4)
         levels = np.arange(256)
         tables = (levels * gains[0] % 180, levels * gains[1], levels * gains[2])
-        planes = cv2.split(cv2.cvtColor(image, cv2.COLOR_RGB2HSV))
+        planes = cv2.split(cv2.cvtColor(sample.image, cv2.COLOR_RGB2HSV))
         changed = []
         for plane, table in zip(planes, tables, strict=True):
             changed.append(cv2.LUT(plane, table.clip(0, 255).astype(np.uint8)))
         image = cv2.cvtColor(cv2.merge(changed), cv2.COLOR_HSV2RGB)
-        if rng.random() < 0.5:
-            image = cv2.flip(image, 1)
-            moved[:, [0, 2]] = size - moved[:, [2, 0]]
-        classes = np.concatenate([self.labels[i].classes for i in indices])
-        return Sample(image, moved[keep].astype(np.float32), classes[keep], index=key.index)
+        return self.flip(sample.replace(image=image), rng)
 
 
 def rate(samples: Any, batches: list[list[Key]]) -> float:

@@ -28,10 +28,9 @@ def race(rates: Mapping[str, Callable[[], float]], rounds: int = 5) -> None:
         rates: By name, what measures a rate per second.
         rounds: After a first one that warms up.
     """
+    print_header("", "per second", "ratio", "lowest", "highest")
     measured = np.array([[rate() for rate in rates.values()] for _ in range(rounds + 1)])[1:]
     ratios = measured / measured[:, :1]
-    print_header("", "per second", "ratio", "lowest", "highest")
-    for k, name in enumerate(rates):
-        own = ratios[:, k]
-        numbers = (np.median(measured[:, k]), np.median(own), own.min(), own.max())
+    columns = (np.median(measured, 0), np.median(ratios, 0), ratios.min(0), ratios.max(0))
+    for name, *numbers in zip(rates, *columns, strict=True):
         print_row(name, *(f"{number:.4g}" for number in numbers))
