@@ -139,13 +139,8 @@ def same_objects(a: Labels, b: Labels) -> bool:
     """
     if sorted(a.classes.tolist()) != sorted(b.classes.tolist()):
         return False
-    return _are_all_in(a, b) and _are_all_in(b, a)
-
-
-def _are_all_in(a: Labels, b: Labels) -> bool:
-    """Of each object of a: whether b has it."""
-    for box, c in zip(a.boxes, a.classes, strict=True):
-        overlaps = pairwise_iou_xyxy(box[None].astype(float), b.boxes[b.classes == c].astype(float))
-        if overlaps.max(initial=0) < SAME_OBJECT:
-            return False
-    return True
+    overlaps = pairwise_iou_xyxy(a.boxes.astype(float), b.boxes.astype(float))
+    overlaps[a.classes[:, None] != b.classes] = 0
+    of_a = overlaps.max(1, initial=0)
+    of_b = overlaps.max(0, initial=0)
+    return bool((of_a >= SAME_OBJECT).all() and (of_b >= SAME_OBJECT).all())
