@@ -16,6 +16,7 @@ from pathlib import Path
 import lightning as L
 import numpy as np
 import torch
+import yaml
 from jsonargparse.typing import PositiveInt
 
 from boltbox.detector.commands.doctor.images import near_copies, read_images
