@@ -92,7 +92,7 @@ class AutoAnchor(L.Callback):
             limit = TRAINED if detector.loaded.has_head else FRESH
         bpr = fit_before.bpr
         fits = bpr > limit
-        if isinstance(option, list):
+        if not isinstance(option, int | None):
             choice = Choice(before, False, f"those of model.network.anchors (BPR {bpr:.4f})")
         elif fits and option is None:
             reason = f"kept, as they fit the labels (BPR {bpr:.4f} > {limit:g})"

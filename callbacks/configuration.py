@@ -19,6 +19,7 @@ from boltbox.callbacks.pictures import Pictures
 from boltbox.callbacks.report import Report
 from boltbox.callbacks.warmup import Warmup
 from boltbox.callbacks.watchdog import Watchdog
+from boltbox.detector.system.configuration import plain
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.trainer_data import data_of
 
@@ -65,5 +66,5 @@ def configuration(trainer: L.Trainer, detector: Detector) -> str:
             arguments = {name: getattr(callback, name) for name in parameters}
             options[groups[type(callback)]] = arguments
     options["trainer"] = {name: getattr(trainer, name) for name in TRAINER}
-    plain = json.loads(json.dumps(options, default=str))
-    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+    simple = json.loads(json.dumps(plain(options), default=str))
+    return yaml.safe_dump(simple, sort_keys=False, allow_unicode=True)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import lightning as L
+import torch
 from lightning.pytorch.callbacks import EarlyStopping
 
 from boltbox.detector.system.ranges import NonNegativeInt
@@ -25,6 +26,13 @@ class EarlyStop(EarlyStopping):
             min_delta=0.0,
             strict=False,
         )
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """A new run counts from 0, whatever this callback has seen before."""
+        super().setup(trainer, pl_module, stage)
+        if stage == "fit":
+            self.wait_count = 0
+            self.best_score = torch.tensor(-torch.inf)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if self.wait_count >= self.patience:

@@ -45,6 +45,7 @@ class EMA(L.Callback):
         """Before a checkpoint is restored, so that its average finds its place. Without a training
         the checkpoint alone says whether there is one (Detector.on_load_checkpoint)."""
         if stage == "fit":
+            self.updates = 0  # of an earlier fit, or of a checkpoint that was validated
             if self.enabled:
                 pl_module.start_average()
             else:

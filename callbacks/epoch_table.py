@@ -52,6 +52,10 @@ class EpochTable(L.Callback):
         self._first_batch_ended = 0.0
         self._has_estimate = False
 
+    def setup(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
+        if stage == "fit":
+            self.rows = []  # of an earlier fit, or of a checkpoint that was validated
+
     def on_train_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """In a run that is resumed within an epoch, on_train_epoch_start is not called."""
         state = "new"

@@ -8,7 +8,7 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.callbacks import ProgressBar
 
-from boltbox.callbacks.configuration import CALLBACKS
+from boltbox.callbacks.configuration import CALLBACKS, Checkpoints
 from boltbox.callbacks.epoch_table import EpochTable
 from boltbox.callbacks.metrics_files import MetricsFiles
 from boltbox.callbacks.progress import Progress
@@ -54,7 +54,11 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
         replacements = [callback for callback in callbacks if isinstance(callback, kind)]
         with_options.append(replacements[0] if replacements else kind())
     others = [callback for callback in callbacks if callback not in with_options]
-    last = Path(folder) / "checkpoints" / "last.ckpt"
+    checkpoints = Path(folder) / "checkpoints"
+    for callback in with_options:
+        if isinstance(callback, Checkpoints) and (checkpoints / "best.ckpt").is_file():
+            callback.best_model_path = str(checkpoints / "best.ckpt")  # ckpt_path="best"
+    last = checkpoints / "last.ckpt"
     resume = f'trainer.fit(detector, data, ckpt_path="{last}")'
     bar = options.get("enable_progress_bar") is not False
     precision = usable_precision(

@@ -38,10 +38,11 @@ class RunState(L.Callback):
     def on_load_checkpoint(
         self, trainer: L.Trainer, pl_module: Detector, checkpoint: dict[str, Any]
     ) -> None:
-        if trainer.state.fn == "fit":
-            optim = pl_module.options.optim
-            optimizer = optim.build(pl_module.network, pl_module.batch_size)
-            check_training(checkpoint, optim, optimizer, trainer.max_epochs)
+        if trainer.state.fn != "fit":
+            return
+        optim = pl_module.options.optim
+        optimizer = optim.build(pl_module.network, pl_module.batch_size)
+        check_training(checkpoint, optim, optimizer, trainer.max_epochs)
         saved = checkpoint.get("processes")
         if not saved:  # by a Trainer without this callback
             return

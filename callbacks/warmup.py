@@ -6,9 +6,10 @@ import lightning as L
 
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import BelowOne, NonNegativeFloat
-from boltbox.detector.training.gradient_window import GradientWindow
+from boltbox.detector.training.gradient_window import COLLECT, GradientWindow
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.schedule import Schedule, warmup_batches
+from boltbox.detector.training.trainer_options import check_recipe
 
 
 class Warmup(L.Callback):
@@ -46,6 +47,9 @@ class Warmup(L.Callback):
 
     def setup(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
         self._window = GradientWindow()  # an earlier fit may have ended within one
+        given = trainer.accumulate_grad_batches
+        if stage == "fit" and given != COLLECT:  # which that fit would have left
+            check_recipe({"accumulate_grad_batches": given})
         if stage == "fit" and (trainer.max_epochs or 0) < 1:
             raise InputError(
                 "trainer.max_epochs must be a positive number: the learning rate falls over the"

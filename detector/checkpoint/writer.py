@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import lightning as L
+import numpy as np
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning_utilities.core.apply_func import apply_to_collection
@@ -20,7 +21,7 @@ from boltbox.detector.checkpoint.reader import Checkpoint
 from boltbox.detector.system.atomic_file import remove, sync_folder, write_beside
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
-from boltbox.detector.system.torch_file import compare_checksums, load_torch_file
+from boltbox.detector.system.torch_file import compare_checksums, load_torch_file, refused_class
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -62,6 +63,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         """
         self.wait()
         path = Path(path)
+        # what a callback keeps may be numbers of NumPy, which no reader accepts
+        checkpoint = apply_to_collection(checkpoint, np.generic, np.generic.item)
         if self.copies is None:
             self._report(_save(checkpoint, [path]))
             return
@@ -146,6 +149,8 @@ def _replace(target: Path, write: Callable[[BinaryIO], None], verify: Callable[[
     except (OSError, RuntimeError, InputError) as e:
         if beside is not None:
             remove(beside)
+        if name := refused_class(e.__cause__):
+            return f"it would hold a {name}: state_dict may return tensors and Python's types only"
         problem = str(e).partition("\n")[0].removeprefix(f"{beside}: ")
         return problem or type(e).__name__
     return ""

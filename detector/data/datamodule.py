@@ -37,6 +37,7 @@ from boltbox.detector.data.sampler import (
 from boltbox.detector.data.transforms.augment import Augment, TrainSamples
 from boltbox.detector.data.transforms.letterbox import rectangular_batches, round_up
 from boltbox.detector.data.windows import Windows, choose_tile_size
+from boltbox.detector.system.configuration import plain
 from boltbox.detector.system.errors import InputError, Unreachable
 from boltbox.detector.system.gather import gather
 from boltbox.detector.system.ranges import BelowOne, NonNegativeInt, PositiveInt
@@ -104,12 +105,13 @@ class DetectionData(L.LightningDataModule):
         self.options.pop("self")
         self.options.pop("__class__")
         self.options["augment"] = augment.to_dict()
+        self.options = plain(self.options)
         super().__init__()
         if dataset is None:
             raise InputError("no data: give --data.dataset FILE (a data.yaml, or demo)")
         self.file = DatasetFile.read(dataset, split, format, needs_val=True)
-        self.image_size = image_size
-        self.batch_size: int = batch_size if isinstance(batch_size, int) else 16
+        self.image_size: int = self.options["image_size"]
+        self.batch_size: int = 16 if batch_size in (None, "auto") else self.options["batch_size"]
         self.workers = workers
         self.seed = seed
         self.cache = cache
@@ -167,7 +169,20 @@ class DetectionData(L.LightningDataModule):
     def prepare_data(self) -> None:
         self.file.prepare()
 
+    def _leave_if_replaced(self) -> bool:
+        """Whether the Trainer was given loaders this time. Its `datamodule` would stay this one, of
+        an earlier fit, and images be looked for here."""
+        if self.trainer is None or getattr(self.trainer, "datamodule", None) is not self:
+            return False
+        given = self.trainer._data_connector._datahook_selector
+        if given is None or given.datamodule is self:
+            return False
+        self.trainer.datamodule = None  # type: ignore[attr-defined]
+        return True
+
     def setup(self, stage: str) -> None:
+        if self._leave_if_replaced():
+            return
         module = self._module
         is_detector = hasattr(module, "shape_for")
         given = self.options["image_size"]

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, TypeVar
 
+from boltbox.detector.system.configuration import plain
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.trusted import may_import, refusal
 
@@ -53,6 +54,7 @@ def part_config(choice: object, base: type, option: str) -> dict[str, Any] | Non
             f"{option}: a checkpoint cannot name {checked.__qualname__}; define the class at the"
             " top level of a file"
         )
+    init_args = plain(init_args)
     try:
         json.dumps(init_args)
     except (TypeError, ValueError) as e:

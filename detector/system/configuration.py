@@ -3,9 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+def plain(value: Any) -> Any:
+    """Python's numbers, texts and lists for those of NumPy and torch, within maps, lists and tuples
+    too: a script takes options from `np.logspace`, and a checkpoint may not hold them.
+
+    >>> import numpy as np
+    >>> plain({"lr0": np.float64(0.5), "anchors": np.ones((1, 2)), "names": (np.str_("cat"),)})
+    {'lr0': 0.5, 'anchors': [[1.0, 1.0]], 'names': ('cat',)}
+    """
+    if isinstance(value, Mapping):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        items = [plain(item) for item in value]
+        return tuple(items) if isinstance(value, tuple) else items
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -44,11 +61,13 @@ def differences(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     return rows
 
 
-def as_group(kind: type[T], options: T | Mapping[str, Any]) -> T:
-    """A group of options, which a checkpoint holds as a map.
+def as_group(kind: Any, options: T | Mapping[str, Any]) -> T:
+    """A group of options, which a checkpoint holds as a map, in plain types.
 
     Args:
         kind: dataclass of the group.
         options: the group, or its options by name.
     """
-    return kind(**options) if isinstance(options, Mapping) else options
+    if isinstance(options, Mapping):
+        return kind(**plain(options))
+    return replace(options, **plain(vars(options)))  # type: ignore[type-var]

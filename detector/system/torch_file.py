@@ -53,14 +53,20 @@ def as_input_error(path: str | Path, what: str) -> Iterator[None]:
             raise
         raise InputError(f"{path}: {e}") from None
     except Exception as e:
-        refused_class = re.search(r"GLOBAL ([\w.]+)", str(e))  # in the error of torch's unpickler
         reason = type(e).__name__
-        if refused_class:
-            reason = f"it names '{refused_class[1]}', which is refused"
+        name = refused_class(e)
+        if name:
+            reason = f"it names '{name}', which is refused"
         raise InputError(
             f"{path}: damaged, or not {what} ({reason}): copy or download the file again, or give"
             " another one"
         ) from e
+
+
+def refused_class(error: BaseException | None) -> str:
+    """The class that torch's unpickler refuses to make; "" for any other error."""
+    found = re.search(r"GLOBAL ([\w.]+)", str(error))
+    return found[1] if found else ""
 
 
 def load_torch_file(

@@ -26,7 +26,7 @@ from boltbox.detector.inference.predictor import Predictor, device_of
 from boltbox.detector.model.loss import LossOptions, add_losses, mean_losses
 from boltbox.detector.model.network import NetworkOptions, YOLOv5
 from boltbox.detector.model.sharding import is_sharded, shard
-from boltbox.detector.system.configuration import as_group
+from boltbox.detector.system.configuration import as_group, plain
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.torch_file import as_input_error
@@ -102,6 +102,7 @@ class Detector(L.LightningModule):
         compile: bool = False,
     ) -> None:
         super().__init__()
+        names = list(plain(names))
         network = as_group(NetworkOptions, network)
         loss = as_group(LossOptions, loss)
         optim = as_group(OptimOptions, optim)
@@ -169,6 +170,7 @@ class Detector(L.LightningModule):
 
     @lr.setter
     def lr(self, lr0: float) -> None:
+        lr0 = float(lr0)  # it may be of NumPy
         self._given_optim = replace(self._given_optim, lr0=lr0)
         self._set_optim(replace(self.options.optim, lr0=lr0))
 

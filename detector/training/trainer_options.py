@@ -148,14 +148,6 @@ def check_combinations(options: Any) -> None:
             " timm's; leave it out"
         )
     check_recipe(trainer)
-    epochs = trainer.check_val_every_n_epoch
-    interval = trainer.val_check_interval
-    if epochs is None or not isinstance(interval, int | float | None):
-        raise InputError(
-            f"trainer.val_check_interval {interval}, trainer.check_val_every_n_epoch {epochs}: each"
-            " epoch that is validated is so at its end too; give a share of an epoch, like 0.5, or"
-            " a number of its batches, and a number of epochs"
-        )
     if strategy == "fsdp2" and trainer.precision not in FSDP2_PRECISIONS:
         raise InputError(
             "trainer.strategy fsdp2 goes together with trainer.precision 32-true and bf16-mixed"
@@ -178,6 +170,14 @@ def check_recipe(trainer: Mapping[str, Any]) -> None:
     for name, (works, reason) in FIXED.items():
         if trainer.get(name, works) != works:
             raise InputError(f"trainer.{name} {trainer[name]}: {reason}")
+    epochs = trainer.get("check_val_every_n_epoch", 1)
+    interval = trainer.get("val_check_interval")
+    if epochs is None or not isinstance(interval, int | float | None):
+        raise InputError(
+            f"trainer.val_check_interval {interval}, trainer.check_val_every_n_epoch {epochs}: each"
+            " epoch that is validated is so at its end too; give a share of an epoch, like 0.5, or"
+            " a number of its batches, and a number of epochs"
+        )
 
 
 def strategy_name(strategy: Any) -> str:

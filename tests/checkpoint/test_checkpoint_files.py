@@ -9,6 +9,7 @@ import threading
 import weakref
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from made_runs import column, load, type_line
@@ -191,15 +192,18 @@ def test_what_could_not_be_read_again_is_not_saved(tmp_path, monkeypatch, capsys
 
     for content in ({"a": Own()}, [1]):
         AtomicCheckpointIO().save_checkpoint(content, last)
-    content = {"weight": torch.arange(10_000.0)}
+    content = {"weight": torch.arange(10_000.0), "best": np.float64(0.5)}
     with monkeypatch.context() as patch:
         patch.setattr(SAVE, lossy)
         AtomicCheckpointIO().save_checkpoint(content, last)
-    assert capsys.readouterr().out.count(f"{last} could not be saved") == 3
+    output = capsys.readouterr().out
+    assert output.count(f"{last} could not be saved") == 3
+    assert "would hold a test_checkpoint_files.Own" in output
     assert last.read_bytes() == before
     assert os.listdir(tmp_path) == ["last.ckpt"]
     AtomicCheckpointIO().save_checkpoint(content, last)
     assert (tmp_path / "previous.ckpt").read_bytes() == before
+    assert load(last)["best"] == 0.5
     with pytest.raises(InputError, match="not a training checkpoint"):
         read_checkpoint(last)
 

@@ -58,7 +58,7 @@ def test_errors_are_one_sentence(
 
 @pytest.mark.parametrize(
     "option",
-    [{"max_steps": 3}, {"accumulate_grad_batches": 4}, {"overfit_batches": 1}, {"precision": "64-true"}, {"precision": "16-true"}],
+    [{"max_steps": 3}, {"accumulate_grad_batches": 4}, {"overfit_batches": 1}, {"precision": "64-true"}, {"precision": "16-true"}, {"check_val_every_n_epoch": None}],
 )  # fmt: skip
 def test_the_recipe_of_a_script_refuses_the_same(option):
     with pytest.raises(InputError, match=f"trainer.{next(iter(option))}"):

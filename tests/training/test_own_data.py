@@ -16,6 +16,7 @@ from test_python import equal, options
 from torch.utils.data import DataLoader, IterableDataset
 
 import cli
+from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.detection_batch import detection_batch
 from boltbox.detector.system.errors import InputError
 
@@ -103,6 +104,17 @@ def test_own_loaders(here):
         assert detections.xyxy.max() <= 62
     alone = trainer.predict(detector, DataLoader(torch.rand(2, 3, 60, 54), 2))
     assert len(alone[0]) == 2
+
+
+def test_own_loaders_after_another_data_set(small_data, here):
+    """The Trainer has forgotten that one: neither its classes nor its files are those of the
+    images, and its splits are not read."""
+    trainer = L.Trainer(**options(limit_val_batches=1.0, limit_test_batches=1.0))
+    data = DetectionData(str(small_data), image_size=64, batch_size=8, workers=0)
+    fitted = made_detector(data.names, width_multiple=0.125, depth_multiple=0.1, levels=[5])
+    trainer.fit(fitted, data)
+    trainer.test(make_detector(), loader(), verbose=False)
+    assert read("runs/test-1/metrics.json")["images"] == 12
 
 
 def test_an_own_data_module(here):

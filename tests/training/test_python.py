@@ -4,11 +4,13 @@ import copy
 import json
 import os
 import pickle
+import random
 import re
 import signal
 from pathlib import Path
 
 import lightning as L
+import numpy as np
 import pytest
 import torch
 from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar, TQDMProgressBar
@@ -22,6 +24,7 @@ from boltbox.callbacks import (
     EMA,
     AutoAnchor,
     DoctorCheck,
+    EarlyStop,
     MetricsFiles,
     Pictures,
     Progress,
@@ -161,6 +164,20 @@ def test_a_detector_follows_its_data(small_data, here):
     assert not (here / "other").exists()
 
 
+def test_options_of_numpy(small_data, here):
+    """As np.logspace and a table of classes give them: checkpoint and config.yaml hold Python's.
+    Anchors in a tuple are kept like those in a list."""
+    data = DetectionData(str(small_data), **SMALL | {"batch_size": np.int64(4)})
+    network = {"width_multiple": 0.125, "levels": (5,), "anchors": ((300, 300),)}
+    detector = made_detector(np.array(data.names), lr0=np.float32(0.5), **network)
+    detector.lr = np.float64(0.25)
+    L.Trainer(**options(run="run")).fit(detector, data)
+    loaded = Detector.load("run")
+    assert (loaded.names, loaded.lr) == (data.names, 0.25)
+    assert loaded.network.head.anchors_px.tolist() == [[[300, 300]]]
+    assert "batch_size: 4" in Path("run/config.yaml").read_text()
+
+
 class Trouble(L.Callback):
     def on_train_batch_end(self, *_):
         raise RuntimeError
@@ -224,6 +241,30 @@ def test_a_script_resumes(small_data, here, capsys):
     assert capsys.readouterr().out.count(call) == 1
     L.Trainer(**options(run="part", max_epochs=2)).fit(small_detector(data), data, ckpt_path="last")
     assert equal("whole", "part")
+
+
+def test_a_new_run_knows_nothing_of_others(small_data, here):
+    """Neither of one that the same callbacks have seen, nor of a checkpoint that was validated."""
+    data = DetectionData(str(small_data), **SMALL)
+    own = [EMA(), EarlyStop(patience=1)]
+    detectors = []
+    for run in ("one", "two"):
+        L.seed_everything(0)
+        detectors.append(small_detector(data))
+        trainer = L.Trainer(**options(run=run, callbacks=own))
+        if run == "two":
+            again = L.Trainer(**options(run="one"))
+            again.validate(small_detector(data), data, ckpt_path="best", verbose=False)
+            random.seed(5)
+            state = random.getstate()
+            path = "one/checkpoints/best.ckpt"
+            trainer.validate(copy.deepcopy(detectors[0]), data, ckpt_path=path, verbose=False)
+            assert random.getstate() == state
+        trainer.fit(detectors[-1], data)
+    assert own[0].updates == 1
+    assert own[1].wait_count <= 1
+    assert equal("one", "two")
+    assert column(rows(here / "two"), "epoch") == ["0"]
 
 
 def test_own_callbacks_take_the_place_of_the_recipes(here):
