@@ -170,9 +170,8 @@ class Detector(L.LightningModule):
 
     @lr.setter
     def lr(self, lr0: float) -> None:
-        lr0 = float(lr0)  # it may be of NumPy
-        self._given_optim = replace(self._given_optim, lr0=lr0)
-        self._set_optim(replace(self.options.optim, lr0=lr0))
+        self._given_optim = replace(self._given_optim, lr0=float(lr0))  # it may be of NumPy
+        self._set_optim(replace(self.options.optim, lr0=self._given_optim.lr0))
 
     def _set_optim(self, optim: OptimOptions) -> None:
         self.options = self.options._replace(optim=optim)
@@ -287,9 +286,8 @@ class Detector(L.LightningModule):
         # weights that find no objects are trained like new ones, by Muon; not with a momentum or
         # weight_decay that the user gave for AdamW, the optimizer of loaded weights
         like_new = self.is_auto("momentum") and self.is_auto("weight_decay")
-        chosen = choose_starting_point(
-            self.trainer, self.network, data, self.loaded.known_classes, like_new
-        )
+        known = self.loaded.known_classes
+        chosen = choose_starting_point(self.trainer, self.network, data, known, like_new)
         if chosen is StartingPoint.SCRATCH:
             self.loaded = self.loaded._replace(has_head=False)  # as if new, for AutoAnchor
         if chosen is not self._starting_point:
