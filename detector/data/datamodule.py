@@ -136,6 +136,7 @@ class DetectionData(L.LightningDataModule):
         self.train_order: np.ndarray | None = None  # None: a new one each epoch
         self.epoch_maps = [0.0] * len(self.names)  # mAP50-95 by class, for this epoch's weights
         self.images_done: int | None = None  # of a resumed epoch, until it starts
+        self._passes = 0  # over the training images, without a Trainer
 
     @property
     def val_batch_size(self) -> int:
@@ -321,7 +322,7 @@ class DetectionData(L.LightningDataModule):
             len(self.train_samples),
             self.batch_size,
             self.seed,
-            position=partial(position, self.trainer),
+            position=self._position,
             fixed_order=self.train_order,
             weights=self._image_weights if self.weighted else None,
             rank=rank,
@@ -330,6 +331,14 @@ class DetectionData(L.LightningDataModule):
         resume_epoch(self.trainer, sampler, self.images_done)
         self.images_done = None
         return self._loader(self.train_samples, sampler, collate)
+
+    def _position(self) -> tuple[int, int]:
+        """See `position`; without a Trainer, each pass over the images is an epoch."""
+        if self.trainer:
+            return position(self.trainer)
+        epoch = self._passes
+        self._passes += 1
+        return epoch, 0
 
     def _image_weights(self) -> np.ndarray:
         """(n,) weights of an epoch. A validation within the epoch does not change them, nor does a

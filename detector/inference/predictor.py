@@ -209,8 +209,13 @@ class Predictor:
             first. And the raw prediction, if it is that of one network in one pass.
 
         Raises:
-            InputError: The output is not finite.
+            InputError: The images are no floats, or the output is not finite.
         """
+        if not batch.images.is_floating_point():
+            raise InputError(
+                "images of uint8: the loaders of DetectionData need its hook, which divides by 255."
+                " Give the Trainer the data module itself: datamodule=data"
+            )
         if batch.windows is not None:
             rows = rows_of_tiles(lambda x: self._forward(x)[0], batch, self.thresholds, at_once)
             return [rows], None

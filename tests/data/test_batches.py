@@ -232,6 +232,7 @@ def test_rectangular_training(data_yaml):
         assert len(batch.targets) > 0
         shapes.append(tuple(batch.images.shape[2:]))
     assert shapes == [(64, 128), (128, 128), (128, 128), (128, 128)]
+    assert next(iter(loader.batch_sampler))[0].epoch == 1, "without a Trainer a pass is an epoch"
 
 
 def test_collate_in_numbers(data_yaml):
