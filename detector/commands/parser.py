@@ -44,6 +44,7 @@ CLASS = re.compile(
     r"|Expected '[\w.]+' to be a subclass of \w+"
 )
 VALUE = re.compile("value: ", re.IGNORECASE)
+EXTRA = "unrecognized arguments: "
 UNKNOWN = re.compile(r"(?:arguments: --|Option '|accept option '|[Kk]ey ')([\w.-]+)")
 
 
@@ -117,6 +118,9 @@ class Parser(ArgumentParser):
         if unknown := UNKNOWN.search(message):
             known = [action.dest for action in self._actions if action.dest != "help"]
             return f"there is no option '{unknown[1]}'; {nearest(unknown[1], known)}"
+        if EXTRA in message:  # as the shell makes of photos/*.jpg
+            words = message.partition(EXTRA)[2].split()
+            return f"unexpected '{words[0]}': an option takes one value. Quote a pattern"
         value = " ".join(VALUE.split(message)[-1].split())
         for action in self._actions:
             kind = getattr(action, "_typehint", None)

@@ -157,6 +157,11 @@ def predict(inputs: Input, filters: Filter, outputs: Output) -> None:
             f"track: {sources.images[0]} is an image, and tracks go through videos. Give --source"
             " with videos or a stream"
         )
+    if outputs.export and not sources.images:
+        raise InputError(
+            f"export {outputs.export}: pre-labels are of images, and the source has none. Give"
+            " --source with images, or drop --export"
+        )
     tracker = Tracker(filters.track_conf) if filters.track else None
     predictor = load_predictor(inputs, filters, training)
     print_fact("weights", ", ".join(map(str, predictor.files)))

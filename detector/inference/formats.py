@@ -32,11 +32,11 @@ def load_exported(path: str | Path) -> Exported:
     """
     kind = format_of(path)
     path = Path(path)
-    if path.suffix == ".xml":
-        path = path.parent
     if kind is None or not path.exists():
         endings = ", ".join(each.ending for each in FORMATS.values())
         raise InputError(f"{path}: no such exported file. Give one of {endings}")
+    if path.suffix == ".xml":
+        path = path.parent
     need(kind.packages[-1], str(path), kind.name)
     if kind.executes and ALL not in trusted:
         raise InputError(

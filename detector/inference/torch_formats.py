@@ -5,9 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn import Module
+from torch.nn.functional import pad
 
-from boltbox.detector.inference.exported import INPUT, OUTPUT, Metadata
+from boltbox.detector.data.transforms.letterbox import GREY
+from boltbox.detector.inference.exported import INPUT, OUTPUT, Metadata, Run
 from boltbox.detector.inference.format import Compute, Folder, example, exported_program
 from boltbox.detector.system.errors import need
 
@@ -122,3 +125,15 @@ class Pt2(Folder):
     def load(self, folder: Path) -> Compute:
         """See `Folder`."""
         return torch.export.load(folder / "model.pt2").module()
+
+    def run(self, path: Path) -> tuple[Metadata, Run]:
+        """See `Format`. torch.export takes no side of a single stride: more grey makes it two."""
+        metadata, run = super().run(path)
+        least = 2 * metadata.stride
+
+        def run_padded(images: Tensor) -> Tensor:
+            height, width = images.shape[2:]
+            missing = (0, max(least - width, 0), 0, max(least - height, 0))
+            return run(pad(images, missing, value=GREY / 255))
+
+        return metadata, run_padded if metadata.dynamic else run

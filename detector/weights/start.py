@@ -103,7 +103,8 @@ class StartOptions:
         """
         names = network.layer_names()  # by number, as YOLOv5 counts
         numbers = range(self.freeze) if isinstance(self.freeze, int) else self.freeze
-        if numbers and not 0 <= min(numbers) <= max(numbers) <= max(names):
+        is_negative = isinstance(self.freeze, int) and self.freeze < 0
+        if is_negative or (numbers and not 0 <= min(numbers) <= max(numbers) <= max(names)):
             raise InputError(
                 f"model.start.freeze {self.freeze}: the network has the layers 0 to {max(names)}"
             )

@@ -3,6 +3,7 @@ fetched by timm."""
 
 from __future__ import annotations
 
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,8 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
             weights do not need.
     """
     content: dict[str, Any]
+    if not isfile(path):
+        raise InputError(f"{path}: no such weights file")
     with as_input_error(path, "a file of weights"):
         if Path(path).suffix == ".safetensors":
             from safetensors.torch import load_file

@@ -204,6 +204,18 @@ def test_a_format(format, checkpoint, small_data, decoded, tmp_path, refused):
     assert "not an intact file" in refused(f"{line} --trust_parts true")
 
 
+@torch.no_grad()
+def test_a_narrow_image_in_a_dynamic_pt2(checkpoint, decoded, tmp_path, capsys):
+    """torch.export takes no side of a single stride."""
+    path = export(checkpoint, tmp_path / "n_pt2", "--dynamic true --image_size 64")
+    assert "--trust_parts true\n" in capsys.readouterr().out
+    with trusting(everything=True):
+        exported = load_exported(path)
+    seen = images(1, 32, 64)
+    padded = torch.nn.functional.pad(seen, (0, 0, 0, 32), value=114 / 255)
+    torch.testing.assert_close(exported(seen), decoded(padded), rtol=0, atol=1e-3)
+
+
 def test_a_converter_that_fails(checkpoint, tmp_path, monkeypatch, refused):
     def nonsense(*given: Any):
         print("nonsense")

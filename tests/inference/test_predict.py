@@ -317,7 +317,12 @@ def test_sources_that_cannot_be_used(checkpoint, here, capfd):
         with pytest.raises(InputError, match=f"^{re.escape(words)}"):
             list(Sources.find(source).batches(EvaluationInput(64, 32), 4, workers=0))
     assert capfd.readouterr().err == "", "FFmpeg says nothing of its own"
-    for options, named in (([], "source note.mp4: "), (["--conf", "1.5"], "conf")):
+    for options, named in (
+        ([], "source note.mp4: "),
+        (["--conf", "1.5"], "conf"),
+        (["--export", "cvat"], "export cvat"),
+        (["--iou", "0.4", "b.jpg"], "Quote a pattern"),
+    ):
         with pytest.raises(SystemExit, match="2"):
             predict(checkpoint, "note.mp4", *options)
         (told,) = capfd.readouterr().err.splitlines()

@@ -120,7 +120,9 @@ def test_a_backbone_that_cannot_serve(name, words):
         (f"{WEIGHTS} a.pth", "--model.network.backbone timm/NAME"),
         (f"{TIMM} {WEIGHTS} a.pth", "a.pth"),
         (f"{TIMM} {WEIGHTS} pretrained", f"{WEIGHTS} FILE"),
+        (f"{TIMM} {WEIGHTS} a.safetensors", "a.safetensors: no such"),
         ("--model.start.freeze 25", "model.start.freeze"),
+        ("--model.start.freeze -1", "model.start.freeze"),
     ],
 )
 def test_options_that_do_not_go_together(

@@ -207,7 +207,7 @@ def test_a_detector_trains_again(small_data, here):
     assert loaded.network.training
     assert not trainer.min_epochs
     assert loaded.ema is not None
-    with pytest.raises(InputError, match="uint8.* datamodule=data"):
+    with pytest.raises(InputError, match=r"uint8.* datamodule=data"):
         trainer.validate(loaded, data.val_dataloader())
 
     # an average that a training does not keep is not evaluated

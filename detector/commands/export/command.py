@@ -3,6 +3,7 @@
 import contextlib
 import io
 import logging
+import shlex
 import sys
 import tempfile
 import traceback
@@ -186,7 +187,10 @@ def export(
     height, width = metadata.image_size
     shape = "any size" if dynamic else f"{batch}x3x{height}x{width}"
     print_fact("file", f"{target} ({format}, {precision}, {shape})")
-    print_fact("next", f"{program()} validate --ckpt_path {target} --data.dataset {data or 'FILE'}")
+    following = ["validate", "--ckpt_path", str(target), "--data.dataset", data or "FILE"]
+    if writer.executes:
+        following += ["--trust_parts", "true"]
+    print_fact("next", f"{program()} {shlex.join(following)}")
     return target
 
 

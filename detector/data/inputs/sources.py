@@ -277,22 +277,28 @@ def _listed(source: Path) -> list[Path]:
 
 def output_names(files: Sequence[str], folder: str = "") -> list[str]:
     """Of each file the path without suffix, relative to the folder, or else to the common folder of
-    all. Equal names get numbers.
+    all. Equal names get numbers, and so does a video after an image that is named like its frames.
 
     >>> output_names(["a/x.jpg", "a/b/x.jpg", "a/x.png", "a/x.jpg"])
     ['x', 'b/x', 'x_2', 'x_3']
+    >>> output_names(["film_000012.jpg", "film.mp4"])
+    ['film_000012', 'film_2']
     """
     paths = [os.path.abspath(file) for file in files]
     folder = os.path.abspath(folder) if folder else common_folder(paths)
     names: dict[str, None] = {}  # in order
+    named_like_frames: set[str] = set()  # names of images without the number at the end
     for path in paths:
+        is_video = Path(path).suffix.lower() in VIDEOS
         name = str(Path(inside(path, folder)).with_suffix(""))
         unique = name
         number = 1
-        while unique in names:
+        while unique in names or (is_video and unique in named_like_frames):
             number += 1
             unique = f"{name}_{number}"
         names[unique] = None
+        if not is_video:
+            named_like_frames.add(re.sub("_[0-9]{6,}$", "", unique))
     return list(names)
 
 
