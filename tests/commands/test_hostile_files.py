@@ -53,6 +53,7 @@ def data(here):
     for name, train in SPLITS.items():
         files[f"yolo/{name}.yaml"] = f"train: {train}\n{PAIR}"
     lay_out(here, files)
+    (here / "latin.yaml").write_bytes(b"train: yolo/images/train\nnames: [caf\xe9, dog]\n")
     (here / "zero.txt").write_bytes(b"./images/train/a.png\n\0\n")
     os.mkfifo(here / "pipe")
     return here
@@ -62,6 +63,7 @@ DOCTOR = "doctor --run new --data.dataset"
 FIT = "fit --data.dataset yolo/data.yaml"
 LINES = {  # and what the sentence names
     f"{DOCTOR} deep.yaml": "deep.yaml: not valid YAML",
+    f"{DOCTOR} latin.yaml": "latin.yaml: this is not a text file",
     f"{DOCTOR} yolo/zero.yaml": "zero.txt: this is not a text file",
     "anchors --run new --data.dataset yolo/users.yaml": "no usable box in train",
     f"{DOCTOR} yolo/device.yaml": "/dev/zero: is not a regular file",

@@ -209,6 +209,15 @@ def test_a_share_of_train_is_val(tmp_path):
     assert (len(data.datasets["train"]), len(data.datasets["val"])) == (4, 3)
 
 
+def test_an_object_of_no_image_is_reported_once(tmp_path):
+    root = label_layouts.LAYOUTS["label_studio_coco"].write(tmp_path)
+    result = json.loads((root / "result.json").read_text())
+    result["annotations"][0]["image_id"] = "none"
+    (root / "result.json").write_text(json.dumps(result))
+    file = DatasetFile.read(str(root), split=0.4)
+    assert [len(file.open(split, strict=False).faults) for split in ("train", "val")] == [1, 0]
+
+
 def test_summary(tmp_path):
     as_yolo(tmp_path)
     lines = "0 2 .5 .5 .5\n" * 11

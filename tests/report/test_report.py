@@ -222,16 +222,18 @@ def test_tensor_board_shows_names_as_they_are():
 
 
 def test_errors_with_their_images(tmp_path):
-    """As many crops as are counted, up to 24, also of an image with several; one that is gone is
-    named. Detections of another evaluation are not used."""
+    """As many crops as are counted, up to 24, also of an image with several, and none of a true
+    positive; one that is gone is named. Detections of another evaluation are not used."""
     run = a_run(tmp_path)
     record = PredictionRecord.load(run / "detections.npz")
     record.files[0] = str(tmp_path / "gone <b>.png")
     for number, text in ((4, "4 in all"), (30, "24 of 30")):
-        record.box = np.tile(np.float32([0, 0, 2, 2]), (number, 1))
-        record.score = np.linspace(0.9, 0.6, number, dtype=np.float32)
-        record.kind = np.zeros(number, record.kind.dtype)
-        record.image = np.repeat([0, 1], [3, number - 3]).astype(record.image.dtype)
+        record.box = np.tile(np.float32([0, 0, 2, 2]), (number + 1, 1))
+        record.score = np.linspace(0.9, 0.6, number + 1, dtype=np.float32)
+        record.kind = np.zeros(number + 1, record.kind.dtype)
+        record.image = np.repeat([0, 1], [3, number - 2]).astype(record.image.dtype)
+        record.box[-1] = record.label_box[1]
+        record.kind[-1] = record.label_kind[1]
         record.save(run / "detections.npz")
         cli.main(["report", str(run)])
         page = (run / "report.html").read_text()

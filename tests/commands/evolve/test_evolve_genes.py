@@ -38,7 +38,7 @@ def test_repaired_mutation_is_a_fifth_of_each_range(monkeypatch):
     assert 0.1 < np.abs(found[:, 0] - 0.5).max() <= 0.2
     decades = np.log10(found[:, 1] / 0.01)
     assert 0.4 < np.abs(decades).max() <= 0.8
-    assert {3.0, 5.0} & set(found[:, 2]) <= {2.0, 3.0, 4.0, 5.0, 6.0}
+    assert {3.0, 5.0} <= set(found[:, 2]) <= {2.0, 3.0, 4.0, 5.0, 6.0}
 
 
 def test_children_come_from_the_fit(monkeypatch):

@@ -73,6 +73,7 @@ def test_a_repaired_copy(write, here, capsys):
     cli.main(words)
     lines = Path("copy/changes.txt").read_text().splitlines()
     assert len(lines) == sum(line in told for line in lines) == 4
+    assert sum(line.endswith(" -> deleted") for line in lines) == 1
     for place, rows, *_ in images("copy"):
         np.testing.assert_allclose(rows, expected.pop(place), atol=1e-4)
     assert not expected
