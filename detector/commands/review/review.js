@@ -336,15 +336,15 @@ function showSuspect(key) { // with the box of a key selected
 const ACTIONS = {
   a: () => judge("accepted"), r: () => judge("rejected"), j: () => move(1), k: () => move(-1),
   ArrowDown: () => move(1), ArrowUp: () => move(-1), e: focusBox, c: () => $("of").focus(), n: addBox, x: removeBox, Delete: removeBox,
-  u: () => travel(past, future, "Undo"), U: () => travel(future, past, "Redo"), s: save, "?": () => $("keys").showModal(),
+  u: () => travel(past, future, "Undo"), U: () => travel(future, past, "Redo"), s: save, "?": () => ($("keys").open ? $("keys").close() : $("keys").showModal()),
   "+": () => zoom(1.5), "=": () => zoom(1.5), "-": () => zoom(1 / 1.5), 0: fit,
 };
 const WITH_CONTROL = { z: ACTIONS.u, Z: ACTIONS.U, y: ACTIONS.U };
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
-const ONCE = "arnxs"; // which do nothing more while they are held
+const ONCE = "arnxs?"; // which do nothing more while they are held
 function actionOf({ key, target, altKey, ctrlKey, metaKey, shiftKey, repeat }) {
   if (target.matches("select")) return ["Enter", "Escape"].includes(key) ? focusBox : null;
-  if ($("keys").open || altKey || (repeat && ONCE.includes(key))) return null;
+  if (altKey || (repeat && ONCE.includes(key)) || ($("keys").open && key !== "?")) return null;
   if (ctrlKey || metaKey) return WITH_CONTROL[key];
   const box = target.closest("[data-box]")?.dataset.box;
   const by = ARROWS[key]?.map((step) => step * (shiftKey ? 10 : 1));

@@ -123,8 +123,10 @@ def _doubt(found: Found, chances: np.ndarray, names: Sequence[str]) -> Suspect:
         reason = f"the box detected with confidence {place[4]:.2f} overlaps by {overlap:.2f}"
     elif kind == "duplicate":
         reason = f"another label of {name} overlaps by {evidence.twin:.2f}"
-    else:
+    elif evidence.own > 0:
         reason = f"{name} is detected there with confidence {evidence.own:.2f} only"
+    else:
+        reason = f"no {name} is detected there"
     number = None if found.number < 0 else found.number
     chance = float(1 - chances[0])
     return Suspect(0, found.image, kind, chance, number, box, found.class_index, suggestion, reason)

@@ -146,9 +146,10 @@ def test_a_corner_and_a_box_are_dragged(page, finger):
 
 
 def test_keys_alone_correct(page):
-    """Go past the corners of the cat to the dog and delete it; undo. Move the box of the cat, choose
-    its class, pull a corner past the image, add a box, delete it; delete the cat."""
-    page.press("e", *["Tab"] * 10, "x")  # the suggestion is between them
+    """Look at the keys. Go past the corners of the cat to the dog and delete it; undo. Move the box
+    of the cat, choose its class, pull a corner past the image, add a box, delete it; delete the
+    cat."""
+    page.press("?", "n", "?", "e", *["Tab"] * 10, "x")  # the suggestion is between them
     assert changes(page) == [(1, None, None)]
     page.press("u")
     page.press("e", "ArrowRight", "Shift+ArrowDown", "c", "ArrowDown", "Enter")
