@@ -20,6 +20,7 @@ SHARES = 4  # the first fields of Evidence
 RIDGE = 0.2
 STEPS = 200
 BINS = 10
+ENOUGH = 20  # labels of a class
 QUANTILE = 0.25
 LEAST = 0.02  # share of the labels that is taken to be wrong in each way
 MOST = 0.5  # in all ways
@@ -75,8 +76,29 @@ class Judge:
         return torch.from_numpy(np.concatenate((np.ones((len(z), 1)), z, z.clip(0)), 1))
 
 
+def evidence_table(found: Sequence[Found]) -> np.ndarray:
+    """(n, f) evidence, shares as log-odds."""
+    table = np.array([each.evidence for each in found], float).reshape(-1, len(Evidence._fields))
+    table[:, :SHARES] = logit(table[:, :SHARES].clip(0.01, 0.99))
+    return table
+
+
+def class_means(labels: Sequence[Found], classes: int) -> np.ndarray:
+    """(c, f) mean evidence for the labels of each class; for all labels, if it has fewer than
+    ENOUGH: what it is usually confused with, its usual size, how well its boxes fit."""
+    table = evidence_table(labels)
+    kinds = np.array([label.class_index for label in labels], int)
+    means = np.zeros((classes, table.shape[1]))
+    for index in range(classes):
+        members = table[kinds == index]
+        if len(members) < ENOUGH:
+            members = table
+        means[index] = members.sum(0) / max(len(members), 1)
+    return means
+
+
 def probabilities(
-    found: Sequence[Found], made: Sequence[Found], fold_of: np.ndarray
+    found: Sequence[Found], made: Sequence[Found], fold_of: np.ndarray, usual: np.ndarray
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """The probability of each kind of error, in each fold by what the others teach.
 
@@ -84,6 +106,7 @@ def probabilities(
         found: labels, or boxes without one, as found.
         made: errors that were made.
         fold_of: (images,) their folds.
+        usual: (c, f) evidence of each class, see `class_means`.
 
     Returns:
         (n, k), column 0: that there is none; and the `reliability`.
@@ -91,8 +114,7 @@ def probabilities(
     both = [*found, *made]
     kinds = np.array([each.kind for each in both], int)
     fold = fold_of[np.array([each.image for each in both], int)]
-    table = np.array([each.evidence for each in both], float).reshape(-1, len(Evidence._fields))
-    table[:, :SHARES] = logit(table[:, :SHARES].clip(0.01, 0.99))
+    table = evidence_table(both) - usual[[each.class_index for each in both]]
     count = int(kinds.max(initial=1)) + 1
     odds = np.eye(1, count).repeat(len(both), 0)
     wrong = odds.copy()

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from boltbox.detector.commands.review.evidence import NEAR, Found, Scene
-from boltbox.detector.commands.review.probability import probabilities
+from boltbox.detector.commands.review.probability import class_means, probabilities
 from boltbox.detector.commands.review.suspect import Box, ReviewedImage, Suggestion, Suspect
 from boltbox.detector.model.boxes import iou_xyxy
 
@@ -90,8 +90,9 @@ def find_suspects(
         labels += scene.found()
         boxes += scene.unlabelled()
     errors, dropped = made_errors(scenes, labels, len(names))
-    of_labels, of_errors = probabilities(labels, errors, fold_of)
-    of_boxes, of_dropped = probabilities(boxes, dropped, fold_of)
+    usual = class_means(labels, len(names))
+    of_labels, of_errors = probabilities(labels, errors, fold_of, usual)
+    of_boxes, of_dropped = probabilities(boxes, dropped, fold_of, usual)
     lines = dict(zip(("missing", *WRONG[1:]), of_dropped + of_errors, strict=False))
     doubts = []
     for found, chances in zip(labels + boxes, [*of_labels, *of_boxes], strict=True):

@@ -172,6 +172,25 @@ def test_crowds_and_left_out_objects_excuse():
             assert each.label is None or not images[each.image].labels[each.label].crowd
 
 
+def test_evidence_counts_by_what_is_usual_for_the_class():
+    """The boxes of dogs never fit those that are detected; one of a cat that fits as badly is more
+    suspicious."""
+    rng = np.random.default_rng(0)
+    items = []
+    predictions = []
+    for image in range(30):
+        boxes = np.array([[10.0, 10, 70, 70], [110, 110, 170, 170]]) + rng.uniform(-5, 5, 4)
+        rows = np.column_stack((boxes + rng.normal(0, 1.5, (2, 4)), [0.9, 0.9], [0, 1]))
+        rows[1 if image else slice(2), :4] += (14, 0, 14, 0)
+        items.append(item(f"{image:03}", labels_of(boxes, [0, 1])))
+        predictions.append(rows.astype(np.float32))
+    images, suspects, _ = find_suspects(items, predictions, np.arange(len(items)) % 3, NAMES[:2])
+    first, *others = suspects
+    assert (images[first.image].file, first.label, first.kind) == ("000", 0, "badly_placed")
+    for other in others:
+        assert first.probability > 2 * other.probability
+
+
 def test_nothing_to_review():
     nothing = [item(name, labels_of([], [])) for name in "ab"]
     rows = [np.zeros((0, 6), np.float32)] * 2
