@@ -17,10 +17,9 @@ from boltbox.detector.training.schedule import (
     effective_weight_decay,
     ema_decay,
     lr_factor,
-    warmup_batches,
 )
 
-# warm-up of 7 iterations (21 // 3), then windows of 4; 7 does not divide by 4
+# warm-up of 7 iterations, a third of all, then windows of 4; 7 does not divide by 4
 BATCH = 16
 BATCHES = 7
 EPOCHS = 3
@@ -57,7 +56,7 @@ def plain_loop(module, scaler, literal):
     updates = 0
     stepped = []
     last_step = -1
-    last = warmup_batches(3.0, BATCHES, EPOCHS, literal=literal)
+    last = 100 if literal else BATCHES * EPOCHS // 3
     network.train()
     for epoch in range(EPOCHS):
         optimizer.zero_grad()

@@ -41,7 +41,7 @@ def test_training_equals_a_plain_loop_to_the_last_bit(half, literal):
         max_epochs=EPOCHS,
         gradient_clip_val=CLIP,
         plugins=[MixedPrecision("16-mixed", "cpu", scaler())] if half else None,
-        callbacks=[Warmup(), yolov5_average(), steps],
+        callbacks=[Warmup(warmup_epochs=0.5), yolov5_average(), steps],
     )
     trainer.fit(module, DataLoader(batches(), batch_size=None))
     assert steps.taken == expected_steps
