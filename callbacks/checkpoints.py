@@ -61,12 +61,13 @@ class Checkpoints(ModelCheckpoint):
         trainer.strategy.checkpoint_io = self.io
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
-        """A resumed run continues with its best.ckpt. In a new run the best.ckpt of an earlier one
-        does not count; the first own one replaces it."""
+        """A resumed run continues with its best.ckpt. In a new run, or one that continues the
+        checkpoint of another folder, the best.ckpt that is here does not count; the first own one
+        replaces it."""
         best = _folder(trainer) / "best.ckpt"
         self.best_model_path = ""
         self._best_fitness: float | None = None  # of best.ckpt; None: not read from the file yet
-        if trainer.ckpt_path and best.is_file():
+        if _continues_in_folder(trainer) and best.is_file():
             self.best_model_path = str(best)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
@@ -78,14 +79,14 @@ class Checkpoints(ModelCheckpoint):
         self.signal.install()
         if trainer.received_sigterm:
             raise SystemExit(143)
-        if trainer.ckpt_path and trainer.is_global_zero:
+        if trainer.is_global_zero:
             self._complete_first_save(trainer)
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """max_time and early stopping end a run only at the end of an epoch; each epoch that is
-        validated is so after its last batch too."""
+        """max_time and early stopping end a run only at the end of an epoch; an epoch with a
+        validation has one after its last batch too."""
         # so that Lightning cannot stop within this epoch
         trainer.fit_loop.min_epochs = max(self._given_min_epochs or 0, trainer.current_epoch + 1)
         # trainer.val_check_interval may leave a remainder
@@ -172,13 +173,12 @@ class Checkpoints(ModelCheckpoint):
         self._saved_at = time.monotonic()
 
     def _complete_first_save(self, trainer: L.Trainer) -> None:
-        """The first save of a run writes best.ckpt, then copies it. If a kill came between, make
-        the copies now."""
+        """If a kill came between the file of the run's first save and its copies, make them now."""
         folder = _folder(trainer)
-        resumed = Path(str(trainer.ckpt_path))
-        is_first = not (folder / "last.ckpt").exists()  # later saves replace an older one
-        if not is_first or resumed.resolve().parent != folder.resolve():
+        has_saved = (folder / "last.ckpt").exists()  # later saves replace it by a newer one
+        if has_saved or not _continues_in_folder(trainer):
             return
+        resumed = Path(str(trainer.ckpt_path))
         for name in self._file_names(trainer.current_epoch - 1):  # the epoch that was saved
             if not (folder / name).exists():
                 with not_fatal(folder / name):
@@ -218,6 +218,12 @@ def checkpoints_of(trainer: L.Trainer) -> Checkpoints | None:
 
 def _folder(trainer: L.Trainer) -> Path:
     return Path(trainer.default_root_dir) / "checkpoints"
+
+
+def _continues_in_folder(trainer: L.Trainer) -> bool:
+    """Whether a training continues a checkpoint of its own folder."""
+    path = trainer.ckpt_path
+    return path is not None and Path(path).resolve().parent == _folder(trainer).resolve()
 
 
 def _validation_follows(trainer: L.Trainer, batch_idx: int) -> bool:

@@ -17,9 +17,10 @@ class Warmup(L.Callback):
     warm-up, then those of `model.optim.lr_schedule`. Do not add a scheduler.
 
     The warm-up takes at least 100 batches, but no more than a third of the run (with Muon there is
-    no minimum); warmup_epochs 0 turns it off. With model.literal it takes at least 100 batches,
-    also with warmup_epochs 0, with Muon or in a short run; and the gradients of an accumulation
-    window (the batches of one optimizer step) that is open at the end of an epoch are discarded.
+    no minimum); warmup_epochs 0 turns it off. With model.literal (the quirks of YOLOv5 too) it
+    takes at least 100 batches, also with warmup_epochs 0, with Muon or in a short run; and the
+    gradients of an accumulation window (the batches of one optimizer step) that is open at the end
+    of an epoch are discarded.
 
     It is a callback and no scheduler, because momentum and accumulation change with the rates, and
     per batch, not per step.
@@ -73,7 +74,7 @@ class Warmup(L.Callback):
         self._schedule = Schedule(
             epochs=epochs,
             epoch_batches=epoch_batches,
-            lr0=pl_module.lr,  # optim.lr0, which is not None any more
+            lr0=pl_module.lr,  # optim.lr0, chosen by now if it was left open
             lrf=optim.lrf,
             lr_schedule=optim.lr_schedule,
             momentum=optim.momentum,

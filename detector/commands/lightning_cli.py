@@ -95,7 +95,7 @@ class DetectorCLI(LightningCLI):
 
     Attributes:
         loaded: What --ckpt_path means, until it is used: `weights`, `options` of their run, and
-            `checkpoint`, the content that Lightning restores, None without a training to continue.
+            `checkpoint`, the content that Lightning restores, None for weights without a training.
         continues_run: Whether a fit continues in its run folder.
         run_folder: The one that was typed, also as --ckpt_path; None: one is chosen.
         held: The lock of the run folder, and the trust in the classes that were typed.
@@ -161,7 +161,7 @@ class DetectorCLI(LightningCLI):
     def parse_arguments(self, parser: Any, args: Any) -> None:
         """Parse once; the options of a checkpoint, or of the demo, come before the typed ones."""
         line = self.line
-        if line.typed == ["--help"] and not line.wants_all:  # wants_all: --help all
+        if line.typed == ["--help"] and not line.wants_all:  # typed of `--help all` is the same
             shown = list(HELP["shown"])
             if self.command in demo.COMMANDS:
                 shown += HELP["shown_for_training"]
@@ -172,8 +172,8 @@ class DetectorCLI(LightningCLI):
 
         self._load()
         dataset = line.options.get("data.dataset")
-        defaults: dict[str, Any] = {}  # of this command line: nested, or by dotted names
-        file = ""  # that they are from
+        defaults: dict[str, Any] = {}  # what is not typed; nested, or by dotted names
+        file = ""  # where the defaults are from
         uses_demo = False
         if self.loaded:
             defaults = self.loaded.options
@@ -201,11 +201,12 @@ class DetectorCLI(LightningCLI):
 
     def _load(self) -> None:
         """Read what --ckpt_path means, which replaces the weights of STARTS."""
-        ckpt_path, run = self._ckpt_path()
+        ckpt_path, run = self._choose_ckpt_path()
         if not ckpt_path:
             return
         is_word = ckpt_path in CKPT_WORDS  # last, best, auto
-        self.continues_run = self.command == "fit" and is_word and run == self.run_folder
+        is_own = run == self.run_folder  # not that of a checkpoint elsewhere
+        self.continues_run = self.command == "fit" and is_word and is_own
         self.loaded = read_ckpt_path(ckpt_path, run, self.line)
         for name in STARTS:
             # auto: torchrun restarts the command with the line of its first start
@@ -215,17 +216,18 @@ class DetectorCLI(LightningCLI):
                     f" {ckpt_path}. Leave --{name} out"
                 )
 
-    def _ckpt_path(self) -> tuple[str, Path | None]:
+    def _choose_ckpt_path(self) -> tuple[str, Path | None]:
         """The value of --ckpt_path, "" for none, and the run folder where `last`, `best` and `auto`
-        look. `fit` takes the last checkpoint of a run folder, and continues in it unless another
-        --run is given. Evaluations take the newest checkpoint."""
+        look. `fit` takes the last checkpoint of a run folder, and continues in that folder unless
+        --run is another. Evaluations take the newest checkpoint."""
         options = self.line.options
         ckpt_path = str(options.get("ckpt_path") or "")
         if self.command == "fit":
-            # a restart by torchrun takes the newest checkpoint of the run, if there is one yet
+            # A restart by torchrun continues in the run folder; before its first checkpoint there,
+            # it starts as the first time.
             run = self.run_folder
             if is_restart(run) and run and (has_checkpoints(run) or not ckpt_path):
-                return "auto", self.run_folder
+                return "auto", run
             folder = Path(ckpt_path)
             if not ckpt_path or ckpt_path in CKPT_WORDS or not (folder / "checkpoints").is_dir():
                 return ckpt_path, self.run_folder
@@ -235,7 +237,7 @@ class DetectorCLI(LightningCLI):
         has_start = any(options.get(name) for name in STARTS)
         is_evaluation = self.command in ("validate", "test")
         if is_evaluation and not ckpt_path and not has_start and not self.line.only_prints:
-            ckpt_path = newest_checkpoint(self.run_folder)  # None: of the most recent fit
+            ckpt_path = newest_checkpoint(self.run_folder)  # no run folder: the most recent fit's
         return ckpt_path, self.run_folder
 
     def before_instantiate_classes(self) -> None:
@@ -243,7 +245,7 @@ class DetectorCLI(LightningCLI):
         options = self.config
         trainer = options.trainer
         checkpoint_path = self.checkpoint_path
-        # its checkpoint has the numbers that were chosen for `auto`; they stay if it is typed again
+        # a continued run keeps the numbers that were chosen for `auto`, also if it is typed again
         if self.loaded and self.continues_run:
             saved = flatten(self.loaded.options)
             for name in ("data.batch_size", "data.tile_size"):
@@ -258,7 +260,9 @@ class DetectorCLI(LightningCLI):
 
         run = self._choose_run_folder()
         trainer.default_root_dir = str(run)
-        os.environ["BOLTBOX_RUN"] = str(run)  # for the processes that Lightning starts
+        os.environ["BOLTBOX_RUN"] = str(
+            run
+        )  # for the processes that Lightning starts: new_run returns it
         continued = {}  # content of the checkpoint
         if self.loaded and self.loaded.checkpoint and self.continues_run:
             continued = self.loaded.checkpoint

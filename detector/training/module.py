@@ -283,11 +283,11 @@ class Detector(L.LightningModule):
         if self._has_scored_weights or not self.loaded.has_head or not is_open:
             return
         self._has_scored_weights = True
-        # weights that find no objects are trained like new ones, by Muon; not with a momentum or
-        # weight_decay that the user gave for AdamW, the optimizer of loaded weights
-        like_new = self.is_auto("momentum") and self.is_auto("weight_decay")
+        # weights that find no objects are trained like new ones, by Muon, unless the user has given
+        # a momentum or weight_decay, which is meant for AdamW, the optimizer of loaded weights
+        as_new = self.is_auto("momentum") and self.is_auto("weight_decay")
         known = self.loaded.known_classes
-        chosen = choose_starting_point(self.trainer, self.network, data, known, like_new)
+        chosen = choose_starting_point(self.trainer, self.network, data, known, as_new)
         if chosen is StartingPoint.SCRATCH:
             self.loaded = self.loaded._replace(has_head=False)  # as if new, for AutoAnchor
         if chosen is not self._starting_point:
@@ -309,7 +309,7 @@ class Detector(L.LightningModule):
                 shard(network, self.device_mesh["data_parallel"])
 
     def configure_optimizers(self) -> Optimizer:
-        if data_of(self.trainer) is None:  # custom data
+        if data_of(self.trainer) is None:  # custom data, whose loaders are known only now
             self.batch_size = global_batch_size(self.trainer, default=self.batch_size)
         return self.options.optim.build(self.network, self.batch_size)  # for the weight decay
 
@@ -321,8 +321,8 @@ class Detector(L.LightningModule):
         if self.options.compile:
             data = data_of(self.trainer)
             shapes_vary = self.options.multi_scale or data is None or bool(data.rect)
-            is_compiled = bool(self._compiled_shape)  # by an earlier fit
-            if is_compiled or compile_network(self.network, shapes_vary):
+            # by an earlier fit, or now; not where shapes vary, which compile_network tells the user
+            if self._compiled_shape or compile_network(self.network, shapes_vary):
                 size = self.image_size
                 self._compiled_shape = (self.batch_size // self.trainer.world_size, 3, size, size)
 
@@ -347,7 +347,7 @@ class Detector(L.LightningModule):
             rank_zero_print(f"image size: {size} px, the longer side of the first batch")
             self.set_image_size(size)
             self._knows_image_size = True
-        # numbers within the batch become numbers that are unique among all processes
+        # the images' numbers within the batch become numbers that no other process has
         seen = self.evaluation.metrics.seen
         indices = [(seen + i) * trainer.world_size + trainer.global_rank for i in batch.indices]
         return batch._replace(indices=indices)
@@ -434,10 +434,10 @@ class Detector(L.LightningModule):
         checkpoint["origins"] = [origin._asdict() for origin in self.network.origins]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Raises InputError if it has other classes or tensors; decides open options of optim."""
+        """Raises InputError if its classes or tensors are others; it decides open optim options."""
         average = [name for name in checkpoint["state_dict"] if name.startswith("ema.")]
         if self._trainer and self._trainer.state.fn == "fit" and self.ema is None:
-            for name in average:  # no callback keeps one: EMA has started it in its setup
+            for name in average:  # without the callback EMA nothing would keep it up to date
                 del checkpoint["state_dict"][name]
         elif average:
             self.start_average()

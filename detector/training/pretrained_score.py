@@ -38,13 +38,13 @@ class PretrainedScore(NamedTuple):
     objectness: float
     map50: float
 
-    def starting_point(self, like_new: bool) -> StartingPoint:
+    def starting_point(self, as_new: bool) -> StartingPoint:
         """What a training from these weights starts from; prints a line about it.
 
         Args:
-            like_new: Weights that find no objects may be trained like new ones.
+            as_new: Weights that find no objects may be trained like new ones.
         """
-        if self.objectness < MIN_OBJECTNESS and like_new:
+        if self.objectness < MIN_OBJECTNESS and as_new:
             print_fact(
                 "weights",
                 f"they do not recognise these objects (objectness {self.objectness:.3f}, below"
@@ -66,7 +66,7 @@ def choose_starting_point(
     network: YOLOv5,
     data: DetectionData,
     known_classes: Sequence[int],
-    like_new: bool,
+    as_new: bool,
 ) -> StartingPoint:
     """Look at 64 training images: what a training of pretrained weights on these data starts from.
 
@@ -75,13 +75,13 @@ def choose_starting_point(
         network: With the weights. It is moved to the Trainer's device.
         data: Set up for a fit.
         known_classes: Numbers of the classes that the weights were trained on.
-        like_new: Weights that find no objects may be trained like new ones.
+        as_new: Weights that find no objects may be trained like new ones.
     """
     inputs = EvaluationInput(data.image_size, data.stride)
     batches = examples(data.images["train"], inputs, EXAMPLES)
     network.to(trainer.strategy.root_device)
     score = score_pretrained(network, batches, known_classes)
-    return trainer.strategy.broadcast(score).starting_point(like_new)
+    return trainer.strategy.broadcast(score).starting_point(as_new)
 
 
 @torch.no_grad()
