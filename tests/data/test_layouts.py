@@ -1,6 +1,7 @@
 """Data sets as people have them: each tool's layout loads as it is, with the boxes that were put in."""
 
 import json
+import os
 from pathlib import Path
 
 import label_layouts as layouts
@@ -13,6 +14,8 @@ from made_runs import read
 import cli
 from boltbox import save_hugging_face
 from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.data.file_list import FILE, FileList
+from boltbox.detector.data.layouts import labels_beside
 from boltbox.detector.system.errors import InputError
 
 LABEL = ClassLabel(names=layouts.NAMES)
@@ -64,6 +67,17 @@ def test_it_loads(name, here):
     source = layout.write(here / "pets")
     two_splits = len(layout.splits) == 2 or name in ("voc", "voc_trainval")
     check(DatasetFile.read(str(source)), two_splits, layout.names)
+
+
+def test_most_images_have_no_label_file(tmp_path):
+    """Where a folder lists its files in alphabetical order, those come first."""
+    names = [f"images/val/{k}.png" for k in range(900)]
+    lay_out(tmp_path, dict.fromkeys([*names, "images/val/z.png", "labels/val/z.txt"], ""))
+    files = FileList()
+    files._folders[str(tmp_path / "images/val")] = dict.fromkeys(
+        [*map(os.path.basename, names), "z.png"], FILE
+    )
+    assert labels_beside(tmp_path / "images/val", files) == "yolo"
 
 
 def test_hugging_face(tmp_path):

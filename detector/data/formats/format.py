@@ -25,6 +25,7 @@ from boltbox.detector.system.errors import InputError
 
 NO_BOX = (math.nan,) * 4
 FARTHEST = 2.0**24  # pixels; beyond, float32 cannot tell neighbours apart
+MOST_ASKED = 1000  # images of a folder: those without objects may have no label file
 SPLIT_NAMES = {  # of files and folders
     "train": ("train", "trainval"),
     "val": ("val", "valid", "validation"),
@@ -207,10 +208,11 @@ class PerImageFormat(Format):
 
 
 def has_labels(folder: Path, format: type[PerImageFormat], files: FileList) -> bool:
-    """Whether the first 100 images of a folder and its subfolders have labels of a format."""
+    """Whether one of the first MOST_ASKED images of a folder and its subfolders has labels of a
+    format."""
     reader = format(Split("", (), folder))
     reader.files = files
-    images = islice(files.images(folder), 100)
+    images = islice(files.images(folder), MOST_ASKED)
     return any(map(files.is_file, map(reader.label_path, images)))
 
 
