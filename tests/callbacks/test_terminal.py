@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import math
 import os
 import re
 import signal
@@ -90,7 +91,13 @@ def test_a_terminal_of_80_columns(small_data, here, terminal):
     lines = terminal.lines()
     text = "\n".join(lines)
     assert "\nrun:       run (new)\noptimizer: Muon (auto: from scratch)" in text
+    steps, images = map(
+        int, re.search(r" (\d+) steps of (\d+) images", " ".join(text.split())).groups()
+    )
+    assert steps == 3 * math.ceil(24 / images)
+    assert "suits SGD" not in text
     heading = lines[list(map(str.split, lines)).index(HEADING)]
+    assert text.index(heading) < text.index("\n   1/3 ")
     printed = table(lines)
     expected = rows(here / "run")
     assert column(printed, 0) == ["1/3", "2/3", "3/3"]

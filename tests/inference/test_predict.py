@@ -75,6 +75,17 @@ def test_image_ids(tmp_path):
         assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_categories_of_coco(tmp_path):
+    """Its own classes have its own ids."""
+    names = ["person", *map(str, range(78)), "toothbrush"]
+    files = PredictionFiles(tmp_path, names, Output(images=False, labels=False, json=True))
+    rows = np.float32([[0, 0, 1, 1, 0.5, k] for k in (0, 11, 79)])
+    files.add(SourceImage("1", "1"), rows, 640, 480)
+    files.close()
+    results = json.loads((tmp_path / "predictions.json").read_text())
+    assert column(results, "category_id") == [1, 13, 90]
+
+
 def test_labels_to_train_on(checkpoint, pictures, here, capsys):
     """With the class numbers of a dataset, in a folder beside the images; a training reads them. No
     file of the user is replaced."""
@@ -409,6 +420,8 @@ def test_half_precision(checkpoint, pictures):
     found = Predictor.load(checkpoint, device="cpu", conf=0.0005).predict("pictures/0000.jpg")
     confidences = np.loadtxt(run / "labels/0000.txt", ndmin=2)[:5, 5]
     np.testing.assert_allclose(confidences, found.confidence[:5], atol=0.03)
+    half = Predictor.load(checkpoint, device="cpu", conf=0.0005, precision="16-true")
+    assert half.predict("pictures/0000.jpg").confidence[0] != found.confidence[0]
     image = cv2.imread("pictures/0000.jpg")
     drawn = cv2.imread(str(run / "images/0000.jpg"))
     assert np.abs(drawn.astype(int) - image).max() > 50

@@ -17,7 +17,7 @@ import cli
 from boltbox.detector.model.head import AnchorHead, Head
 from boltbox.detector.model.loss import Loss
 from boltbox.detector.model.network import NetworkOptions
-from boltbox.detector.model.parts import build_part, find_part
+from boltbox.detector.model.parts import build_part, find_part, part_config
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 
@@ -123,6 +123,16 @@ def test_nothing_else_is_called(path):
     """Neither functions nor other classes nor abstract ones."""
     with pytest.raises(InputError, match=r"model\.loss\.function"):
         build_part({"class_path": path}, Loss, "model.loss.function")
+
+
+def test_a_class_within_a_function():
+    """A checkpoint could not name it."""
+
+    class Inner(AnchorHead):
+        pass
+
+    with pytest.raises(InputError, match=r"model\.network\.head: .*<locals>\.Inner"):
+        part_config(Inner, Head, "model.network.head")
 
 
 def test_a_script_gives_classes(own):
