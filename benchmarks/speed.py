@@ -151,14 +151,15 @@ def main() -> None:
         older.mkdir()
         subprocess.run(f"git archive {given.against} | tar -x -C {older}", shell=True, check=True)
         trees = {given.against: older, "this commit": ROOT}
+
+        def measure(name: str, seed: int, more: Sequence[str] = ()) -> dict[str, float]:
+            run = Path(folder, f"runs-{trees[name].name}", str(seed))  # no spaces
+            return measured(trees[name], run, seed, [*given.options, *more])
+
         # labels parsed, files in the kernel's cache, byte code compiled
-        short = given.options + ["--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1"]
-        for name, tree in trees.items():
-            measured(tree, Path(folder, f"{name} warm"), 0, short)
-
-        def measure(name: str, seed: int) -> dict[str, float]:
-            return measured(trees[name], Path(folder, f"{name} {seed}"), seed, given.options)
-
+        short = ["--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1"]
+        for name in trees:
+            measure(name, given.rounds, short)
         turn_about(*trees, range(given.rounds), measure)
 
 
