@@ -16,8 +16,8 @@ import pytest
 import torch
 from forked import forks
 from hypothesis import HealthCheck, settings
-from refusal import refused_line  # noqa: F401 - a fixture
-from small_fit import train
+from made_runs import train
+from refusal import alarm, refused_line  # noqa: F401 - fixtures
 
 from boltbox.detector.commands.lightning_cli import DetectorCLI
 from boltbox.detector.data.demo import make_demo

@@ -12,12 +12,10 @@ import pytest
 import wandb
 from jsonargparse import Namespace
 from lightning_utilities.core.imports import RequirementCache
-from made_runs import column, read
-from small_fit import small_fit, train
+from made_runs import ROOT, column, read, small_fit, train
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from wandb_files import read_history, read_records
 
-import cli
 from boltbox.callbacks.dashboard import is_due
 from boltbox.detector.loggers.placement import place_loggers
 
@@ -168,7 +166,7 @@ def test_mlflow(small_data, here, monkeypatch):
     mlflow.MlflowClient = mlflow.tracking.MlflowClient
     monkeypatch.setattr("lightning.pytorch.loggers.mlflow._MLFLOW_AVAILABLE", True)
     more = "--trainer.logger MLFlowLogger --trainer.logger.log_model true --trainer.max_epochs 1"
-    cli.main(small_fit(small_data, here / "run", *more.split(), "--pictures.enabled", "true"))
+    train(small_data, here / "run", f"{more} --pictures.enabled true")
     options = column(column(mlflow.Param.call_args_list, "kwargs"), "key")
     metrics = set(column(column(mlflow.Metric.call_args_list, "kwargs"), "key"))
     images = {call.kwargs["key"]: call.args[1] for call in client.log_image.call_args_list}
@@ -221,8 +219,7 @@ def test_loggers_that_fail(small_data, here, refused, capfd, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("boltbox.callbacks.dashboard.show_images", full)
-    config = Path(cli.__file__).parent / "configs/tensorboard.yaml"
-    more = f"--config {config} --trainer.limit_train_batches 1 --trainer.max_epochs 2"
+    more = f"--config {ROOT}/configs/tensorboard.yaml --trainer.limit_train_batches 1 --trainer.max_epochs 2"
     train(small_data, here / "run", more)
     assert capfd.readouterr().out.count("No space left on device") == 1
     assert (here / "run/checkpoints/last.ckpt").is_file()

@@ -11,8 +11,7 @@ from shlex import split
 
 import lightning as L
 import pytest
-from made_runs import column, rows
-from small_fit import small_fit
+from made_runs import column, rows, small_fit
 
 import cli
 from boltbox.callbacks import EarlyStop, epoch_table

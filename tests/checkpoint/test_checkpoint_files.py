@@ -7,22 +7,19 @@ import os
 import shutil
 import threading
 import weakref
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from made_runs import column, load, type_line
-from small_fit import small_fit
+from made_runs import column, load, train, type_line
 
-import cli
 from benchmarks.resume_fuzz import unlike
 from boltbox.callbacks import RunState
 from boltbox.detector.checkpoint.reader import find_trained, newest_valid, read_checkpoint
 from boltbox.detector.checkpoint.writer import AtomicCheckpointIO
 from boltbox.detector.system.errors import InputError
 
-ONE_BATCH = ["--trainer.limit_train_batches", "1", "--trainer.max_epochs"]
+ONE_BATCH = "--trainer.limit_train_batches 1 --trainer.max_epochs"
 SAVE = "boltbox.detector.checkpoint.writer.torch.save"
 
 
@@ -30,8 +27,8 @@ SAVE = "boltbox.detector.checkpoint.writer.torch.save"
 def trained(small_data, tmp_path_factory):
     """A run of two epochs, not to be written to."""
     run = tmp_path_factory.mktemp("trained") / "run"
-    options = ["--checkpoints.save_period", "1", "--model.optim.nominal_batch_size", "8"]
-    cli.main(small_fit(small_data, run, *options, *ONE_BATCH, "2"))
+    options = "--checkpoints.save_period 1 --model.optim.nominal_batch_size 8"
+    train(small_data, run, f"{options} {ONE_BATCH} 2")
     return run
 
 
@@ -98,9 +95,7 @@ def test_a_damaged_file_is_not_the_newest(kind, tmp_path, capsys):
     """One sentence says why, also where it was given by name."""
     last = write(tmp_path, last=2, previous=1) / "last.ckpt"
     last.write_bytes(DAMAGE[kind](last.read_bytes()))
-    found = newest_valid(tmp_path)
-    assert found is not None
-    assert found[0] == tmp_path / "previous.ckpt"
+    assert newest_valid(tmp_path)[0] == tmp_path / "previous.ckpt"
     assert str(last) in capsys.readouterr().out
     with pytest.raises(InputError, match=f"^{last}: [^\n]+$"):
         find_trained(str(last), None)
@@ -142,9 +137,7 @@ def test_last_comes_first(steps, first, tmp_path):
     write(tmp_path, **steps)
     for name in steps:
         os.utime(tmp_path / f"{name}.ckpt", (2e9, 2e9 + (name != first)))
-    found = newest_valid(tmp_path)
-    assert found
-    assert found[0].stem == first
+    assert newest_valid(tmp_path)[0].stem == first
 
 
 def test_a_save_returns_before_the_file_is_there_only_if_asked(tmp_path, monkeypatch):
@@ -230,7 +223,7 @@ def test_a_move_that_fails_leaves_the_older_file(name, tmp_path, monkeypatch):
 def test_a_resume_reads_its_checkpoint_once_and_keeps_nothing_of_it(small_data, here, monkeypatch):
     """When the training starts. Network and average are copied out of the file's tensors; the
     optimizer keeps its own, as Lightning's loading has it."""
-    cli.main(small_fit(small_data, Path("run"), *ONE_BATCH, "1"))
+    train(small_data, "run", f"{ONE_BATCH} 1")
     tensors = {}
     left = []
     read = torch.load

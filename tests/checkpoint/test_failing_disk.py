@@ -11,9 +11,8 @@ from pathlib import Path
 
 import lightning as L
 import pytest
-from made_runs import column, load, read
+from made_runs import column, load, read, small_fit
 from made_runs import rows as all_rows
-from small_fit import small_fit
 
 import cli
 from benchmarks.recorded_disk import RecordedDisk

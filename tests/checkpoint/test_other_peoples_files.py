@@ -17,8 +17,7 @@ import torch
 from made_backbones import BACKBONE, RESNET
 from made_networks import small, yolov5_converter  # noqa: F401
 from made_payloads import Call
-from made_runs import load
-from small_fit import SMALL
+from made_runs import SMALL, load
 from torch import nn
 from weight_files import read_yolov5
 
@@ -185,15 +184,20 @@ def whole(here, trained, as_yolov5):
     return {Path(file).name: here / file for file in files}
 
 
-NEW = f"fit --trainer.max_epochs 1 {' '.join(SMALL)} --data.dataset DATA --run new"
+NEW = f"fit --trainer.max_epochs 1 {SMALL} --data.dataset DATA --run new"
+VALIDATE = "validate --data.dataset DATA --trainer.enable_progress_bar false"
 DOORS = {  # the file that it opens, and the line
     "start": ("best.ckpt", f"{NEW} --model.start.weights FILE"),
     "start x.pt": ("x.pt", f"{NEW} --model.start.weights FILE"),
     "backbone": ("timm.pth", f"{NEW} {' '.join(BACKBONE)} --model.start.backbone_weights FILE"),
     "fit": ("best.ckpt", "fit --ckpt_path best --run run"),
-    "validate": ("best.ckpt", "validate --ckpt_path FILE --data.dataset DATA"),
-    "validate x.pt": ("x.pt", "validate --ckpt_path FILE --data.dataset DATA"),
+    "validate": ("best.ckpt", f"{VALIDATE} --ckpt_path FILE"),
+    "validate x.pt": ("x.pt", f"{VALIDATE} --ckpt_path FILE"),
     "ensemble": ("best.ckpt", "predict --ckpt_path LAST --ensemble [FILE] --source DATA"),
+    "ensemble in validate": (
+        "best.ckpt",
+        f"{VALIDATE} --ckpt_path LAST --ensemble [FILE]",
+    ),
     "predict": ("best.ckpt", "predict --ckpt_path FILE --source DATA"),
     "predict x.pt": ("x.pt", "predict --ckpt_path FILE --source DATA"),
     "export": ("best.ckpt", "export --ckpt_path FILE"),
@@ -258,19 +262,43 @@ CRAFTED = {  # the door that meets it, and what
 }
 
 
+def scaled(factor):
+    def scale(content):
+        for name, tensor in content["state_dict"].items():
+            if name.startswith("ema.backbone") and tensor.ndim == 4:
+                tensor *= factor
+
+    return scale
+
+
+NUMBERS = {  # what the sentence names
+    "backbone.stem.conv.weight": scaled(float("nan")),
+    "output": scaled(1e30),
+    "-64": lambda c: c.update(image_size=-64),
+}
+
+
 def test_checkpoints_that_hold_something_else(trained, here, opened):
+    """Also numbers that are not finite, or make an output that is not, and an impossible size."""
     shutil.copytree(trained, here / "run")
     file = here / "run/checkpoints/best.ckpt"
     content = load(file)
     torch.save(content, file)
     assert read_checkpoint(file), "it was good"
-    for case, change in CRAFTED.items():
+    cases = [(case.partition(":")[0], "", change) for case, change in CRAFTED.items()]
+    for word, change in NUMBERS.items():
+        cases += [(door, word, change) for door in ("predict", "validate", "export")]
+    for door in ("ensemble", "ensemble in validate"):
+        cases.append((door, *next(iter(NUMBERS.items()))))
+    for door, word, change in cases:
         crafted = copy.deepcopy(content)
         change(crafted)
         torch.save(crafted, file)
-        told = opened(case.partition(":")[0], file)
-        assert "checkpoint" in told or file.name in told, case
-        if case.startswith("predict"):
+        told = opened(door, file)
+        if word != "output":
+            assert "checkpoint" in told or file.name in told, told
+        assert word in told
+        if door == "predict" and not word:
             with pytest.raises(InputError, match=r"best\.ckpt"):
                 Detector.load(file)
 

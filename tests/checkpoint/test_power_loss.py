@@ -9,10 +9,8 @@ import label_layouts
 import numpy as np
 import pytest
 from made_predictions import checkpoint_file  # noqa: F401
-from made_runs import contents
-from small_fit import small_fit
+from made_runs import SMALL, contents, type_line
 
-import cli
 from benchmarks.power_loss import QUICK, train, trial
 from benchmarks.recorded_disk import RecordedDisk
 from benchmarks.resume_fuzz import command
@@ -21,16 +19,16 @@ from boltbox.detector.report.video_file import VideoFile
 
 def fit(data, checkpoint):
     more = "--trainer.max_epochs 2 --report.enabled true --pictures.enabled true"
-    return small_fit(data, Path("disk/new/run"), *more.split())
+    return f"fit {SMALL} --data.dataset {data} --data.batch_size 8 --run disk/new/run {more}"
 
 
 def repair(data, checkpoint):
     source = label_layouts.labelimg(Path("source"))
-    return f"doctor --data.dataset {source} --fix disk/new/fixed --run run".split()
+    return f"doctor --data.dataset {source} --fix disk/new/fixed --run run"
 
 
 def convert(data, checkpoint):
-    return f"convert {label_layouts.labelme(Path('source'))} --out disk/new/coco".split()
+    return f"convert {label_layouts.labelme(Path('source'))} --out disk/new/coco"
 
 
 def predict(data, checkpoint):
@@ -40,12 +38,11 @@ def predict(data, checkpoint):
     film.write(np.zeros((64, 64, 3), np.uint8))
     film.close()
     more = "--json true --csv true --crops true --workers 0 --device cpu --conf 0.0005 --max_det 5"
-    line = f"predict --ckpt_path {checkpoint} --source source --run disk/new/run {more}"
-    return line.split()
+    return f"predict --ckpt_path {checkpoint} --source source --run disk/new/run {more}"
 
 
 def strip(data, checkpoint):
-    return f"strip {checkpoint} --out disk/new/small.ckpt".split()
+    return f"strip {checkpoint} --out disk/new/small.ckpt"
 
 
 def content(folder):
@@ -63,7 +60,7 @@ def test_what_is_written_is_on_the_disk(line, small_data, checkpoint, here):
     Path("disk").mkdir()
     disk = RecordedDisk(here / "disk", lambda number, operation: operations.append(operation))
     with disk.recording(), contextlib.suppress(SystemExit):
-        cli.main(words)
+        type_line(words)
     disk.rebuild(here / "left")
     assert content(here / "disk")
     assert content(here / "left") == content(here / "disk")

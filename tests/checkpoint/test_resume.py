@@ -9,13 +9,11 @@ from pathlib import Path
 import lightning as L
 import pytest
 from made_networks import same
-from made_runs import column, load, rows
-from small_fit import small_fit
+from made_runs import ROOT, column, load, rows, small_fit
 
 import cli
 from benchmarks.resume_fuzz import command, difference, start, trial
 
-ROOT = Path(cli.__file__).parent
 # tiles: windows of the larger images, of each one
 THREE = "--data.batch_size 8 --data.tile_size 192 --model.optim.nominal_batch_size 48 --doctor.enabled false"
 # of three batches

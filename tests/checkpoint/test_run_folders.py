@@ -15,11 +15,9 @@ import lightning as L
 import pytest
 from lightning.pytorch.loggers import CSVLogger
 from made_datasets import lay_out
-from made_runs import contents, load, read, type_line
+from made_runs import SMALL, contents, load, read, type_line
 from ranks import together
-from small_fit import small_fit
 
-import cli
 from boltbox.callbacks import recipe
 from boltbox.detector.checkpoint.runs import claim, locked, new_run
 from boltbox.detector.model.network import NetworkOptions
@@ -43,12 +41,10 @@ class Late(CSVLogger):
         assert read(Path(save_dir, "machine.json"))["command"] == "fit"
 
 
-def small(data, *more):
-    """A fit of one epoch in a folder of its own choice."""
+def small(data, options=""):
+    """A fit of a batch, in a folder of its own choice."""
     one = "--trainer.max_epochs 1 --trainer.limit_train_batches 1"
-    line = small_fit(data, Path("-"), *one.split(), *more)
-    place = line.index("--run")
-    return line[:place] + line[place + 2 :]
+    return f"fit {SMALL} --data.dataset {data} --data.batch_size 8 {one} {options}"
 
 
 def reserve(number, begin):
@@ -99,7 +95,7 @@ def test_a_second_process_in_one_run_is_refused(small_data, here, refused):
     try:
         assert taken.wait(60)
         (worker,) = children(first.pid)
-        told = refused(small(small_data, "--run", "run"))
+        told = refused(small(small_data, "--run run"))
         assert f"run run is in use by process {first.pid} on {socket.gethostname()}" in told
     finally:
         first.kill()
@@ -125,7 +121,7 @@ def test_processes_that_torchrun_has_started_are_one_run(small_data, here):
     """Without --run: those after the first learn its folder."""
     options = "--trainer.devices 2 --trainer.callbacks test_run_folders.Where"
     (here / "runs/fit-1").mkdir(parents=True)
-    together(lambda: cli.main(small(small_data, *options.split())))
+    together(type_line, small(small_data, options))
     assert sorted(os.listdir("runs")) == ["fit-1", "fit-2"]
     assert {(here / f"rank{rank}").read_text() for rank in (0, 1)} == {"runs/fit-2"}
 
@@ -157,7 +153,7 @@ def test_folders_that_take_no_files(trained, small_data, here, refused):
 def test_what_a_resume_may_change(small_data, here, refused):
     """Not the optimizer, also where the new one has the same groups, and the run can be resumed
     after the refusal; the average can be left out. Layers are frozen, but not all."""
-    cli.main(small(small_data, "--run", "run"))
+    type_line(small(small_data, "--run run"))
     again = "fit --ckpt_path last --run run --trainer.max_epochs 2"
     told = refused(f"{again} --model.optim.optimizer AdamW")
     assert "optimizer state is of another optimizer" in told
@@ -165,7 +161,7 @@ def test_what_a_resume_may_change(small_data, here, refused):
     state = load(here / "run/checkpoints/last.ckpt")["state_dict"]
     for name in state:
         assert not name.startswith("ema.")
-    told = refused(small(small_data, "--model.start.freeze", "11"))
+    told = refused(small(small_data, "--model.start.freeze 11"))
     assert "model.start.freeze 11: nothing is left to train" in told
 
 
@@ -179,7 +175,7 @@ def test_links_are_not_written_through(small_data, here):
         beside = here / "run" / Path(name).with_name(f".{Path(name).name}.tmp")
         beside.parent.mkdir(parents=True, exist_ok=True)
         beside.symlink_to(victim)
-    cli.main(small(small_data, "--run", "run"))
+    type_line(small(small_data, "--run run"))
     assert victim.read_text() == "untouched"
     assert all((here / "run" / name).is_file() for name in names)
     assert not list((here / "run").rglob("*.tmp"))
@@ -227,14 +223,18 @@ def test_no_report_and_no_recipe_in_a_folder_of_something_else(here, refused):
     assert sorted(os.listdir()) == ["config.yaml", "machine.json"]
 
 
-def test_a_finished_run_is_left_alone(trained, here, capsys):
-    """A resume trains nothing, and the run was not started anew. What a kill has left goes."""
+def test_a_finished_run_is_left_alone(trained, small_data, here, capsys):
+    """A resume trains nothing, and the run was not started anew. What a kill has left goes. What is
+    done with its checkpoint is elsewhere."""
     shutil.copytree(trained, here / "run")
     files = contents(here / "run")
     for name in (".metrics.json.tmp", "checkpoints/.last.ckpt.tmp"):
         (here / "run" / name).write_text("half")
     type_line("fit --ckpt_path last --run run")
     assert "resume:    run/checkpoints/last.ckpt\n" in capsys.readouterr().out
+    source = small_data.parent / "images/val"
+    type_line(f"predict --ckpt_path best --run run --device cpu --source {source}")
+    assert os.listdir("runs/predict-1")
     assert contents(here / "run") == files
 
 
@@ -244,29 +244,10 @@ def test_what_a_killed_start_leaves_is_no_hindrance(small_data, here):
     for name in (".lock", ".machine.json.tmp"):
         (here / "run" / name).write_text("half")
     own = "--run run --trust_parts true --trainer.logger test_run_folders.Late"
-    cli.main(small(small_data, *own.split(), "--trainer.logger.save_dir", "run"))
+    type_line(small(small_data, f"{own} --trainer.logger.save_dir run"))
     files = set(os.listdir(here / "run"))
     assert {"machine.json", "config.yaml", "checkpoints"} <= files
     assert not {".lock", ".machine.json.tmp"} & files
-
-
-def test_a_command_that_fails_leaves_no_folder(small_data, here, refused):
-    for run in ([], ["--run", "a/b"]):
-        line = small(small_data, *run, "--trainer.strategy", "fsdp")
-        assert "strategy" in refused(line)
-        assert os.listdir() == []
-
-
-def test_a_training_keeps_its_files(trained, small_data, here):
-    """Whatever is done with its checkpoint."""
-    shutil.copytree(trained, here / "run")
-    files = contents(here / "run")
-    line = (
-        f"predict --ckpt_path best --run run --device cpu --source {small_data.parent}/images/val"
-    )
-    type_line(line)
-    assert os.listdir("runs/predict-1")
-    assert contents(here / "run") == files
 
 
 def test_links_beside_pictures_and_videos(trained, small_data, here):

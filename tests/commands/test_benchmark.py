@@ -6,17 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 from forked import forks
-from made_runs import read, type_line
-from small_fit import SMALL
+from made_runs import SMALL, read, type_line
 
-import cli
 from boltbox.detector.commands.benchmark import stopwatch
 from boltbox.detector.commands.benchmark.command import STOPWATCH, attempt, search
 
 
 def test_rows_of_the_command(small_data, here, capsys):
     """Two precisions, and the line that trains in the faster one."""
-    options = f"--data.dataset {small_data} --data.batch_size 4 {' '.join(SMALL)}"
+    options = f"--data.dataset {small_data} --data.batch_size 4 {SMALL}"
     with forks():
         type_line(f"benchmark {options} --seconds 1e-6 --trainer.precision 16-mixed")
     lines = capsys.readouterr().out.splitlines()
@@ -43,7 +41,7 @@ def test_stopwatch_counts_as_a_clock_that_ticks(small_data, tmp_path, monkeypatc
     options += " --trainer.max_epochs 9 --trainer.limit_val_batches 0"
     options += f" --trainer.callbacks+={STOPWATCH} --trainer.callbacks.report={watch}"
     options += " --trainer.callbacks.skip=2 --trainer.callbacks.seconds=11"
-    cli.main(["fit"] + SMALL + options.split())
+    type_line(f"fit {SMALL} {options}")
     expected = {"images": 7 + 3 + 24, "steps": 6, "seconds": 12.0, "waiting": 0.5}
     assert read(watch) == expected
 

@@ -1,9 +1,10 @@
 """A run and the commands that follow it, as a user types them."""
 
+import logging
 import os
 import shutil
 from functools import partial
-from shlex import split
+from pathlib import Path
 
 import cv2
 import lightning as L
@@ -11,15 +12,13 @@ import pytest
 import torch
 import yaml
 from made_networks import same
-from made_runs import QUICK, column, fit, load, read, rows, type_line
+from made_runs import SMALL, column, load, read, rows, train, type_line
 
 from boltbox.detector.data import demo
 from boltbox.detector.data.demo import make_demo
 
 QUIET = "--trainer.enable_progress_bar false --report.enabled false"
-SHORT = split(
-    "--trainer.max_epochs 1 --trainer.limit_train_batches 1 --trainer.limit_val_batches 0"
-)
+SHORT = "--trainer.max_epochs 1 --trainer.limit_train_batches 1 --trainer.limit_val_batches 0"
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +26,7 @@ def trained(small_data, tmp_path_factory):
     """A run of two epochs, not to be written to."""
     run = tmp_path_factory.mktemp("trained") / "run"
     options = "--trainer.max_epochs 2 --autoanchor.enabled true --pictures.enabled true"
-    fit(small_data, *options.split(), "--run", str(run))
+    train(small_data, run, options)
     return run
 
 
@@ -60,7 +59,7 @@ def test_without_validation(small_data, here):
     lines = len(labels.read_text().splitlines())
     with labels.open("a") as file:
         file.write("0 0.5 0.5 1.5 0.2\n" * 12)
-    fit(here / "data" / small_data.name, *SHORT, "--run", "run")
+    train(here / "data" / small_data.name, "run", SHORT)
     assert os.listdir("run/checkpoints") == ["last.ckpt"]
     assert not {"anchors.json", "plots", "report.html"}.intersection(os.listdir("run"))
     dropped = (here / "run/dropped.txt").read_text().splitlines()
@@ -127,11 +126,10 @@ class Failing(L.Callback):
 
 def test_a_fit_that_has_failed_at_once_is_started_again(small_data, here):
     """By the same line, whatever stopped it."""
-    line = ["--run", "again"] + SHORT
     with pytest.raises(RuntimeError, match="failed"):
-        fit(small_data, *line, "--trainer.callbacks", "test_cli.Failing")
+        train(small_data, "again", f"{SHORT} --trainer.callbacks test_cli.Failing")
     assert (here / "again/config.yaml").is_file()
-    fit(small_data, *line)
+    train(small_data, "again", SHORT)
     assert (here / "again/checkpoints/last.ckpt").is_file()
 
 
@@ -140,11 +138,36 @@ def test_a_demo_run_keeps_its_sizes(here, monkeypatch, capsys):
     bfloat16."""
     monkeypatch.setattr(demo, "make_demo", partial(make_demo, train=2, val=2))
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
-    small = " ".join(QUICK[4:]).replace("--trainer.precision 32-true", "")
-    type_line(f"fit --trainer.max_epochs 1 --trainer.accelerator cpu {small}")
+    small = SMALL.split(maxsplit=2)[2].replace("--trainer.precision 32-true", "")
+    type_line(f"fit --trainer.max_epochs 1 {small}")
     assert "precision: bf16-mixed" in capsys.readouterr().out
     type_line(f"validate --ckpt_path last {QUIET}")
     assert "precision: 32-true" in capsys.readouterr().out
     for run in ("fit", "validate"):
         config = read(here / f"runs/{run}-1/config.yaml")
         assert config["data"]["image_size"] == 128
+
+
+def test_logger_profiler_and_folder(small_data, here, caplog):
+    """The folder is that of the run, with Lightning's lightning_logs in it."""
+    lightning = logging.getLogger("lightning.pytorch")
+    lightning.addHandler(caplog.handler)
+    common = "--trainer.logger CSVLogger --trainer.profiler simple --trainer.devices 1"
+    common += " --trainer.default_root_dir mine"
+    fit = "--trainer.log_every_n_steps 1 --trainer.limit_train_batches 2 --trainer.max_epochs 1"
+    fit += f" --trainer.max_time 00:01:00:00 --data.dataset {small_data} {SMALL}"
+    try:
+        type_line(f"fit {common} {fit}")
+        assert "FIT Profiler Report" in caplog.text
+        type_line(f"validate --ckpt_path last {common}")
+        assert "VALIDATE Profiler Report" in caplog.text
+    finally:
+        lightning.removeHandler(caplog.handler)
+    assert Path("mine/checkpoints/last.ckpt").is_file()
+    logs = Path("mine/lightning_logs/version_0")
+    table = rows(logs)
+    assert len([row for row in table if row["lr/bias"]]) == 2
+    assert len([row for row in table if row["val/mAP50"]]) == 1
+    options = read(logs / "hparams.yaml")
+    assert options["data"]["image_size"] == 64
+    assert Path("runs/validate-1/lightning_logs/version_0/metrics.csv").is_file()

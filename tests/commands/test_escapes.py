@@ -8,8 +8,7 @@ import sys
 
 import pytest
 import yaml
-from made_runs import read
-from small_fit import train
+from made_runs import read, train
 
 import cli
 from boltbox.detector.report import charts
@@ -20,9 +19,10 @@ RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 @pytest.fixture
-def steered(small_data, tmp_path):
+def steered(small_data, tmp_path, monkeypatch):
     """A dataset with such names: of a class, of an image whose label is wrong, and of one that is
     broken."""
+    monkeypatch.setattr(charts, "DOTS", 30)
     shutil.copytree(small_data.parent, tmp_path / "data")
     path = tmp_path / "data/data.yaml"
     names = [f"{CLEAR}class \x9b31m {k}" for k in range(5)]
@@ -47,9 +47,7 @@ def test_a_training_and_its_report(
     steered,
     here,
     capsys,
-    monkeypatch,
 ):
-    monkeypatch.setattr(charts, "DOTS", 30)
     limits = "--trainer.max_epochs 1 --trainer.limit_train_batches 1 --report.enabled true"
     train(steered, here / "run", f"{limits} --doctor.enabled true")
     told = shown(capsys)

@@ -10,8 +10,6 @@ import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from shlex import split
-from typing import Any
 
 import numpy as np
 import onnx
@@ -19,7 +17,7 @@ import pytest
 import torch
 import yaml
 from core_ml import program_of
-from made_runs import fit, load, read, type_line
+from made_runs import load, read, train, type_line
 from shared import shared
 
 from benchmarks.recorded_disk import RecordedDisk
@@ -58,7 +56,7 @@ def checkpoint(small_data, tmp_path_factory):
     run = tmp_path_factory.mktemp("exported") / "run"
     line = "--trainer.max_epochs 1 --trainer.limit_train_batches 1 --trainer.limit_val_batches 1"
     line += " --model.network.width_multiple 0.0625 --model.network.levels [4,5]"
-    fit(small_data, *split(line), "--run", str(run))
+    train(small_data, run, line)
     path = run / "checkpoints/best.ckpt"
     network = read_trained(path).network.train()
     set_momentum(network, 1.0)
@@ -86,7 +84,7 @@ def decoded(checkpoint):
 @pytest.fixture(scope="module", autouse=True)
 def graphs():
     """torch.export takes seconds: a graph is made once, whatever it is written as."""
-    made: dict[str, Any] = {}
+    made = {}
 
     def once(graph, metadata):
         shape = None if metadata.dynamic else (metadata.batch, metadata.image_size)
@@ -101,7 +99,7 @@ def graphs():
         yield
 
 
-DONE: dict[str, Path] = {}
+DONE = {}
 ENDINGS = [".onnx", "_openvino"]
 
 
@@ -217,7 +215,7 @@ def test_a_narrow_image_in_a_dynamic_pt2(checkpoint, decoded, tmp_path, capsys):
 
 
 def test_a_converter_that_fails(checkpoint, tmp_path, monkeypatch, refused):
-    def nonsense(*given: Any):
+    def nonsense(*given):
         print("nonsense")
         raise RuntimeError("no such operator")
 
@@ -471,7 +469,7 @@ def no_such_element(model):
 
 
 NMS = json.dumps(Suppression(0.25, 0.45, 300, False)._asdict())
-WRONG: dict[str, tuple[Any, str]] = {
+WRONG = {
     "no metadata": (None, "not an intact file"),
     "another layout": ({"layout": "9"}, "not an intact file"),
     "a size that is none": ({"image_size": "[64]"}, "not an intact file"),

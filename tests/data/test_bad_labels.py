@@ -18,9 +18,8 @@ from made_datasets import (
     picture,
     save,
 )
-from made_runs import read, type_line
+from made_runs import findings_of
 
-import cli
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.system.errors import InputError
 
@@ -47,9 +46,7 @@ def test_an_image_that_lost_all(here):
         assert labels.polygons[:2] == [[], []]
         triangle = [[6.4, 16], [57.6, 16], [32, 48]]
         np.testing.assert_allclose(labels.polygons[2], [triangle], atol=1e-4)
-    line = "doctor --data.dataset data --data.image_size 64 --run run --fix copy"
-    with pytest.raises(SystemExit, match="1"):
-        type_line(line)
+    findings_of("data", "run", "--fix copy")
     assert files_of(load(here / "copy")) == ["a.png", "c.png"]
     assert "b.png" in (here / "copy/repairs.txt").read_text()
 
@@ -83,10 +80,8 @@ def test_identical_images_with_other_boxes(here):
         save(here / f"data/images/{stem}.png", picture(40, 60))
         lay_out(here, {f"data/labels/{stem}.txt": text})
     lay_out(here, {"data/data.yaml": "train: images\n" + PAIR})
-    with pytest.raises(SystemExit):
-        cli.main(["doctor", "--data.dataset", "data", "--run", "run"])
     kinds = {}
-    for finding in read(here / "run/doctor.json")["findings"]:
+    for finding in findings_of("data", "run"):
         kinds[finding["kind"]] = (finding["severity"], Path(finding["file"]).name)
     assert kinds["different_labels"] == ("fault", "c.png")
     assert kinds["duplicate_image"] == ("warning", "b.png")

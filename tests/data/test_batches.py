@@ -13,11 +13,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from made_datasets import picture
 from made_labels import labels_of, table_of
-from made_runs import column, load
-from made_samples import SIZE, few, noise, noise_set, seeds
+from made_runs import column, load, train
+from made_samples import SIZE, few, noise_set, seeds
 
-import cli
 from benchmarks.resume_fuzz import difference
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.sample import LetterboxInfo, Sample, collate
@@ -141,33 +141,25 @@ class Trace(L.Callback):
 def test_a_weighted_run_stopped_within_an_epoch_and_resumed(small_data, here):
     """The epoch goes on with the weights it began with, although a validation has changed the
     figures since."""
-    line = f"""fit --data.dataset {small_data} --data.image_size 64 --data.batch_size 4
-    --data.workers 0 --data.image_weights true --data.val_batch_size 2 --run whole
+    line = f"""--data.batch_size 4 --data.image_weights true --data.val_batch_size 2
     --trainer.max_epochs {EPOCHS} --trainer.val_check_interval {BATCHES // 2}
-    --trainer.limit_val_batches 1 --trainer.precision 32-true --trainer.accelerator cpu
-    --trainer.enable_progress_bar false --trainer.callbacks test_batches.Trace
-    --model.network.width_multiple 0.125 --model.network.depth_multiple 0.1
-    --model.network.levels [5] --autoanchor.enabled false --report.enabled false
-    --pictures.enabled false --doctor.enabled false""".split()
+    --trainer.limit_val_batches 1 --trainer.callbacks test_batches.Trace"""
     stop = BATCHES + 4  # in the second epoch, after the validation in its middle
-    cut = line.copy()
-    cut[cut.index("whole")] = "cut"
 
-    def images(arguments, stop_after=-1):
+    def images(run, more="", stop_after=-1):
         Trace.seen = []
         Trace.stop_after = stop_after
-        cli.main(arguments)
+        train(small_data, run, f"{line} {more}")
         return Trace.seen
 
-    whole = images(line)
+    whole = images("whole")
     assert sorted(chain(*whole[:BATCHES])) != sorted(chain(*whole[BATCHES:]))
     with pytest.raises(SystemExit, match="143"):
-        images(cut, stop)
+        images("cut", stop_after=stop)
     assert Trace.seen == whole[:stop]
     saved = load("cut/checkpoints/last.ckpt")
     assert saved["class_maps"] != saved["DetectionData"]["epoch_maps"], "else nothing is tested"
-    cut.extend(("--ckpt_path", "last"))
-    assert images(cut) == whole[stop:]
+    assert images("cut", "--ckpt_path last") == whole[stop:]
     assert not difference(here / "cut", here / "whole")
 
 
@@ -238,9 +230,9 @@ def test_rectangular_training(data_yaml):
 def test_collate_in_numbers(data_yaml):
     boxes = np.array([[-5, 10, 70, 200], [20, 5, 40, 25], [150, 60, 160, 70]], np.float32)
     letterbox = LetterboxInfo(50, 100)
-    a = Sample(noise(50, 100, 1), boxes, np.array([2, 0, 1]), letterbox=letterbox, index=7)
-    empty = Sample(noise(50, 100, 2), boxes[:0], np.zeros(0, np.int64), index=3)
-    b = Sample(noise(50, 100, 3), np.array([[0, 0, 100, 50]], np.float32), np.array([4]), index=5)
+    a = Sample(picture(50, 100, 1), boxes, np.array([2, 0, 1]), letterbox=letterbox, index=7)
+    empty = Sample(picture(50, 100, 2), boxes[:0], np.zeros(0, np.int64), index=3)
+    b = Sample(picture(50, 100, 3), np.array([[0, 0, 100, 50]], np.float32), np.array([4]), index=5)
     batch = collate([a, empty, b])
     assert (batch.images.shape, batch.images.dtype) == ((3, 3, 50, 100), torch.uint8)
     for planes, sample in zip(batch.images, (a, empty, b), strict=True):

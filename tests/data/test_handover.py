@@ -10,11 +10,10 @@ import sys
 import time
 from pathlib import Path
 
-import cv2
-import numpy as np
 import pytest
 import torch
-import yaml
+from made_datasets import image_set, picture
+from made_runs import until
 
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.loader import make_loader
@@ -35,7 +34,7 @@ def with_shm(size, run, log):
             os._exit(NOT_ALLOWED)
         tmpfs = ["-t", "tmpfs", "-o", f"size={size}", "tmpfs", "/dev/shm"]
         for line in (["--make-rprivate", "/"], tmpfs):
-            if subprocess.run(["mount"] + line, check=False).returncode:
+            if subprocess.run(["mount"] + line).returncode:
                 os._exit(NOT_ALLOWED)
         run()
 
@@ -56,19 +55,11 @@ def with_shm(size, run, log):
 @pytest.fixture(scope="module")
 def many(tmp_path_factory):
     """The data.yaml of 64 images of 32 x 32 px."""
-    root = tmp_path_factory.mktemp("many")
-    for folder in ("images", "labels"):
-        (root / folder).mkdir()
-    rng = np.random.default_rng(0)
+    texts = []
     for i in range(64):
-        cv2.imwrite(str(root / f"images/{i}.png"), rng.integers(0, 256, (32, 32, 3), np.uint8))
-        (root / f"labels/{i}.txt").write_text(
-            "".join(f"0 0.5 0.5 0.4 0.{k}\n" for k in range(1, i % 3 + 2))
-        )
-    (root / "data.yaml").write_text(
-        yaml.safe_dump({"train": "images", "val": "images", "names": ["thing"]})
-    )
-    return root / "data.yaml"
+        texts.append("".join(f"0 0.5 0.5 0.4 0.{k}\n" for k in range(1, i % 3 + 2)))
+    pictures = [picture(32, 32, i) for i in range(64)]
+    return image_set(tmp_path_factory.mktemp("many"), pictures, texts)
 
 
 def batches(data, workers, size=128):
@@ -123,9 +114,4 @@ def test_a_worker_ends_with_its_parent(tmp_path):
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
     worker = Path("/proc") / log.read_text()
-    until = time.monotonic() + 60
-    while worker.exists() and time.monotonic() < until:
-        time.sleep(0.1)
-    if worker.exists():
-        os.kill(int(worker.name), signal.SIGKILL)
-        pytest.fail("the worker waits for ever")
+    until(lambda: not worker.exists(), "the end of the worker")

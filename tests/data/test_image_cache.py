@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from made_datasets import PAIR, lay_out, picture, save
+from made_datasets import image_set, lay_out, picture, save
 from made_runs import contents
 
 from boltbox.detector.data import datasets
@@ -39,12 +39,12 @@ def cache(tmp_path, monkeypatch):
 @pytest.fixture
 def data(tmp_path):
     """Eight images of noise, with two boxes each, one of them a polygon."""
-    for k, (h, w) in enumerate(SHAPES):
-        save(tmp_path / f"images/{k}.{'jpg' if k > 6 else 'png'}", picture(h, w, k))
-        lines = f"{k % 2} .3 .4 .3 .5\n{(k + 1) % 2} .6 .2 .9 .3 .9 .7\n"
-        lay_out(tmp_path, {f"labels/{k}.txt": lines})
-    lay_out(tmp_path, {"data.yaml": "train: images\nval: images\n" + PAIR})
-    return tmp_path / "data.yaml"
+    pictures = [picture(h, w, k) for k, (h, w) in enumerate(SHAPES)]
+    save(tmp_path / "images/7.jpg", pictures[7])
+    texts = [f"{k % 2} .3 .4 .3 .5\n{(k + 1) % 2} .6 .2 .9 .3 .9 .7\n" for k in range(8)]
+    path = image_set(tmp_path, pictures, texts)
+    (tmp_path / "images/7.png").unlink()
+    return path
 
 
 @pytest.fixture
@@ -102,7 +102,6 @@ def test_a_store(data, tmp_path):
     (tmp_path / "images/8.png").write_bytes(block[:60])
     lay_out(tmp_path, {"labels/8.txt": "0 .5 .5 .5 .5"})
     images = opened(data, "ram").images["train"]
-    assert images.store
     copy = pickle.loads(pickle.dumps(images.store))
     for i in range(8):
         assert copy.read(i) is None

@@ -24,11 +24,10 @@ from made_datasets import (
     voc_object,
     voc_xml,
 )
+from made_runs import train
 from ranks import together
-from small_fit import small_fit
 from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
 
-import cli
 from boltbox.detector.data import read_split
 from boltbox.detector.data.cache import labels as label_cache
 from boltbox.detector.data.dataset_file import DatasetFile
@@ -281,7 +280,7 @@ def first_reads(data, log):
 
     read_split.image_sizes = image_sizes
     more = "--trainer.devices 2 --trainer.max_epochs 1 --trainer.limit_train_batches 1"
-    cli.main(small_fit(data, log.with_name("run"), *more.split()))
+    train(data, log.with_name("run"), more)
 
 
 def test_one_process_of_a_machine_reads(small_data, here):

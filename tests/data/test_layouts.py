@@ -8,10 +8,8 @@ import label_layouts as layouts
 import numpy as np
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, List, Value
-from made_datasets import lay_out
-from made_runs import read
+from made_runs import read, type_line
 
-import cli
 from boltbox import save_hugging_face
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.file_list import FILE, FileList
@@ -105,7 +103,7 @@ def test_it_converts(layout, here):
     source = layout(here / "pets")
     with pytest.raises(InputError, match=rf"labels of CVAT .* convert {source}"):
         DatasetFile.read(str(source))
-    cli.main(["convert", str(source)])
+    type_line(f"convert {source}")
     file = DatasetFile.read("pets_coco")
     check(file, False, layouts.NAMES)
 
@@ -133,7 +131,7 @@ def test_folders_become_splits(here, capsys):
     text = file.read_text().replace("</image>", '<box label="cat" xtl="1" ytl="1" xbr="9" ybr="9" rotation="30"/>'
         '<polygon label="bird" points="1,2;9.5,4;3,20"/><tag label="indoor"/></image>', 1)  # fmt: skip
     file.write_text(text.replace('name="p1.png"', 'name="gone.png"'))
-    cli.main(["convert", "pets", "--out", "out"])
+    type_line("convert pets --out out")
     assert "left out:  1 objects without a box or a class, 1 images" in capsys.readouterr().out
     file = DatasetFile.read("out/data.yaml")
     assert file.names == ["bird", *layouts.NAMES]
@@ -147,42 +145,17 @@ def test_folders_become_splits(here, capsys):
     assert len(boxes_of(file, "test")) == 5
 
 
-REGION = {"shape_attributes": {"name": "rect", "x": 1, "y": 1, "width": 9, "height": 9}}
-TWO_KEYS = [{**REGION, "region_attributes": {"type": "cat", "colour": "red"}}]
-CHECKBOXES = [{**REGION, "region_attributes": {"type": {"cat": True}}}]
-
-
-@pytest.mark.parametrize(
-    ("files", "word"),
-    [
-        ({}, "pets: "),
-        ({"pets/": ""}, "pets: "),
-        ({"pets/a.xml": "<annotations>"}, "pets/a.xml"),
-        ({"pets/a.xml": "<annotations><image/></annotations>"}, "pets/a.xml"),
-        ({"pets/a.json": "", "pets/b.txt": ""}, "pets/a.json"),
-        ({"pets/a.json": '{"shapes": [], "imagePath": "a.png"}'}, "pets/a.json"),
-        ({"pets/a.json": json.dumps({"a": {"filename": "a.png", "regions": TWO_KEYS}})}, "--label_key"),
-        ({"pets/a.json": json.dumps({"a": {"filename": "a.png", "regions": CHECKBOXES}})}, "checkboxes"),
-        ({"pets_coco/train.json": ""}, "pets_coco: "),
-    ],
-    ids=lambda x: x if isinstance(x, str) else "",
-)  # fmt: skip
-def test_what_does_not_convert(files, word, here, refused):
-    lay_out(here, files)
-    assert word in refused("convert pets")
-
-
 @pytest.mark.parametrize("labels", [[5, 0], [5, "cat"]], ids=str)
 def test_classes_of_via_may_be_numbers(labels, here):
     layouts.via(here / "pets")
     file = here / "pets/via_region_data.json"
-    content = json.loads(file.read_text())
+    content = read(file)
     for entry in content.values():
         for region in entry["regions"]:
             name = region["region_attributes"]["label"]
             region["region_attributes"]["label"] = labels[layouts.NAMES.index(name)]
     file.write_text(json.dumps(content))
-    cli.main(["convert", "pets"])
+    type_line("convert pets")
     names = sorted(map(str, labels))
     data = DatasetFile.read("pets_coco", needs_val=True)
     assert data.names == names

@@ -4,7 +4,7 @@ YOLOv5's way."""
 import cv2
 import numpy as np
 import pytest
-from made_datasets import read_yolo
+from made_datasets import image_set, read_yolo
 
 from boltbox.detector.data.cache.images import ResizedImages
 from boltbox.detector.data.sampler import Key
@@ -30,14 +30,11 @@ def ramps(height, width):
 @pytest.fixture(scope="module", params=["png", "jpg"])
 def dataset(request, tmp_path_factory):
     root = tmp_path_factory.mktemp("ramps")
-    (root / "images").mkdir()
-    (root / "labels").mkdir()
-    for k, shape in enumerate(SHAPES):
-        quality = [cv2.IMWRITE_JPEG_QUALITY, 100] if request.param == "jpg" else []
-        cv2.imwrite(str(root / f"images/{k}.{request.param}"), ramps(*shape)[..., ::-1], quality)
-        (root / f"labels/{k}.txt").write_text(
-            f"{k} 0.3 0.4 0.3 0.5\n{k} 0.6 0.2 0.9 0.3 0.9 0.7\n{k} 0.9 0.9 0.05 0.1\n"
-        )
+    texts = []
+    for k in range(len(SHAPES)):
+        texts.append(f"{k} 0.3 0.4 0.3 0.5\n{k} 0.6 0.2 0.9 0.3 0.9 0.7\n{k} 0.9 0.9 0.05 0.1\n")
+    pictures = [ramps(*shape) for shape in SHAPES]
+    image_set(root, pictures, texts, suffix=request.param)
     return read_yolo(root / "images", list("abcde"), root)
 
 

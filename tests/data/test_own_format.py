@@ -1,7 +1,6 @@
 """A label format of the user's own: the one of docs/formats.md, in a file outside the tree."""
 
 import csv
-import re
 import shutil
 import sys
 from importlib import import_module
@@ -9,15 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_datasets import files_of, lay_out, load
-from made_runs import read
+from made_datasets import by_name, lay_out, load
+from made_runs import code_of, read, train, type_line
 
-import cli
 from boltbox.detector.data.dataset_file import DatasetFile, format_class
 from boltbox.detector.system.errors import InputError
 
 NAME = "my_formats.CsvRows"
-SMALL = ["--data.image_size", "64", "--data.workers", "0", "--trainer.accelerator", "cpu"]
 HEAD = ("filename", "class", "x1", "y1", "x2", "y2")
 
 
@@ -42,10 +39,7 @@ def data(small_data, tmp_path, monkeypatch):
     lay_out(
         root, {"data.yaml": f"train: train.csv\nval: val.csv\nnames: {load(small_data).names}\n"}
     )
-    code = re.findall(
-        "```python\n(.*?)```", (Path(cli.__file__).parent / "docs/formats.md").read_text(), re.S
-    )
-    lay_out(tmp_path, {"code/my_formats.py": code[0]})
+    lay_out(tmp_path, {"code/my_formats.py": code_of("formats")[0]})
     monkeypatch.syspath_prepend(tmp_path / "code")
     yield root
     sys.modules.pop("my_formats", None)
@@ -53,29 +47,25 @@ def data(small_data, tmp_path, monkeypatch):
 
 def test_fit_and_validate(data, small_data, here):
     """The csv holds what the text files hold; validate takes the format over from the run."""
-    options = ["--data.dataset", str(data / "data.yaml"), "--data.format", NAME] + SMALL
-    options += ["--data.batch_size", "8", "--trainer.limit_train_batches", "1"]
-    options += ["--report.enabled", "false", "--pictures.enabled", "false"]
-    options += ["--model.network.width_multiple", "0.125", "--trainer.max_epochs", "1"]
-    cli.main(["fit", "--run", "run"] + options)
+    one = "--trainer.limit_train_batches 1 --trainer.max_epochs 1"
+    train(data / "data.yaml", "run", f"{one} --data.format {NAME}")
     dropped = (here / "run/dropped.txt").read_text()
     assert f"train: {data / 'train.csv'}, line 2: not a number\n" in dropped
     for split in ("train", "val"):
         ours = DatasetFile.read(str(data / "data.yaml"), format=NAME).open(split)
-        reference = load(small_data, split)
-        labels_of = dict(zip(files_of(reference), reference.labels, strict=True))
-        for name, labels in zip(files_of(ours), ours.labels, strict=True):
+        labels_of = by_name(load(small_data, split))
+        for name, labels in by_name(ours).items():
             assert np.array_equal(labels.boxes, labels_of[name].boxes)
             assert np.array_equal(labels.classes, labels_of[name].classes)
-    line = ["validate", "--ckpt_path", "run/checkpoints/last.ckpt", "--report.enabled", "false"]
-    cli.main(line + ["--run", "again", "--trust_parts", "true"])
+    line = "validate --ckpt_path run/checkpoints/last.ckpt --report.enabled false"
+    type_line(f"{line} --run again --trust_parts true")
     assert read(here / "again/metrics.json")
 
 
 def test_a_data_file_loads_no_code(data, refused):
     text = (data / "data.yaml").read_text()
     lay_out(data, {"data.yaml": f"{text}format: {NAME}\n"})
-    told = refused(["fit", "--data.dataset", str(data), "--run", str(data / "run")] + SMALL)
+    told = refused(f"fit --data.dataset {data} --run {data}/run")
     assert f"give --data.format {NAME}" in told
     assert "my_formats" not in sys.modules
     import_module("my_formats")

@@ -15,9 +15,8 @@ import cv2
 import pytest
 import servers
 from made_datasets import picture, voc_object, voc_xml
-from made_runs import contents
+from made_runs import contents, type_line
 
-import cli
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.public_datasets import PUBLIC
 from boltbox.detector.system.errors import InputError
@@ -118,7 +117,7 @@ def test_what_the_user_has_comes_first(web, refused):
     archive.write_bytes((web.folder / archive.name).read_bytes())
     assert opened("bccd")["test"] == 1
     assert archive.is_file()
-    cli.main(["doctor", "bccd", "--run", "run"])
+    type_line("doctor bccd --run run")
     Path("datasets/bccd").rename("bccd")
     assert opened("bccd")["test"] == 1
     assert not Path("datasets/bccd").exists()

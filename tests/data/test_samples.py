@@ -4,7 +4,6 @@ steps; transforms of the user's own, as docs/augmentation.md shows them."""
 import dataclasses
 import importlib
 import pickle
-import re
 import signal
 import sys
 from pathlib import Path
@@ -15,10 +14,9 @@ import pytest
 from forked import forks
 from made_datasets import read_yolo
 from made_labels import labels_of
-from made_runs import column, read
+from made_runs import code_of, column, read
 from made_samples import SIZE, assert_same, noise_set, random_sample
 
-import cli
 from benchmarks.resume_fuzz import command, difference, start
 from boltbox.detector.data.cache.images import ResizedImages
 from boltbox.detector.data.sample import LetterboxInfo, Sample
@@ -30,7 +28,6 @@ from boltbox.detector.data.transforms.mixing import CopyPaste, MixUp, Mosaic
 from boltbox.detector.data.transforms.perspective import RandomPerspective
 from boltbox.detector.system.errors import InputError
 
-PAGE = Path(cli.__file__).parent / "docs/augmentation.md"
 EVERYTHING = Augment(
     degrees=10, shear=3, perspective=0.0005, flipud=0.3, mosaic=0.6, mixup=0.4, copy_paste=0.5,
     albumentations=[{"RandomBrightnessContrast": {"p": 0.5}}, {"HorizontalFlip": {"p": 0.3}}],
@@ -134,7 +131,7 @@ def page(tmp_path_factory):
     own.yaml."""
     folder = tmp_path_factory.mktemp("own")
     for language, name in (("python", "my_transforms.py"), ("yaml", "own.yaml")):
-        (block,) = re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
+        (block,) = code_of("augmentation", language)
         (folder / name).write_text(block)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))

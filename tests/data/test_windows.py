@@ -1,8 +1,7 @@
 """Training on tiles: windows show the file's pixels and the objects in them."""
 
 import numpy as np
-from made_runs import read, rows
-from small_fit import train
+from made_runs import read, rows, train
 
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.sample import IGNORED

@@ -2,6 +2,7 @@
 
 import json
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from boltbox.detector.evaluation.class_metrics import (
 )
 from boltbox.detector.evaluation.confusion import confusion_matrix
 from boltbox.detector.evaluation.metrics import DetectionMetrics
+from boltbox.detector.report.charts import draw_confusion
 from boltbox.detector.report.table import class_table
 
 
@@ -173,3 +175,25 @@ def test_result_json():
     assert column(content["per_class"], "name") == ["cat", "dog"]
     assert column(content["per_class"], "coco/AP") == pytest.approx([1, 0])
     assert content["best_confidence"] == result.by_class.best_confidence
+
+
+MANY = [f"class {k}" for k in range(10_000)]
+
+
+def test_the_metrics_take_memory_by_what_was_seen(tmp_path):
+    """A matrix of all classes would take 800 MB, and COCO's table of precisions 970 MB."""
+    metrics = DetectionMetrics(len(MANY))
+    boxes = np.array([[0, 0, 9, 9], [20, 20, 40, 40]], np.float32)
+    for i in range(4):
+        found = np.column_stack((boxes, [0.9, 0.8], [9999 - i, 5000])).astype(np.float32)
+        metrics.update([found], [labels_of(boxes, [9999, 5000], 64, 64)], [i])
+    tracemalloc.start()
+    result = metrics.compute()
+    confused = result.record.confused_pairs(len(MANY))
+    draw_confusion(confused, MANY, tmp_path / "matrix.png")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100e6
+    assert result.summary["coco/AP50"] > 0.5
+    assert np.isnan(result.coco_by_class).sum() == 9998
+    assert len(confused) == 8

@@ -2,6 +2,7 @@
 
 from hypothesis import given, settings
 from made_evidence import drawn_evidence
+from overlaps import overlap
 
 from boltbox.detector.evaluation.error_kinds import (
     KINDS,
@@ -9,13 +10,6 @@ from boltbox.detector.evaluation.error_kinds import (
     classify,
     count_errors,
 )
-
-
-def overlap(a, b):
-    wide = min(a[2], b[2]) - max(a[0], b[0])
-    tall = min(a[3], b[3]) - max(a[1], b[1])
-    shared = max(wide, 0) * max(tall, 0)
-    return shared / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - shared + 1e-7)
 
 
 def slow_verdicts(e):
@@ -29,7 +23,7 @@ def slow_verdicts(e):
         for t in range(len(e.label_kind)):
             if e.label_image[t] == e.image[k]:
                 labels = own if e.label_kind[t] == e.kind[k] else other
-                labels.append((overlap(e.box[k], e.label_box[t]), -t))
+                labels.append((overlap(e.box[k], e.label_box[t], 1e-7), -t))
         (best, t), (best_other, t_other) = max(own, default=(0, 1)), max(other, default=(0, 1))
         if best >= 0.5 and -t not in taken:
             result[k] = "hit", -t

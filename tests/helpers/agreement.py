@@ -2,6 +2,7 @@
 
 import lightning as L
 import torch
+from made_runs import load
 
 
 class Contiguous(L.Callback):
@@ -13,8 +14,8 @@ class Contiguous(L.Callback):
 
 def assert_close(ours, theirs):
     """The last checkpoints of two runs: weights, average, statistics, the optimizer's state."""
-    a = torch.load(ours / "checkpoints/last.ckpt", weights_only=True)
-    b = torch.load(theirs / "checkpoints/last.ckpt", weights_only=True)
+    a = load(ours / "checkpoints/last.ckpt")
+    b = load(theirs / "checkpoints/last.ckpt")
     assert a["global_step"] == b["global_step"] > 1
     (first,) = a["optimizer_states"]
     (second,) = b["optimizer_states"]

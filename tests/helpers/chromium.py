@@ -1,7 +1,6 @@
 """A driver of the system's Chromium over the DevTools protocol: real keys, drags, touches, drops
 and downloads. The protocol runs over two pipes: no port is open, and the browser ends with us."""
 
-import base64
 import itertools
 import json
 import os
@@ -10,11 +9,11 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from made_runs import until
 
 PATIENCE = 120  # seconds for anything that the browser does
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -23,17 +22,8 @@ SWITCHES = (
     " --disable-gpu --disable-dev-shm-usage --disable-background-networking --disable-sync"
     " --disable-component-update --disable-extensions --password-store=basic --no-sandbox"
 )
-KEYS = {  # code and number
-    "Enter": 13,
-    "Tab": 9,
-    "Escape": 27,
-    "Delete": 46,
-    "Backspace": 8,
-    "ArrowLeft": 37,
-    "ArrowUp": 38,
-    "ArrowRight": 39,
-    "ArrowDown": 40,
-}
+# code and number
+KEYS = {"Enter": 13, "Tab": 9, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
 MODIFIERS = {"Alt": 1, "Control": 2, "Meta": 4, "Shift": 8}
 
 
@@ -197,11 +187,6 @@ class Browser:
             self._mouse("mouseMoved", point, 1)
         self._mouse("mouseReleased", points[-1], 0)
 
-    def wheel(self, point, turn):
-        """Turn the mouse wheel by `turn` pixels, down if positive."""
-        x, y = point
-        self.send("Input.dispatchMouseEvent", type="mouseWheel", x=x, y=y, deltaX=0, deltaY=turn)
-
     def touch(self, *paths):
         """Put down one finger for each path, lead them over its points, and lift them."""
         kind = "touchStart"
@@ -230,25 +215,9 @@ class Browser:
         until(lambda: path.is_file() and not list(self.downloads.glob("*.crdownload")), name)
         return path
 
-    def screen(self, width, height, touch=False, dark=False, scale=1):
-        """Emulate a screen; sizes are in CSS pixels, of which one has `scale` pixels."""
-        size = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": touch}
+    def screen(self, width, height, touch=False):
+        """Emulate a screen."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": touch}
         self.send("Emulation.setDeviceMetricsOverride", **size)
         points = {"maxTouchPoints": 5} if touch else {}
         self.send("Emulation.setTouchEmulationEnabled", enabled=touch, **points)
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.send("Emulation.setEmulatedMedia", features=[scheme])
-
-    def screenshot(self, path):
-        """Write what the window shows as a PNG."""
-        picture = self.send("Page.captureScreenshot", format="png")["data"]
-        Path(path).write_bytes(base64.b64decode(picture))
-
-
-def until(condition, what):
-    """Ask until the answer is true; the answer."""
-    end = time.monotonic() + PATIENCE
-    while not (answer := condition()):
-        assert time.monotonic() < end, f"still not: {what}"
-        time.sleep(0.02)
-    return answer

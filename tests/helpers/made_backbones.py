@@ -6,7 +6,6 @@ RESNET = "test_resnet"
 MAMBAOUT = "test_mambaout"
 EFFICIENT = "test_efficientnet"
 BACKBONE = ["--model.network.backbone", f"timm/{RESNET}", "--model.network.levels", "[3,4,5]"]
-FINE_TUNED = BACKBONE + ["--model.optim.backbone_lr", "0.0008"]
 
 
 def settled(module):

@@ -51,6 +51,15 @@ def lay_out(root, files):
             path.write_text(text)
 
 
+def image_set(root, pictures, texts, names="[a, b]", suffix="png"):
+    """The data.yaml of pictures with these texts as labels, to train and validate on."""
+    for k, (image, text) in enumerate(zip(pictures, texts, strict=True)):
+        save(root / f"images/{k}.{suffix}", image)
+        lay_out(root, {f"labels/{k}.txt": text})
+    lay_out(root, {"data.yaml": f"train: images\nval: images\nnames: {names}\n"})
+    return root / "data.yaml"
+
+
 def yolo_line(c, x1, y1, x2, y2, width, height):
     centre = (x1 + x2) / 2 / width, (y1 + y2) / 2 / height
     return " ".join(map("{:.9g}".format, (c, *centre, (x2 - x1) / width, (y2 - y1) / height)))
@@ -163,3 +172,8 @@ def parsed(text):
 
 def files_of(dataset):
     return column(map(Path, dataset.files), "name")
+
+
+def by_name(dataset):
+    """The labels of each image, by the name of its file."""
+    return dict(zip(files_of(dataset), dataset.labels, strict=True))

@@ -8,8 +8,8 @@ import lightning as L
 import pytest
 import torch
 from made_options import made_detector
+from made_runs import type_line
 
-import cli
 from boltbox.detector.checkpoint.writer import AtomicCheckpointIO
 
 NAMES = ["disc", "ring", "star", "triangle", "cross"]
@@ -35,11 +35,15 @@ def checkpoint_file(tmp_path_factory):
     return path
 
 
-def predict(checkpoint, source, *options, run="out"):
-    line = ["predict", "--ckpt_path", str(checkpoint), "--source", source, "--run", run]
-    least = ["--workers=0", "--device=cpu", "--conf=0.0005", "--max_det=20"]
-    cli.main(line + least + list(options))
-    return Path(run)
+def predict_line(checkpoint, source, options="", run="out"):
+    line = f"predict --ckpt_path {checkpoint} --source {source} --run {run} --workers 0"
+    return f"{line} --device cpu --conf 0.0005 --max_det 20 {options}"
+
+
+def predict(*given, **options):
+    """The run folder."""
+    type_line(predict_line(*given, **options))
+    return Path(options.get("run", "out"))
 
 
 @pytest.fixture(name="pictures")

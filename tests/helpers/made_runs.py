@@ -2,28 +2,34 @@
 
 import csv
 import json
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from shlex import split
 
+import pytest
 import torch
 import yaml
 
 import cli
 
 ROOT = Path(__file__).parents[2]
-QUICK = split(
-    """--data.image_size 64 --data.batch_size 8 --data.workers 0 --report.enabled false
-    --trainer.enable_progress_bar false --pictures.enabled false --trainer.precision 32-true
-    --model.network.width_multiple 0.125 --model.network.depth_multiple 0.1
-    --model.network.levels [5] --autoanchor.enabled false --doctor.enabled false"""
+SMALL = (
+    "--data.image_size 64 --data.workers 0 --model.network.width_multiple 0.125"
+    " --model.network.depth_multiple 0.1 --model.network.levels [5] --trainer.accelerator cpu"
+    " --trainer.precision 32-true --trainer.enable_progress_bar false --autoanchor.enabled false"
+    " --report.enabled false --pictures.enabled false --doctor.enabled false"
 )
 
 
-def fit(data, *options):
-    given = ["--config", str(ROOT / "configs/yolo.yaml"), "--data.dataset", str(data)]
-    cli.main(["fit"] + given + QUICK + list(options))
+def small_fit(data, run, *more):
+    """The words of the shortest fit there is, for tests that add what they are about."""
+    line = f"fit {SMALL} --data.dataset {data} --run {run} --data.batch_size 8"
+    return line.split() + list(more)
+
+
+def train(data, run, options=""):
+    cli.main(small_fit(data, run, *options.split()))
 
 
 def type_line(line):
@@ -36,8 +42,23 @@ def read(path):
     return json.loads(text) if str(path).endswith(".json") else yaml.safe_load(text)
 
 
-def rows(run):
-    with open(run / "metrics.csv", newline="") as file:
+def code_of(page, language="python"):
+    """The blocks of code of a page of docs/."""
+    text = (ROOT / f"docs/{page}.md").read_text()
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def findings_of(dataset, run, options=""):
+    """What the doctor finds in data with faults."""
+    line = f"doctor --data.dataset {dataset} --data.image_size 64 --run {run} {options}"
+    with pytest.raises(SystemExit, match="1"):
+        type_line(line)
+    return read(Path(run) / "doctor.json")["findings"]
+
+
+def rows(run, name="metrics.csv"):
+    """Those of a table in a folder, by the names of its columns."""
+    with open(run / name, newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -64,10 +85,10 @@ def contents(folder):
     return found
 
 
-def until(found):
+def until(found, what="it"):
     """What it finds, as soon as it finds something."""
     end = time.monotonic() + 240
     while not (result := found()):
-        assert time.monotonic() < end, "it did not happen"
+        assert time.monotonic() < end, f"{what} did not happen"
         time.sleep(0.02)
     return result

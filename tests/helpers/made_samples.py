@@ -4,17 +4,13 @@ import cv2
 import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
-from made_datasets import read_yolo
+from made_datasets import image_set, picture, read_yolo
 
 from boltbox.detector.data.sample import LetterboxInfo, Sample
 from boltbox.detector.data.transforms.letterbox import GREY
 
 few = settings(max_examples=25)
 seeds = st.integers(0, 2**32 - 1)
-
-
-def noise(height, width, seed=0):
-    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
 def random_boxes(rng, n, width, height):
@@ -33,7 +29,7 @@ def random_sample(seed, height, width, n=3, polygons=True):
         x1, y1, x2, y2 = boxes[i]
         parts[i] = [np.array(((x1, y1), (x2, (y1 + y2) / 2), (x1, y2)), np.float32)]
     return Sample(
-        noise(height, width, seed),
+        picture(height, width, seed),
         boxes,
         rng.integers(0, 5, n),
         parts,
@@ -75,11 +71,9 @@ SHAPES = [(30, 64), (64, 64), (48, 40), (20, 60), (64, 33), (50, 50), (90, 70), 
 
 def noise_set(root):
     """Eight images of noise, two objects each, one of them with a polygon."""
-    (root / "images").mkdir()
-    (root / "labels").mkdir()
-    for k, (h, w) in enumerate(SHAPES):
-        cv2.imwrite(str(root / f"images/{k}.png"), noise(h, w, k))
-        lines = f"{k % 3} 0.3 0.4 0.3 0.5\n{(k + 1) % 3} 0.6 0.2 0.9 0.3 0.9 0.7\n"
-        (root / f"labels/{k}.txt").write_text(lines)
-    (root / "data.yaml").write_text("train: images\nval: images\nnames: [a, b, c]\n")
+    texts = []
+    for k in range(len(SHAPES)):
+        texts.append(f"{k % 3} 0.3 0.4 0.3 0.5\n{(k + 1) % 3} 0.6 0.2 0.9 0.3 0.9 0.7\n")
+    pictures = [picture(h, w, k) for k, (h, w) in enumerate(SHAPES)]
+    image_set(root, pictures, texts, "[a, b, c]")
     return read_yolo(root / "images", ["a", "b", "c"], root)

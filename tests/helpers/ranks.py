@@ -6,15 +6,13 @@ import random
 import socket
 import subprocess
 import time
-from pathlib import Path
 
 from forked import forks
+from made_runs import ROOT
 from torch.multiprocessing.spawn import start_processes
 
-import cli
 from boltbox.detector.system.operating_system import kill_group
 
-ROOT = Path(cli.__file__).parent
 DEADLINE = 150  # seconds for commands that run side by side, on a busy machine
 
 

@@ -1,14 +1,11 @@
 """docs/architecture.md: its files are there, its picture shows the rooms, its examples work."""
 
 import re
-from shlex import split
 
 import pytest
-from made_runs import ROOT, type_line
+from made_runs import ROOT, train, type_line
 from rooms import ROOMS
-from small_fit import small_fit
 
-import cli
 from boltbox.detector.commands.command_line import Command
 from boltbox.detector.commands.main import COMMANDS
 from boltbox.detector.training.optimizer import DEFAULTS
@@ -49,7 +46,7 @@ def test_a_command(
     row = eval(example("A command", 1), {"Command": Command})
     command = row["count"]._replace(place="own_commands.count:count")  # not where the page says
     monkeypatch.setitem(COMMANDS, "count", command)
-    cli.main(["count", str(small_data), "--split", "val"])
+    type_line(f"count {small_data} --split val")
     lines = capfd.readouterr().out.splitlines()
     assert len(lines) == 5
     for line in lines:
@@ -65,7 +62,7 @@ def test_a_callback(here, small_data, monkeypatch):
     monkeypatch.syspath_prepend(str(here))
     options = re.findall(r"--trainer\.callbacks\S* \S+", PAGE.partition("### A callback\n")[2])
     limits = "--trainer.max_epochs 2 --trainer.limit_train_batches 1 --trainer.limit_val_batches 0"
-    cli.main(small_fit(small_data, here / "run", *split(" ".join(options + [limits]))))
+    train(small_data, here / "run", " ".join(options + [limits]))
     rates = list(map(float, (here / "run/lr.txt").read_text().splitlines()))
     assert len(rates) == 2
     assert rates == sorted(rates)  # the warm-up, from 0

@@ -1,16 +1,13 @@
 """docs/pictures: the committed figures show what is measured in benchmarks/, and none is large."""
 
 import re
-from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-import cli
 from benchmarks import figures
 
-ROOT = Path(cli.__file__).parent
 LARGEST = 200_000  # bytes
 
 

@@ -28,7 +28,7 @@ def test_linters_are_content(command):
     if module == "mypy" and not (ROOT / "boltbox/detector").is_dir():
         pytest.skip("mypy needs the links of boltbox/")
     line = [sys.executable, "-m", module] + options
-    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

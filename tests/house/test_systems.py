@@ -4,8 +4,7 @@ process, and workers start anew instead of as forks."""
 import subprocess
 import sys
 
-from made_runs import ROOT
-from small_fit import small_fit
+from made_runs import ROOT, SMALL
 
 LACKS = """
 import ctypes.util  # of macOS it needs what Debian leaves out
@@ -39,15 +38,10 @@ def test_fit_and_predict(small_data, here, monkeypatch):
     (here / "program.py").write_text(PROGRAM)
     monkeypatch.setenv("PYTHONPATH", str(here / "site"))
     limits = "--trainer.max_epochs 1 --trainer.limit_train_batches 1 --trainer.limit_val_batches 0"
-    line = small_fit(small_data, here / "run", *limits.split(), "--data.cache", "disk")
-    line[line.index("--data.workers") + 1] = "1"
+    line = f"fit --data.dataset {small_data} {SMALL} --data.batch_size 8 --data.workers 1 {limits}"
     image = next(small_data.parent.rglob("val/*.jpg"))
-    line += ["then", "predict", "--ckpt_path", "last", "--run", "run", "--source", str(image)]
-    done = subprocess.run(
-        [sys.executable, "program.py"] + line + ["--workers", "1"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    line += " --data.cache disk --run run then predict --ckpt_path last --run run --workers 1"
+    program = [sys.executable, "program.py"] + f"{line} --source {image}".split()
+    done = subprocess.run(program, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "results:" in done.stdout

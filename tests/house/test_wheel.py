@@ -72,7 +72,7 @@ def environment(*paths):
 
 def run(*line, code=0, **options):
     """A process that ends with this exit code."""
-    done = subprocess.run(line, capture_output=True, text=True, check=False, **options)
+    done = subprocess.run(line, capture_output=True, text=True, **options)
     assert done.returncode == code, done.stderr
     return done
 

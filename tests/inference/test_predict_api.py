@@ -6,27 +6,28 @@ import sys
 from pathlib import Path
 
 import cv2
+import lightning as L
 import numpy as np
 import pytest
 import torch
-from made_predictions import NAMES, checkpoint_file, pictures_folder, predict  # noqa: F401
-from made_runs import column
+from made_predictions import NAMES, checkpoint_file, pictures_folder, predict, predict_line  # noqa: F401
+from made_runs import code_of, column, load, type_line
 from PIL import Image
 from shared import shared
 
-import cli
 from boltbox.detector.inference.detections import Detections
 from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 
 LEAST = {"device": "cpu", "conf": 0.0005}
+WEIGHT = "backbone.stem.conv.weight"
 
 
 def test_the_numbers_of_the_command(checkpoint, pictures):
-    typed = ["--tta=true", "--tile_size=64", "--classes=[star,0]"]
+    typed = "--tta true --tile_size 64 --classes [star,0] --images false"
     options = {"tta": True, "tile_size": 64, "classes": ["star", 0]}
-    run = predict(checkpoint, "pictures", "--images=false", *typed)
+    run = predict(checkpoint, "pictures", typed)
     files = sorted(pictures.iterdir())
     found = Detector.load(checkpoint, "cpu").predict(files, conf=0.0005, max_det=20, **options)
     count = 0
@@ -42,9 +43,9 @@ def test_the_numbers_of_the_command(checkpoint, pictures):
 
 
 def test_tiles_of_the_training(checkpoint, here):
-    content = torch.load(checkpoint, weights_only=True)
+    content = load(checkpoint)
     torch.save(content | {"tiles": [48, 0.5]}, "tiled.ckpt")
-    cli.main(["strip", "tiled.ckpt", "--out", "small.ckpt"])
+    type_line("strip tiled.ckpt --out small.ckpt")
     tiled = Predictor.load("small.ckpt", **LEAST)
     assert tiled.inputs().tiles == Detector.load("tiled.ckpt").make_predictor().tiles == (48, 0.5)
     assert tiled.inputs(tile_size=0).tiles is None
@@ -53,7 +54,7 @@ def test_tiles_of_the_training(checkpoint, here):
 def test_options(checkpoint, pictures):
     """A literal run is suppressed with YOLOv5's rounding, as it was validated. On a CPU 16-mixed is
     float32."""
-    content = torch.load(checkpoint, weights_only=True)
+    content = load(checkpoint)
     content["hyper_parameters"]["literal"] = True
     torch.save(content, "literal.ckpt")
     literal = Predictor.load("literal.ckpt", **LEAST)
@@ -135,12 +136,11 @@ def test_folders_and_broken_photos(checkpoint, pictures, capsys):
             predictor.predict(pattern)
 
 
-def test_thresholds_of_its_own(checkpoint, pictures, capsys):
+def test_thresholds_of_its_own(checkpoint, pictures, refused):
     """Per class, as if the others were not there; the command finds the same."""
-    with pytest.raises(SystemExit):
-        predict(checkpoint, "pictures", "--thresholds", "own")
-    assert f"thresholds own: {checkpoint}" in capsys.readouterr().err
-    content = torch.load(checkpoint, weights_only=True)
+    told = refused(predict_line(checkpoint, "pictures", "--thresholds own"))
+    assert f"thresholds own: {checkpoint}" in told
+    content = load(checkpoint)
     content["thresholds"] = own = [0.002, 0.004, 0.001, 0.9, 0.003]
     torch.save(content, "own.ckpt")
     found = Predictor.load("own.ckpt", device="cpu", thresholds="own").predict(pictures)
@@ -149,7 +149,7 @@ def test_thresholds_of_its_own(checkpoint, pictures, capsys):
         kept = all_of_it[all_of_it.confidence > np.array(own)[all_of_it.class_id]]
         np.testing.assert_array_equal(some.xyxy, kept.xyxy)
         assert len(some) < len(all_of_it)
-    run = predict(Path("own.ckpt"), "pictures", "--thresholds", "own", "--max_det", "1000")
+    run = predict("own.ckpt", "pictures", "--thresholds own --max_det 1000")
     lines = sum(len(p.read_text().splitlines()) for p in (run / "labels").iterdir())
     assert lines == sum(map(len, found)) > 0
     assert Detector.load("own.ckpt", "cpu").evaluation.thresholds == own
@@ -210,8 +210,7 @@ def test_detections(tmp_path, monkeypatch):
 
 def test_the_page(checkpoint, pictures):
     """The code of docs/predict.md."""
-    page = (Path(cli.__file__).parent / "docs/predict.md").read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (code,) = code_of("predict")
     assert code.count("runs/fit-1/checkpoints/best.ckpt") == 1
     code = code.replace("runs/fit-1/checkpoints/best.ckpt", str(checkpoint))
     pictures.rename("photos")
@@ -230,6 +229,27 @@ def test_weights_that_change_are_seen(checkpoint, pictures):
             parameter.mul_(1.5)
     after = detector.predict(pictures / "0000.jpg", conf=0.0005)
     assert len(before) != len(after) or not np.array_equal(before.confidence, after.confidence)
+
+
+def test_weights_that_are_not_finite(checkpoint, pictures):
+    """In a file, or in memory since."""
+    content = load(checkpoint)
+    content["state_dict"][f"ema.{WEIGHT}"].fill_(float("nan"))
+    torch.save(content, "bad.ckpt")
+    for kind in (Predictor, Detector):
+        with pytest.raises(InputError, match=f"bad.ckpt: .*{WEIGHT}"):
+            kind.load("bad.ckpt", device="cpu")
+    detector = Detector.load(checkpoint, "cpu")
+    image = pictures / "0000.jpg"
+    predictor = detector.make_predictor()
+    with torch.no_grad():
+        detector.network.backbone.stem.conv.weight.fill_(float("nan"))
+    with pytest.raises(InputError, match=WEIGHT):
+        detector.predict(image)
+    assert predictor.predict(image) is not None  # it has a copy of the weights
+    trainer = L.Trainer(accelerator="cpu", logger=False, enable_progress_bar=False)
+    with pytest.raises(InputError, match=WEIGHT):
+        trainer.predict(detector, torch.utils.data.DataLoader(torch.rand(2, 3, 64, 64)))
 
 
 def test_published_weights_say_which_size_they_are():

@@ -12,7 +12,6 @@ from boltbox.detector.model.boxes import pairwise_iou_xyxy
 sides = st.integers(33, 3000)
 
 
-@settings(max_examples=50)
 @given(sides, sides, st.integers(32, 1000))
 def test_windows_cover_the_image(height, width, tile):
     windows = tile_windows(height, width, tile)
@@ -40,18 +39,15 @@ def test_pixels_and_boxes_come_back_exactly(height, width, seed):
     inputs = EvaluationInput(64, 32, tiles=Tiles(64))
     batch = inputs.batch([Sample(image, *none, letterbox=LetterboxInfo(height, width), index=5)])
     assert batch.indices == [5]
-    assert batch.windows is not None
     assert batch.windows[0].tolist() == [0, 0, width, height]
     tiles = tile_samples(batch, 1, len(batch.windows))
     for tile, window in zip(tiles, batch.windows[1:], strict=True):
         x1, y1, x2, y2 = window
         np.testing.assert_array_equal(tile.image, image[y1:y2, x1:x2])
         box = np.array([[1, 2.125, 60.5, 64]], np.float32)  # eighths are exact
-        assert tile.letterbox is not None
         np.testing.assert_array_equal(tile.letterbox.to_file(box), box + np.array((x1, y1, x1, y1)))
 
 
-@settings(max_examples=50)
 @given(
     st.integers(0, 2**32 - 1), st.sampled_from([(20, 30), (8, 40), (70, 12), (200, 10), (16, 150)])
 )

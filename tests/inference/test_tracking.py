@@ -1,14 +1,12 @@
 """`predict --track`: the same numbers in all files, one tracker per video."""
 
-import csv
-import json
 import sys
 from itertools import chain
 
 import cv2
 import pytest
-from made_predictions import checkpoint_file, pictures_folder, predict  # noqa: F401
-from made_runs import column
+from made_predictions import checkpoint_file, pictures_folder, predict, predict_line  # noqa: F401
+from made_runs import column, read, rows
 from test_predict import labels
 
 
@@ -23,8 +21,8 @@ def test_a_film_that_stands_still(checkpoint, pictures, here):
         for _ in range(4):
             writer.write(frame)
         writer.release()
-    track = ["--track=bytetrack", "--track_conf=0.0005", "--csv=true", "--json=true"]
-    run = predict(checkpoint, "films", *track)
+    track = "--track bytetrack --track_conf 0.0005 --csv true --json true"
+    run = predict(checkpoint, "films", track)
     plain = labels(predict(checkpoint, "films", run="plain"))
     written = labels(run)
     for name in ("a", "b"):
@@ -35,18 +33,13 @@ def test_a_film_that_stands_still(checkpoint, pictures, here):
         numbers = map(int, column(others[0], 6))
         assert set(numbers) == set(range(1, len(others[0]) + 1))
     numbers = list(map(int, column(chain(*written.values()), 6)))
-    with open(run / "predictions.csv") as file:
-        assert list(map(int, column(csv.DictReader(file), "track"))) == numbers
-    results = json.loads((run / "predictions.json").read_text())
-    assert column(results, "track_id") == numbers
+    assert list(map(int, column(rows(run, "predictions.csv"), "track"))) == numbers
+    assert column(read(run / "predictions.json"), "track_id") == numbers
 
 
-def test_what_cannot_be_tracked(checkpoint, pictures, here, capsys, monkeypatch):
+def test_what_cannot_be_tracked(checkpoint, pictures, here, refused, monkeypatch):
     monkeypatch.setitem(sys.modules, "trackers", None)
     (here / "film.avi").touch()
     for source, named in (("pictures", "track: "), ("film.avi", "pip install")):
-        with pytest.raises(SystemExit) as stopped:
-            predict(checkpoint, source, "--track=bytetrack")
-        assert stopped.value.code == 2
-        assert named in capsys.readouterr().err
+        assert named in refused(predict_line(checkpoint, source, "--track bytetrack"))
         assert not (here / "out").exists()

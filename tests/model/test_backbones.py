@@ -9,13 +9,11 @@ import onnx
 import pytest
 import timm
 import torch
-from made_backbones import BACKBONE, EFFICIENT, MAMBAOUT, RESNET, settled
+from made_backbones import EFFICIENT, MAMBAOUT, RESNET, settled
 from made_options import made_detector
 from made_runs import column, read, type_line
 from safetensors.torch import save_file
-from small_fit import small_fit
 
-import cli
 from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.timm_backbone import TimmBackbone
@@ -23,9 +21,7 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.weights.start import load_weights
 from boltbox.detector.weights.timm import load_backbone
 
-TIMM = " ".join(BACKBONE)
 CHANNELS = {1: 16, 2: 32, 3: 64, 4: 128, 5: 256}
-WEIGHTS = "--model.start.backbone_weights"
 
 
 def maps_by_hand(name, weights, images):
@@ -113,34 +109,6 @@ def test_a_backbone_that_cannot_serve(name, words):
         YOLOv5(1, backbone=f"timm/{name}")
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        (f"{TIMM} {WEIGHTS} a.pth --model.start.weights b.pth", "model.start.backbone_weights"),
-        (f"{WEIGHTS} a.pth", "--model.network.backbone timm/NAME"),
-        (f"{TIMM} {WEIGHTS} a.pth", "a.pth"),
-        (f"{TIMM} {WEIGHTS} pretrained", f"{WEIGHTS} FILE"),
-        (f"{TIMM} {WEIGHTS} a.safetensors", "a.safetensors: no such"),
-        ("--model.start.freeze 25", "model.start.freeze"),
-        ("--model.start.freeze -1", "model.start.freeze"),
-    ],
-)
-def test_options_that_do_not_go_together(
-    line,
-    words,
-    small_data,
-    here,
-    refused,
-    monkeypatch,
-):
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(here))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    (here / "b.pth").touch()
-    assert words in refused(small_fit(small_data, here / "run") + line.split())
-
-
 def test_without_timm(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(InputError, match=r"model.network.backbone timm/.*pip install .*timm"):
@@ -159,7 +127,7 @@ def test_a_checkpoint_tells_its_origin_and_needs_no_weights(small_data, here, mo
     quiet = "--report.enabled false --run v"
     type_line(f"validate --ckpt_path a.ckpt --data.dataset {small_data} {quiet}")
     assert read(here / "v/metrics.json")["origins"] == [origin]
-    cli.main(["export", "--ckpt_path", "a.ckpt", "--format", "onnx", "--out", "a.onnx"])
+    type_line("export --ckpt_path a.ckpt --format onnx --out a.onnx")
     metadata = {entry.key: entry.value for entry in onnx.load("a.onnx").metadata_props}
     assert json.loads(metadata["origins"]) == [origin]
     torch.save(content, "unrecorded.ckpt")

@@ -51,7 +51,6 @@ def test_statistics(averaged, small_data, tmp_path):
         var = kept * var + (1 - kept) * batch_var
     assert len(seen.batches) > 8
     network = detector.ema if averaged else detector.network
-    assert network is not None
     norm = network.get_submodule(FIRST)
     torch.testing.assert_close(norm.running_mean.double(), mean, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(norm.running_var.double(), var, rtol=1e-4, atol=1e-6)

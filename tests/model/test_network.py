@@ -8,7 +8,10 @@ import yaml
 from made_runs import column
 from torch import nn
 
-from boltbox.detector.model.layers import Conv
+from boltbox.detector.model.boxes import (
+    iou_cxcywh,
+)
+from boltbox.detector.model.layers import Conv, concatenate
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.errors import InputError
 
@@ -107,3 +110,30 @@ def test_input_errors(given):
     options = {"width_multiple": 0.125} | yaml.safe_load(given)
     with pytest.raises(InputError, match=f"model.network.{ERRORS[given]}"):
         YOLOv5(2, **options)
+
+
+@pytest.mark.parametrize("sides", [(0.0, 0.0), (1e-30, 1e-40)])
+def test_ciou_of_a_box_without_area_is_finite(sides):
+    """A network may predict sides that underflow."""
+    pred = torch.tensor([(1.0, 2.0) + sides], requires_grad=True)
+    value = iou_cxcywh(pred, torch.tensor([[1.0, 2.0, 3.0, 4.0]]), kind="ciou")
+    value.sum().backward()
+    assert value.isfinite().all()
+    assert pred.grad.isfinite().all()
+
+
+def test_concatenation_is_torchs_with_dense_gradients():
+    maps = [torch.randn(2, channels, 4, 6, requires_grad=True) for channels in (3, 5)]
+    weight = torch.randn(2, 8, 4, 6)
+    ours = torch.autograd.grad((concatenate(*maps) * weight).sum(), maps)
+    reference = torch.autograd.grad((torch.cat(maps, 1) * weight).sum(), maps)
+    for gradient, expected in zip(ours, reference, strict=True):
+        assert torch.equal(gradient, expected)
+        assert gradient.is_contiguous()
+
+
+def test_a_fused_block_works_in_place_and_one_in_training_does_not():
+    block = Conv(3, 4)
+    assert not block.act.inplace
+    block.fuse()
+    assert block.act.inplace

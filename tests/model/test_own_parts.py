@@ -1,19 +1,14 @@
 """A head, an assigner and a loss of the user's own, as docs/parts.md shows them."""
 
-import csv
 import re
 import sys
 from functools import partial
-from pathlib import Path
-from shlex import split
 
 import pytest
 import torch
 from made_options import made_detector
-from made_runs import load, type_line
-from small_fit import small_fit
+from made_runs import code_of, load, rows, train, type_line
 
-import cli
 from boltbox.detector.model.head import AnchorHead, Head
 from boltbox.detector.model.loss import Loss
 from boltbox.detector.model.network import NetworkOptions
@@ -21,18 +16,16 @@ from boltbox.detector.model.parts import build_part, find_part, part_config
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 
-PAGE = Path(cli.__file__).with_name("docs") / "parts.md"
-OWN = split(
-    "--model.network.head my_parts.FreeHead --model.loss.assigner my_parts.BestCells --model.network.head.init_args.hidden 8"
-)
-SHORT = split("--trainer.limit_train_batches 2 --trainer.limit_val_batches 1")
+HEAD = "--model.network.head my_parts.FreeHead"
+OWN = f"{HEAD} --model.loss.assigner my_parts.BestCells --model.network.head.init_args.hidden 8"
+SHORT = "--trainer.limit_train_batches 2 --trainer.limit_val_batches 1 --trainer.max_epochs 1"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Where the page's files are, outside the tree."""
     made = tmp_path_factory.mktemp("own")
-    parts, loss = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    parts, loss = code_of("parts")
     (made / "my_parts.py").write_text(parts)
     (made / "my_loss.py").write_text(loss)
     return made
@@ -51,7 +44,7 @@ def trained(folder, small_data):
     run = folder / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
-        cli.main(small_fit(small_data, run) + OWN + SHORT + ["--trainer.max_epochs", "1"])
+        train(small_data, run, f"{OWN} {SHORT}")
         resumed = f"fit --ckpt_path last --run {run} --trust_parts true --trainer.max_epochs 2"
         type_line(resumed)
     return run
@@ -74,7 +67,7 @@ def test_they_predict_validate_and_export(trained, own, here, small_data):
     source = small_data.parent / "images/val"
     predict = f"predict {last} --source {source} --conf 0.001 --tta true --csv true --run found"
     type_line(predict)
-    assert len(list(csv.reader((here / "found/predictions.csv").open()))) > 8
+    assert len(rows(here / "found", "predictions.csv")) > 7
     type_line(f"validate {last} --run valid --report.enabled false")
     assert (here / "valid/metrics.json").is_file()
     type_line(f"export {last} --format onnx --out a.onnx --nms true --conf 0.001")
@@ -82,10 +75,10 @@ def test_they_predict_validate_and_export(trained, own, here, small_data):
 
 
 def test_a_head_without_anchors_is_told(own, here, small_data, capfd, refused):
-    cli.main(["anchors", "--data.dataset", str(small_data)] + OWN[:2])
+    type_line(f"anchors --data.dataset {small_data} {HEAD}")
     assert "FreeHead has none" in capfd.readouterr().out
-    line = small_fit(small_data, here / "run") + OWN
-    assert "model.network.anchors" in refused(line + ["--model.network.anchors", "3"])
+    told = refused(f"fit --data.dataset {small_data} {OWN} --model.network.anchors 3")
+    assert "model.network.anchors" in told
 
 
 def test_a_loss_with_a_term_more(own, here, small_data):
@@ -93,9 +86,8 @@ def test_a_loss_with_a_term_more(own, here, small_data):
     (here / "own.yaml").write_text(
         "model: {loss: {function: {class_path: my_loss.Modest, init_args: {price: 0.5, box: 0.1}}}}\n"
     )
-    one = ["--config", "own.yaml", "--trainer.max_epochs", "1"]
-    cli.main(small_fit(small_data, here / "run") + SHORT + one)
-    (row,) = csv.DictReader((here / "run/metrics.csv").open())
+    train(small_data, "run", f"{SHORT} --config own.yaml")
+    (row,) = rows(here / "run")
     for name in ("train", "val"):
         assert float(row[f"{name}/sure_loss"]) > 0
     content = load(here / "run/checkpoints/last.ckpt")

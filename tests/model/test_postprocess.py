@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from overlaps import overlap
 
 from boltbox.detector.model import postprocess
 from boltbox.detector.model.postprocess import nms
@@ -38,11 +39,6 @@ def slow_nms(
         if all(overlap(one, other) <= iou for other in kept if agnostic or other[5] == one[5]):
             kept.append(one)
     return kept[:max_det]
-
-
-def overlap(a, b):
-    shared = max(min(a[2], b[2]) - max(a[0], b[0]), 0) * max(min(a[3], b[3]) - max(a[1], b[1]), 0)
-    return shared / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - shared)
 
 
 def as_tuples(found):

@@ -10,8 +10,7 @@ import torch
 from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
 from made_heads import head_of
 from made_maps import STRIDES, random_targets, raw_maps, the_anchors
-from made_runs import column
-from small_fit import small_fit
+from made_runs import column, small_fit
 from torch.overrides import TorchFunctionMode
 from torch.profiler import ProfilerActivity, profile
 

@@ -89,7 +89,7 @@ def test_there_and_back(tool, here, monkeypatch):
 
 def test_what_predict_found(checkpoint, pictures, here):
     """Every detection above --conf, as in the file of COCO's results."""
-    run = predict(checkpoint, "pictures", "--export=coco", "--json=true", "--images=false")
+    run = predict(checkpoint, "pictures", "--export coco --json true --images false")
     content = read(run / "coco.json")
     assert {x["file_name"] for x in content["images"]} == {x.name for x in pictures.iterdir()}
     results = read(run / "predictions.json")

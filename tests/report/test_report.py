@@ -5,7 +5,6 @@ import json
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
-from shlex import split
 from textwrap import indent
 
 import cv2
@@ -13,13 +12,11 @@ import numpy as np
 import pytest
 import yaml
 from made_evidence import evidence_of
-from made_runs import read
+from made_runs import read, train, type_line
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from small_fit import small_fit
 
 import boltbox.callbacks.report
-import cli
 from boltbox.detector.checkpoint.runs import claim
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.evaluation.class_metrics import RECALLS, class_metrics
@@ -79,7 +76,7 @@ def trained(small_data, tmp_path_factory):
     """A run of two epochs with its report, not to be written to."""
     run = tmp_path_factory.mktemp("reported") / "run"
     options = "--trainer.max_epochs 2 --report.enabled true --pictures.enabled true"
-    cli.main([*small_fit(small_data, run), *split(options), "--autoanchor.enabled", "true"])
+    train(small_data, run, f"{options} --autoanchor.enabled true")
     return run
 
 
@@ -175,7 +172,7 @@ def test_what_a_run_lacks_is_left_out(trained, tmp_path):
     run = Path(shutil.copytree(trained, tmp_path / "run"))
     for name in ("detections.npz", "changed.yaml", "anchors.json"):
         (run / name).unlink()
-    cli.main(["report", str(run)])
+    type_line(f"report {run}")
     page = Page(run / "report.html")
     left = [*HEADINGS[:1], *HEADINGS[2:4], "Detections", *HEADINGS[9:]]
     assert page.headings == left
@@ -187,14 +184,14 @@ def test_names_are_text(tmp_path, drawn, capfd):
     run = a_run(tmp_path)
     data = DatasetFile.read(str(tmp_path / "data/data.yaml")).open("val")
     draw_labels({"val": data}, run / "plots/labels.png")
-    cli.main(["report", str(run)])
+    type_line(f"report {run}")
     page = Page(run / "report.html")
     assert {*page.headings} >= {"Metrics", "Confidence", "Confusion", "Errors", "Labels"}
     for name in NAMES:
         assert name in page.text
         assert drawn.count(short(name).strip()) >= 7, "confusion, confidence, labels"
     line = f"doctor --data.dataset {tmp_path / 'data/data.yaml'} --data.image_size 64"
-    cli.main([*line.split(), "--run", str(tmp_path / "doctor")])
+    type_line(f"{line} --run {tmp_path / 'doctor'}")
     page = Page(tmp_path / "doctor/doctor.html")
     assert all(name in page.text for name in NAMES)
     image = np.zeros((100, 300, 3), np.uint8)
@@ -235,7 +232,7 @@ def test_errors_with_their_images(tmp_path):
         record.box[-1] = record.label_box[1]
         record.kind[-1] = record.label_kind[1]
         record.save(run / "detections.npz")
-        cli.main(["report", str(run)])
+        type_line(f"report {run}")
         page = (run / "report.html").read_text()
         section = page.partition(">Most confident false positives</h2>")[2]
         section = section.partition("</section>")[0]
@@ -243,7 +240,7 @@ def test_errors_with_their_images(tmp_path):
         assert section.count("<figure>") == min(number, 24)
         assert section.count("gone &lt;b&gt;.png") >= 3
     (run / "metrics.json").write_text(json.dumps(metrics() | {"epoch": 77}))
-    cli.main(["report", str(run)])
+    type_line(f"report {run}")
     assert "Detections" in Page(run / "report.html").headings
 
 
@@ -265,8 +262,8 @@ def test_other_files_are_no_detections(content, tmp_path):
 
 def test_validate_has_a_report_and_never_fails_for_it(trained, here, monkeypatch, capsys):
     checkpoint = trained / "checkpoints/last.ckpt"
-    line = f"validate --ckpt_path {checkpoint} --trainer.enable_progress_bar false".split()
-    cli.main([*line, "--run", "one"])
+    line = f"validate --ckpt_path {checkpoint} --trainer.enable_progress_bar false --run"
+    type_line(f"{line} one")
     assert "report:    one/report.html\n" in capsys.readouterr().out
     assert "metrics of 8 images" in Page(here / "one/report.html").text
 
@@ -274,7 +271,7 @@ def test_validate_has_a_report_and_never_fails_for_it(trained, here, monkeypatch
         raise RuntimeError("a flaw\nof ours")
 
     monkeypatch.setattr(boltbox.callbacks.report, "write_report", fail)
-    cli.main([*line, "--run", "two"])
+    type_line(f"{line} two")
     assert "(RuntimeError: a flaw of ours)" in capsys.readouterr().out
     assert read(here / "two/metrics.json")["command"] == "validate"
 

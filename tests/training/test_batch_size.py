@@ -5,22 +5,22 @@ from pathlib import Path
 
 import pytest
 import torch
-from made_runs import load, read
-from small_fit import small_fit
+from made_networks import same
+from made_runs import load, read, train
 
-import cli
 from boltbox.detector.model.network import YOLOv5
+
+RESUMED = "--trainer.max_epochs 2 --ckpt_path last"
 
 
 def folder_of(batch_size):
     return Path(f"batch-{batch_size}")
 
 
-def fit(data, batch_size, *more):
+def fit(data, batch_size, more=""):
     """The weights."""
     limits = "--trainer.max_epochs 1 --trainer.limit_train_batches 2 --trainer.limit_val_batches 0"
-    limits += f" --data.batch_size {batch_size}"
-    cli.main(small_fit(data, folder_of(batch_size), *limits.split(), *more))
+    train(data, folder_of(batch_size), f"{limits} --data.batch_size {batch_size} {more}")
     return load(folder_of(batch_size) / "checkpoints/last.ckpt")["state_dict"]
 
 
@@ -47,11 +47,7 @@ def play_gpu(monkeypatch, images):
 
 def check_chosen(data, left_open, number):
     """Weights are those of the number."""
-    chosen = fit(data, left_open)
-    given = fit(data, number)
-    assert chosen.keys() == given.keys()
-    for name, value in chosen.items():
-        assert torch.equal(value, given[name])
+    assert same(fit(data, left_open), fit(data, number))
 
 
 @pytest.mark.parametrize(("memory", "number"), [(15, "8"), (1000, "16")])
@@ -60,7 +56,7 @@ def test_what_a_gpu_holds(memory, number, small_data, here, monkeypatch):
     with monkeypatch.context() as patch:
         play_gpu(patch, memory)
         check_chosen(small_data, "auto", number)
-    fit(small_data, "auto", "--trainer.max_epochs", "2", "--ckpt_path", "last")  # without the GPU
+    fit(small_data, "auto", RESUMED)  # without the GPU
     assert batch_size_of("auto") == int(number)
 
 
@@ -69,5 +65,5 @@ def test_a_short_run_has_small_batches(given, small_data, here, monkeypatch):
     """A run of 24 images has batches of 4; its continuation too, even if that is not short."""
     check_chosen(small_data, given, "4")
     monkeypatch.setattr("boltbox.detector.training.schedule.FEWEST_STEPS", 1)
-    fit(small_data, given, "--trainer.max_epochs", "2", "--ckpt_path", "last")
+    fit(small_data, given, RESUMED)
     assert batch_size_of(given) == 4

@@ -1,24 +1,18 @@
 """The same command gives the same weights, whatever loads the data."""
 
-from pathlib import Path
-
+import made_runs
 import pytest
 import torch
+from made_networks import same
 from made_runs import load
 
-import cli
-
-CONFIGS = Path(cli.__file__).parent / "configs"
-SMALL = f"""--config {CONFIGS}/yolo.yaml --config {CONFIGS}/debug.yaml --autoanchor.enabled false
---trainer.enable_progress_bar false --report.enabled false --pictures.enabled false --doctor.enabled false
---model.network.width_multiple 0.125 --model.network.depth_multiple 0.1 --model.network.levels [5]
---trainer.limit_train_batches 2 --trainer.limit_val_batches 1""".split()
+FEW = "--data.batch_size 4 --trainer.limit_train_batches 2 --trainer.limit_val_batches 1"
 ONE_EPOCH = "--trainer.max_epochs 1"
 
 
 def train(data, run, options):
     """Weights, average, momentum."""
-    cli.main(["fit", *SMALL, "--run", str(run), "--data.dataset", str(data), *options.split()])
+    made_runs.train(data, run, f"{FEW} {options}")
     content = load(run / "checkpoints/last.ckpt")
     tensors = content["state_dict"]
     for number, state in content["optimizer_states"][0]["state"].items():
@@ -44,7 +38,7 @@ def test_frozen_layers_do_not_move(small_data, tmp_path):
     assert not torch.equal(start[mean], moving[mean])
 
 
-RANDOM = f"""--config {CONFIGS}/albumentations.yaml --data.augment.mixup 0.5 --data.batch_size 5
+RANDOM = """--config albumentations --data.augment.mixup 0.5 --data.batch_size 5
 --model.multi_scale true --data.image_weights true --model.loss.fl_gamma 1.5"""
 TILES = "--data.tile_size 128 --data.image_weights true"
 
@@ -54,9 +48,7 @@ def test_workers_do_not_matter_but_the_seed_does(options, small_data, tmp_path):
     options = f"{options} {ONE_EPOCH}"
     alone = train(small_data, tmp_path / "alone", options)
     workers = train(small_data, tmp_path / "workers", f"{options} --data.workers 2")
-    assert alone.keys() == workers.keys()
-    for name, tensor in alone.items():
-        assert torch.equal(tensor, workers[name])
+    assert same(alone, workers)
     assert all(tensor.isfinite().all() for tensor in alone.values())
     other = train(small_data, tmp_path / "other", f"{options} --seed_everything 1")
     stem = "network.backbone.stem.conv.weight"

@@ -11,11 +11,10 @@ import pytest
 import torch
 import yaml
 from made_datasets import lay_out, picture, save, yolo_text
-from made_runs import ROOT, column
+from made_runs import ROOT, SMALL, column, read, type_line
 from ranks import together
-from small_fit import SMALL
 
-import cli
+from boltbox.detector.evaluation.prediction_record import PredictionRecord
 from boltbox.detector.training.module import Detector
 
 RANKS = 4
@@ -103,27 +102,22 @@ def test_steps_equal_those_of_one_process(train_norms, alike, small_data, here, 
 
     Without batch norms and where objects are spread evenly, four processes equal one with the same
     batch; else one that computes the batch norms and losses of each share by themselves."""
-    data, optimizer = alike, []
+    data = alike
+    optimizer = ""
     if train_norms:  # long steps would make much of the rounding
-        data, optimizer = (
-            small_data,
-            [
-                "--model.optim.optimizer",
-                "SGD",
-                "--model.optim.lr0",
-                "1e-4",
-                "--warmup.warmup_bias_lr",
-                "1e-3",
-            ],
+        data = small_data
+        optimizer = (
+            "--model.optim.optimizer SGD --model.optim.lr0 1e-4 --warmup.warmup_bias_lr 1e-3"
         )
-    line = ["fit", "--config", str(ROOT / "configs/hyp/none.yaml"), "--data.dataset", str(data), *SMALL,
-            "--data.batch_size", "8", "--model.optim.nominal_batch_size", "16", "--warmup.warmup_epochs", "1",
-            "--trainer.max_epochs", "3", "--trainer.limit_val_batches", "0", *optimizer,
-            "--trainer.callbacks", "test_distributed.Diary", "--trainer.callbacks.train_norms", str(train_norms)]  # fmt: skip
-    together(cli.main, line + ["--run", "many", "--trainer.devices", str(RANKS)], ranks=RANKS)
+    line = f"fit --config {ROOT}/configs/hyp/none.yaml --data.dataset {data} {SMALL} {optimizer}"
+    line += " --data.batch_size 8 --model.optim.nominal_batch_size 16 --warmup.warmup_epochs 1"
+    line += " --trainer.max_epochs 3 --trainer.limit_val_batches 0"
+    line += " --trainer.callbacks test_distributed.Diary"
+    line += f" --trainer.callbacks.train_norms {train_norms}"
+    together(type_line, f"{line} --run many --trainer.devices {RANKS}", ranks=RANKS)
     if train_norms:
         monkeypatch.setattr(Detector, "training_step", step_by_shares)
-    cli.main(line + ["--run", "one"])
+    type_line(f"{line} --run one")
     one = torch.load(here / "one/rank0.pt", weights_only=False)
     many = []
     for rank in range(RANKS):
@@ -183,7 +177,7 @@ def seven(small_data, tmp_path_factory):
             is_empty = split == "train" and k % 2 == 0
             lay_out(root, {f"labels/{split}/{k}.txt": "" if is_empty else text})
     splits = {"path": ".", "train": "images/train", "val": "images/val", "test": "one.txt"}
-    names = yaml.safe_load(small_data.read_text())["names"]
+    names = read(small_data)["names"]
     lay_out(root, {"one.txt": "./images/val/3.png\n", "data.yaml": yaml.safe_dump(splits | {"names": names})})  # fmt: skip
     return root / "data.yaml"
 
@@ -192,8 +186,8 @@ def test_uneven_shares(seven, here):
     """A training of two processes with a last batch of three images, images without labels, and
     validations in the middle of accumulation windows; then its checkpoint's figures on seven images
     and on one, by two processes and by one."""
-    line = ["--data.dataset", str(seven), *SMALL, "--data.batch_size", "4"]
-    line += ["--trainer.callbacks", "test_distributed.Figures"]
+    line = f"--data.dataset {seven} {SMALL} --data.batch_size 4"
+    line += " --trainer.callbacks test_distributed.Figures"
     fit = "--trainer.max_epochs 1 --trainer.val_check_interval 1 --warmup.warmup_epochs 0 --run run"
     fit += " --model.network.bn_momentum 0.03 --trainer.devices 2"
     fit += " --model.network.anchors [[15,15,25,25,40,40]]"  # an untrained network finds some
@@ -202,15 +196,12 @@ def test_uneven_shares(seven, here):
 
     def evaluate(devices):
         for command, more in commands.items():
-            words = f"{checkpoint} {devices} --run {command}{devices} {more}".split()
-            cli.main([command] + line + words)
+            run = f"{checkpoint} {devices} --run {command}{devices} {more}"
+            type_line(f"{command} {line} {run}")
 
     def of_two():
-        cli.main(["fit"] + line + fit.split())
+        type_line(f"fit {line} {fit}")
         evaluate(2)
-
-    def read(file):
-        return json.loads((here / file).read_text())
 
     together(of_two)
     evaluate(1)
@@ -219,5 +210,8 @@ def test_uneven_shares(seven, here):
         one = read(f"{command}1/figures0.json")
         assert one == read(f"{command}2/figures0.json") == read(f"{command}2/figures1.json")
         assert read(f"{command}1/metrics.json") == read(f"{command}2/metrics.json")
+        records = [PredictionRecord.load(Path(f"{command}{n}/detections.npz")) for n in (1, 2)]
+        for name, found in vars(records[0]).items():
+            assert np.array_equal(found, getattr(records[1], name)), name
     assert read("test1/metrics.json")["images"] == 1
     assert read("validate1/metrics.json")["R"] > 0

@@ -2,11 +2,10 @@
 
 import pytest
 import torch
-from small_fit import small_fit
+from made_runs import train
 from torch import nn
 
 import boltbox.detector.training.pretrained_score
-import cli
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.training.muon import Muon, orthogonalised
@@ -80,10 +79,9 @@ def test_auto_goes_by_what_a_training_starts_from(
     """Muon for a fresh network and for weights that do not see the objects, AdamW for those that
     do, at a lower rate if they know the classes too; a resumed run keeps its optimizer."""
 
-    def optimizer(run, epochs, *more):
+    def optimizer(run, epochs, more=""):
         limits = f"--trainer.max_epochs {epochs} --trainer.limit_train_batches 1"
-        limits += " --trainer.limit_val_batches 0"
-        cli.main(small_fit(small_data, here / run, *limits.split(), *more))
+        train(small_data, run, f"{limits} --trainer.limit_val_batches 0 {more}")
         lines = capsys.readouterr().out.splitlines()
         (line,) = [line for line in lines if line.startswith("optimizer:")]
         return line
@@ -92,18 +90,19 @@ def test_auto_goes_by_what_a_training_starts_from(
         monkeypatch.setattr(boltbox.detector.training.pretrained_score, name, value)
 
     assert ": Muon (auto: from scratch), lr0 0.008 " in optimizer("fresh", 1)
-    weights = ["--model.start.weights", "fresh/checkpoints/last.ckpt"]
+    weights = "--model.start.weights fresh/checkpoints/last.ckpt"
     set_limit("MIN_OBJECTNESS", 0.99)
-    assert ": Muon (auto: from scratch), lr0 0.008 " in optimizer("unknown", 1, *weights)
-    given = optimizer("given", 1, *weights, "--model.optim.momentum", "0.8")
+    assert ": Muon (auto: from scratch), lr0 0.008 " in optimizer("unknown", 1, weights)
+    given = optimizer("given", 1, f"{weights} --model.optim.momentum 0.8")
     assert ": AdamW (auto: for pretrained weights)" in given
     set_limit("MIN_OBJECTNESS", 0.0)
-    assert ": AdamW (auto: for pretrained weights), lr0 0.001 " in optimizer("tuned", 1, *weights)
+    assert ": AdamW (auto: for pretrained weights), lr0 0.001 " in optimizer("tuned", 1, weights)
     set_limit("MIN_MAP50", 0.0)
-    assert ": AdamW (auto: for pretrained weights), lr0 0.0003 " in optimizer("known", 1, *weights)
+    assert ": AdamW (auto: for pretrained weights), lr0 0.0003 " in optimizer("known", 1, weights)
     set_limit("MIN_OBJECTNESS", 0.99)
-    last = ["--ckpt_path", "last"]
-    assert ": AdamW (auto: for pretrained weights), lr0 0.0003 " in optimizer("known", 2, *last)
+    assert ": AdamW (auto: for pretrained weights), lr0 0.0003 " in optimizer(
+        "known", 2, "--ckpt_path last"
+    )
 
 
 class Fixed(nn.Module):

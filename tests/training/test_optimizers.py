@@ -3,42 +3,37 @@
 import pytest
 import timm
 import torch
-from made_backbones import FINE_TUNED, RESNET, settled
-from made_runs import load
+from made_backbones import BACKBONE, RESNET, settled
+from made_networks import same
+from made_runs import load, train, type_line
 from safetensors.torch import save_file
-from small_fit import small_fit
 
-import cli
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.training.optimizer import OptimOptions, StartingPoint
 from boltbox.detector.weights.start import StartOptions
 
-SHORT = ["--trainer.limit_train_batches", "1", "--trainer.limit_val_batches", "0"]
+SHORT = "--trainer.limit_train_batches 1 --trainer.limit_val_batches 0 --trainer.max_epochs"
 
 
 def test_a_class_trains_and_resumes_exactly(small_data, here):
     """Its state is unlike SGD's and Adam's."""
     options = "--model.optim.optimizer torch.optim.Adagrad --model.optim.lr0 0.02"
-    options += " --trainer.max_epochs 2 --checkpoints.save_period 1"
-    cli.main(small_fit(small_data, here / "whole", *SHORT, *options.split()))
-    cli.main(["fit", "--ckpt_path", "whole/checkpoints/epoch0.ckpt", "--run", "resumed"])
+    train(small_data, "whole", f"{SHORT} 2 {options} --checkpoints.save_period 1")
+    type_line("fit --ckpt_path whole/checkpoints/epoch0.ckpt --run resumed")
     whole = load(here / "whole/checkpoints/last.ckpt")
     resumed = load(here / "resumed/checkpoints/last.ckpt")
     assert whole["hyper_parameters"]["optim"]["optimizer"]["class_path"].endswith(".Adagrad")
     (state,) = whole["optimizer_states"]
     assert state["state"][0].keys() == {"step", "sum"}
-    for name, tensor in whole["state_dict"].items():
-        assert torch.equal(tensor, resumed["state_dict"][name]), name
+    assert same(whole["state_dict"], resumed["state_dict"])
 
 
-def test_a_resume_takes_the_options_that_are_typed(small_data, here):
+def test_a_resume_takes_the_options_that_are_typed(small_data, here, refused):
     """Those of the optimizer too, which Lightning restores with its state; not other groups."""
-    one = ["--trainer.max_epochs", "1", "--model.optim.optimizer", "AdamW"]
-    cli.main(small_fit(small_data, here / "run", *SHORT, *one))
-    resume = ["fit", "--ckpt_path", "last", "--run", "run", "--trainer.max_epochs", "2"]
-    with pytest.raises(SystemExit):
-        cli.main(resume + ["--model.optim.backbone_lr", "0.0005"])
-    cli.main(resume + ["--model.optim.momentum", "0.8", "--model.optim.weight_decay", "0.2"])
+    train(small_data, "run", f"{SHORT} 1 --model.optim.optimizer AdamW")
+    resume = "fit --ckpt_path last --run run --trainer.max_epochs 2"
+    refused(f"{resume} --model.optim.backbone_lr 0.0005")
+    type_line(f"{resume} --model.optim.momentum 0.8 --model.optim.weight_decay 0.2")
     content = load(here / "run/checkpoints/last.ckpt")
     groups = {group["name"]: group for group in content["optimizer_states"][0]["param_groups"]}
     assert {group["betas"][0] for group in groups.values()} == {0.8}
@@ -52,8 +47,8 @@ def test_a_backbone_with_its_own_rate(small_data, here):
     state = settled(timm.create_model(RESNET)).state_dict()
     save_file(state, here / "model.safetensors")
     more = "--trainer.max_epochs 1 --trainer.limit_val_batches 0"
-    more += " --model.start.backbone_weights model.safetensors"
-    cli.main(small_fit(small_data, here / "run", *FINE_TUNED, *more.split()))
+    more += " --model.start.backbone_weights model.safetensors --model.optim.backbone_lr 0.0008"
+    train(small_data, "run", " ".join([more] + BACKBONE))
     content = load(here / "run/checkpoints/last.ckpt")
     name = "conv1.0.weight"
     assert not torch.equal(content["state_dict"][f"network.backbone.body.{name}"], state[name])

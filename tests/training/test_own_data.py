@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 import torch
 from lightning.pytorch.utilities.model_summary import ModelSummary
-from made_networks import copied
+from made_networks import copied, same
 from made_options import made_detector
-from made_runs import column, read, rows, type_line
-from small_fit import SMALL
+from made_runs import SMALL, column, read, rows, type_line
 from test_python import equal, options
 from torch.utils.data import DataLoader, IterableDataset
 
-import cli
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.detection_batch import detection_batch
 from boltbox.detector.system.errors import InputError
@@ -64,8 +62,8 @@ def test_the_command_line(here, refused):
     """Its arguments are options, a resume names it again, and mistakes are named."""
     own = "--data test_own_data.Counted"
     limits = "--trainer.limit_val_batches 1 --trainer.max_epochs 1"
-    tiny = SMALL[4:]  # without options of the data
-    cli.main(f"fit {own} --data.count 8 {limits}".split() + tiny)
+    tiny = SMALL.split(maxsplit=4)[4]  # without options of the data
+    type_line(f"fit {own} --data.count 8 {limits} {tiny}")
     type_line(f"fit {own} --ckpt_path last --trainer.max_epochs 2")
     assert column(rows(Path("runs/fit-1")), "epoch") == ["0", "1"]
     type_line(f"validate {own} --report.enabled false")
@@ -140,9 +138,7 @@ def test_padding_and_boxes():
     row = [0, 1, 38.5 / 96, 12 / 64, 63 / 96, 16 / 64]
     np.testing.assert_allclose(batch.targets, [row], atol=1e-4)
     first, second = batch.truths
-    assert first is not None
     assert (first.height, first.width) == (40, 70)
-    assert second is not None
     assert len(second.boxes) == 0
 
 
@@ -181,5 +177,4 @@ def test_the_decoded_prediction():
     fused = detector.network.fused()
     torch.testing.assert_close(rows, fused.decode(fused(images)), rtol=1e-3, atol=1e-3)
     assert column(detector.network.modules(), "training") == modes
-    for name, value in detector.state_dict().items():
-        assert torch.equal(value, before[name])
+    assert same(detector.state_dict(), before)

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import torch
 from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar, TQDMProgressBar
+from made_networks import same
 from made_options import made_detector
-from made_runs import ROOT, column, load, rows
+from made_runs import ROOT, code_of, column, load, rows, type_line
 from plain_loop import batches
 from torch.utils.data import DataLoader
 
-import cli
 from boltbox.callbacks import (
     EMA,
     AutoAnchor,
@@ -70,10 +70,8 @@ def plain_fit(*callbacks, **given):
 
 
 def equal(run, other):
-    ours = load(Path(run, "checkpoints/last.ckpt"))["state_dict"]
-    theirs = load(Path(other, "checkpoints/last.ckpt"))["state_dict"]
-    assert ours.keys() == theirs.keys()
-    return all(torch.equal(value, theirs[name]) for name, value in ours.items())
+    states = [load(f"{each}/checkpoints/last.ckpt")["state_dict"] for each in (run, other)]
+    return same(*states)
 
 
 def paths_in(run):
@@ -82,7 +80,7 @@ def paths_in(run):
 
 def test_the_program_trains_what_the_command_trains(small_data, here, capsys):
     """The one of docs/python.md and the notebook, smaller: bit for bit, with the same files."""
-    text = re.findall("```python\n(.*?)```", (ROOT / "docs/python.md").read_text(), re.S)[0]
+    text = code_of("python")[0]
     cells = json.loads((ROOT / "examples/train.ipynb").read_text())["cells"]
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     assert "\n\n".join(code) == text.rstrip()
@@ -99,10 +97,9 @@ def test_the_program_trains_what_the_command_trains(small_data, here, capsys):
     assert "not the whole recipe" not in output
     assert len(re.findall(r"^\S*/images/val/\S+ \['.*'\]$", output, re.M)) == 3
 
-    line = "--data.image_size 64 --data.batch_size 8 --data.workers 0 --trainer.max_epochs 1"
+    line = "fit --data.image_size 64 --data.batch_size 8 --data.workers 0 --trainer.max_epochs 1"
     line += " --trainer.accelerator cpu --trainer.precision 32-true --report.enabled false"
-    line += " --trainer.limit_train_batches 1 --run command"
-    cli.main(["fit", "--data.dataset", str(small_data), *line.split()])
+    type_line(f"{line} --trainer.limit_train_batches 1 --run command --data.dataset {small_data}")
     assert equal("runs/fit-1", "command")
     script = Path("runs/fit-1")
     command = Path("command")

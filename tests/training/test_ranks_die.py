@@ -11,9 +11,8 @@ from pathlib import Path
 import lightning as L
 import pytest
 from forked import forks
-from made_runs import load
+from made_runs import load, small_fit
 from ranks import ROOT, run_all, together
-from small_fit import small_fit
 
 import cli
 from benchmarks import resume_fuzz
@@ -139,7 +138,7 @@ def test_a_process_whose_parent_is_gone_ends_before_its_imports(environment, cod
     variables = {name: processes.get(value, value) for name, value in environment.items()}
     with forks():
         line = launched(["--version"])
-        done = subprocess.run(line, env=os.environ | variables, check=False)
+        done = subprocess.run(line, env=os.environ | variables)
     assert done.returncode == code
 
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 from agreement import assert_close
-from made_runs import load, read, type_line
+from made_runs import load, read, small_fit, train, type_line
 from ranks import ROOT, free_port, run_all
-from small_fit import small_fit, train
 
 from benchmarks.resume_fuzz import difference
 

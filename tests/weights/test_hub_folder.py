@@ -5,7 +5,7 @@ import json
 import huggingface_hub
 import numpy as np
 import pytest
-import torch
+from made_networks import same
 from made_predictions import checkpoint_file, pictures_folder  # noqa: F401
 
 from boltbox import Detector, Predictor
@@ -24,11 +24,7 @@ def test_a_folder_and_back(checkpoint, pictures, here):
     detector.network.origins = [Origin("a.pt", "MIT")]
     detector.save_pretrained("hub", "run", "me/pets")
     back = Detector.from_pretrained("hub", "cpu")
-    tensors = back.network.state_dict()
-    expected = detector.network.state_dict()
-    assert tensors.keys() == expected.keys()
-    for name, tensor in expected.items():
-        assert torch.equal(tensor, tensors[name])
+    assert same(back.network.state_dict(), detector.network.state_dict())
     assert back.network.origins == detector.network.origins
     before = detector.make_predictor(conf=0.0005).predict("pictures", image_size=64)
     after = Predictor.load("hub", conf=0.0005).predict("pictures", image_size=64)

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 from made_networks import copied, same, small
-from made_runs import column, load
+from made_runs import column, load, train
 from shared import shared
-from small_fit import train
 from torch.nn.functional import batch_norm, conv2d, interpolate, max_pool2d, silu
 
 from boltbox.detector.model.network import YOLOv5, empty_network

@@ -6,11 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from made_datasets import as_yolo, lay_out
-from made_runs import column, read, type_line
+from made_datasets import lay_out
+from made_runs import column, findings_of, read, train, type_line
 from PIL import Image
 from shared import shared
-from small_fit import train
 
 from boltbox.callbacks.doctor import DoctorCheck
 from boltbox.detector.data.dataset_file import DatasetFile
@@ -23,12 +22,6 @@ def doctor(line):
     except SystemExit as e:
         return int(e.code or 0)
     return 0
-
-
-def findings_of(line, folder):
-    """All findings, from the run's file."""
-    assert doctor(f"--data.dataset {line} --data.image_size 640 --run {folder}") == 1
-    return read(folder / "doctor.json")["findings"]
 
 
 def test_a_single_class(tmp_path):
@@ -57,7 +50,8 @@ def test_real_faults(tmp_path):
     else, but that MOS84, 92 and 74 (in val) show one crossroads within seconds, and that two
     receipts of one shop look alike. All of it can be repaired."""
     root = shared("data/real_faults")
-    findings = findings_of(f"{root}/data.yaml --fix {tmp_path}/fixed", tmp_path / "run")
+    options = f"--data.image_size 640 --fix {tmp_path}/fixed"
+    findings = findings_of(root / "data.yaml", tmp_path / "run", options)
     found = {(Path(f["file"]).stem, f["kind"]) for f in findings}
     expected = set()
     for row in (root / "FAULTS.tsv").read_text().splitlines():
@@ -107,19 +101,6 @@ def test_exit_codes_summary_and_files(data, tmp_path, capsys):
     page = (tmp_path / "run/doctor.html").read_text()
     for path in labels[:5]:
         assert path.name in page
-
-
-def test_errors(here, refused):
-    as_yolo(here)
-    lay_out(here, {"gone/data.yaml": "train: nowhere\nval: neither\nnames: [cat, dog]\n"})
-    for options, named in {
-        "--data.dataset nowhere.yaml": "nowhere.yaml",
-        "--data=demo": "doctor --data.dataset demo",
-        "--data.dataset gone": "train",
-        "--data.dataset data.yaml --strct": "'strict'",
-    }.items():
-        assert named in refused(f"doctor {options}")
-        assert not (here / "runs").exists()
 
 
 def test_before_a_training(data, tmp_path, capsys):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from made_datasets import files_of, lay_out, picture, save
+from made_datasets import by_name, files_of, lay_out, picture, save
 
 from boltbox.detector.commands.doctor.examine import diagnose, open_splits
 from boltbox.detector.commands.doctor.repair import repair
@@ -80,10 +80,8 @@ def test_images_of_several_folders_keep_their_labels(tmp_path, monkeypatch):
     folders = f"train: [x/images, {source}/y/images]\nnames: [cat, dog]\n"
     lay_out(source, {"data.yaml": folders})
     repaired(Path("source"), tmp_path / "copy")
-    copy = DatasetFile.read("copy").open("train")
-    classes = {}
-    for file, labels in zip(copy.files, copy.labels, strict=True):
-        classes[Path(file).name] = labels.classes.tolist()
+    copy = by_name(DatasetFile.read("copy").open("train"))
+    classes = {name: labels.classes.tolist() for name, labels in copy.items()}
     assert classes == {"x_images_a.bmp": [0], "x_images_a_2.png": [0], "y_images_deep_a.png": [1]}
 
 

@@ -7,17 +7,15 @@ import signal
 import sys
 from collections import Counter
 from pathlib import Path
-from shlex import split
 from urllib.parse import urlsplit
 
 import pytest
 from jsonargparse.typing import SecretStr
-from made_runs import column, until
+from made_runs import ROOT, column, contents, type_line, until
 from optuna import load_study
 from optuna.storages import RDBStorage
 from postgres import PASSWORD, Server
 
-import cli
 from boltbox.detector.commands.evolve import search, trainings
 from boltbox.detector.commands.evolve import study as study_module
 from boltbox.detector.commands.evolve.space import YOLOV5_GENES
@@ -163,7 +161,6 @@ class Machines:
 
 
 def individuals(plan):
-    assert plan.evolve.storage
     return load_study(study_name="shapes", storage=plan.evolve.storage.get_secret_value()).trials
 
 
@@ -291,6 +288,7 @@ def test_the_password_is_nowhere(
     here,
     capfd,
     monkeypatch,
+    refused,
 ):
     """Neither on the terminal nor in a file. The same command continues the study; without its storage
     the folder is refused."""
@@ -298,26 +296,21 @@ def test_the_password_is_nowhere(
     fit = [sys.executable, "-I", str(here / "fit.py")]
     monkeypatch.setattr(search, "train_all", lambda study, _, *rest: train_all(study, fit, *rest))
     monkeypatch.setattr(search, "_picture", lambda study: b"")
-    line = ["evolve", "--config", str(Path(cli.__file__).parent / "configs/tensorboard.yaml")]
-    line += ["--data.dataset", str(small_data)]
-    line += split(
-        "--data.image_size 64 --model.network.width_multiple 0.125 --data.batch_size 6 --data.workers 0 --trainer.accelerator cpu --evolve.generations 1 --evolve.population 2 --run found --evolve.study shapes"
-    )
-    stored = [*line, "--evolve.storage", address]
-    cli.main(stored)
-    cli.main(stored)
-    for more in (["--print_config"], ["--epochs", "3"]):
+    line = f"evolve --config {ROOT}/configs/tensorboard.yaml --data.dataset {small_data}"
+    line += " --data.image_size 64 --model.network.width_multiple 0.125 --data.batch_size 6 --data.workers 0"
+    line += " --trainer.accelerator cpu --evolve.generations 1 --evolve.population 2 --run found --evolve.study shapes"
+    stored = f"{line} --evolve.storage {address}"
+    type_line(stored)
+    type_line(stored)
+    for more in ("--print_config", "--epochs 3"):
         with pytest.raises(SystemExit):
-            cli.main(stored + more)
+            type_line(f"{stored} {more}")
     printed = capfd.readouterr()
     assert "2 done" in printed.out
     assert PASSWORD not in printed.out + printed.err
-    files = [path for path in here.rglob("*") if path.is_file()]
-    names = {"evolve.csv", "hyp_evolved.yaml", "config.yaml", "study.id"}
-    assert names <= set(column(files, "name"))
-    for path in files:
-        assert PASSWORD.encode() not in path.read_bytes()
-    with pytest.raises(SystemExit) as e:
-        cli.main(line)
-    assert e.value.code == 2
+    files = contents(here)
+    for name in ("evolve.csv", "hyp_evolved.yaml", "config.yaml", "study.id"):
+        assert f"found/{name}" in files
+    assert PASSWORD.encode() not in b"".join(files.values())
+    refused(line)
     assert not (here / "found/study.db").exists()

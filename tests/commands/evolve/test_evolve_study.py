@@ -4,13 +4,12 @@ folder."""
 import itertools
 import os
 import sys
-import time
 from dataclasses import replace
 
 import numpy as np
 import optuna
 import pytest
-from made_runs import column, read
+from made_runs import column, read, until
 from optuna.storages import RDBStorage
 from optuna.trial import TrialState
 
@@ -40,7 +39,6 @@ def search(folder, plan=PLAN):
     study = Study(folder, plan, {})
     while study.has_next():
         trial = study.ask()
-        assert trial
         metrics = {"val/mAP50": 0.625, "val/P": 0.75}
         study.tell(trial, Outcome(fitness(trial.params), metrics))
     return study
@@ -105,7 +103,6 @@ def test_outputs(tmp_path):
     assert set(os.listdir(tmp_path)) == {"study.db", "evolve.csv"}
     for k in range(7):
         trial = study.ask()
-        assert trial
         outcome = Outcome(fitness(trial.params), {"val/mAP50": 0.625, "val/P": 0.75})
         study.tell(trial, Outcome(None, reason="the abacus\nis broken") if k % 2 else outcome)
     study.ask()
@@ -192,12 +189,9 @@ def test_a_training_gets_its_values_and_gives_its_metrics(tmp_path, monkeypatch,
     starts = [len((tmp_path / f"trials/{k:04d}/starts").read_text()) for k in range(6)]
     assert starts == [2, 1, 1, 3, 1, 1]
     options, run, worker = read(tmp_path / "trials/0000/options.json")
-    assert (
-        options["--data.augment.scale"],
-        options["--model.optim.lr0"],
-        options["--model.network.anchors"],
-    ) == ("0.3", "0.05", "9")
-    assert options["--ckpt_path"] == "auto"
+    expected = {"--data.augment.scale": "0.3", "--model.optim.lr0": "0.05"}
+    expected |= {"--model.network.anchors": "9", "--ckpt_path": "auto"}
+    assert expected.items() <= options.items()
     assert (run, worker in "01") == (None, True)
     kept = list(tmp_path.glob("trials/*/checkpoints/best.ckpt"))
     assert kept == [tmp_path / "trials/0001/checkpoints/best.ckpt"], "the best one's alone"
@@ -208,8 +202,7 @@ def test_a_command_that_is_stopped(tmp_path, trained):
     run = tmp_path / "trials/0000"
 
     def stop(trial):
-        while not (run / "waits").is_file():
-            time.sleep(0.02)
+        until((run / "waits").is_file)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -12,8 +12,7 @@ import pytest
 from chromium import chromium
 from forked import forks
 from made_datasets import load
-from made_runs import fit, read, type_line, until
-from small_fit import SMALL
+from made_runs import SMALL, read, train, type_line, until
 
 import cli
 
@@ -47,7 +46,7 @@ def wrong(small_data, tmp_path_factory):
 def line(wrong):
     """A command line that reviews it by two folds, all but the folder of the run."""
     options = ["--trainer.max_epochs", "1", "--review.folds", "2", "--run"]
-    return ["review", "--data.dataset", str(wrong)] + SMALL + options
+    return ["review", "--data.dataset", str(wrong)] + SMALL.split() + options
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +92,7 @@ def test_a_review_goes_on_after_a_kill(line, wrong, reviewed, here, capsys):
             run = f"ranks{devices}"
             cli.main(
                 ["review", "--data.dataset", str(wrong), "--run", run]
-                + SMALL
+                + SMALL.split()
                 + ["--ckpt_path", str(reviewed / "folds/0/fit"), "--trainer.devices", devices]
             )
             contents.append(read(f"{run}/review.json"))
@@ -152,7 +151,7 @@ def test_the_loop(small_data, wrong, reviewed, here):
         expected_boxes, expected_classes = changed.get(place, expected[place])
         np.testing.assert_allclose(boxes, expected_boxes, atol=0.01)
         np.testing.assert_array_equal(classes, expected_classes)
-    one = ("--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1")
-    fit(wrong, "--run", "runs/before", *one)
-    fit("copy/data.yaml", "--run", "runs/after", *one)
+    one = "--trainer.max_epochs 1 --trainer.limit_train_batches 1"
+    train(wrong, "runs/before", one)
+    train("copy/data.yaml", "runs/after", one)
     type_line("compare runs/before runs/after")

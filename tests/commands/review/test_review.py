@@ -1,9 +1,11 @@
 """The command `review`: folds, evidence against a slow loop, probabilities on made predictions,
 formats."""
 
+import made_labels
 import numpy as np
 import pytest
 from made_datasets import as_coco, as_voc, as_yolo
+from overlaps import overlap
 
 from boltbox.detector.commands.doctor.examine import open_splits
 from boltbox.detector.commands.review.evidence import Scene
@@ -11,7 +13,6 @@ from boltbox.detector.commands.review.folds import assign_folds, images_of, writ
 from boltbox.detector.commands.review.suspect import ReviewedImage
 from boltbox.detector.commands.review.suspects import find_suspects
 from boltbox.detector.data.dataset_file import DatasetFile
-from boltbox.detector.data.sample import Labels
 
 NONE = np.zeros((0, 4))
 NAMES = ["cat", "dog", "owl"]
@@ -19,11 +20,7 @@ SIDE = 200
 
 
 def labels_of(boxes, classes, crowd=None):
-    n = len(classes)
-    crowd = np.zeros(n, bool) if crowd is None else np.array(crowd)
-    boxes = np.array(boxes, np.float32).reshape(-1, 4)
-    kinds = np.array(classes, np.int64)
-    return Labels(boxes, kinds, [[]] * n, crowd, np.ones(n, np.float32), SIDE, SIDE)
+    return made_labels.labels_of(boxes, classes, SIDE, SIDE, crowd=crowd)
 
 
 def item(name, labels, ignored=NONE):
@@ -33,13 +30,6 @@ def item(name, labels, ignored=NONE):
 def random_boxes(rng, count):
     low = rng.uniform(0, 120, (count, 2))
     return np.concatenate((low, low + rng.uniform(20, 80, (count, 2))), 1)
-
-
-def overlap(a, b):
-    width = min(a[2], b[2]) - max(a[0], b[0])
-    height = min(a[3], b[3]) - max(a[1], b[1])
-    both = max(width, 0) * max(height, 0)
-    return both / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - both)
 
 
 def slow_evidence(boxes, classes, crowd, rows, k):
@@ -226,12 +216,3 @@ def test_near_copies_are_in_one_fold(small_data):
     fold_of = assign_folds(files + files[:6], 3)
     assert (fold_of[-6:] == fold_of[:6]).all()
     assert np.ptp(np.bincount(fold_of)) <= 2
-
-
-@pytest.mark.parametrize(
-    "options", ["--review.folds 1", "--review.folds 99", "--trainer.num_nodes 2"]
-)
-def test_refusals(options, small_data, here, refused):
-    named = options.split()[0].removeprefix("--")
-    line = f"review --data.dataset {small_data} --trainer.accelerator cpu {options} --run found"
-    assert named in refused(line)
