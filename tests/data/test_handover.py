@@ -56,9 +56,10 @@ def with_shm(size, run, log):
 def many(tmp_path_factory):
     """The data.yaml of 64 images of 32 x 32 px."""
     texts = []
+    pictures = []
     for i in range(64):
+        pictures.append(picture(32, 32, i))
         texts.append("".join(f"0 0.5 0.5 0.4 0.{k}\n" for k in range(1, i % 3 + 2)))
-    pictures = [picture(32, 32, i) for i in range(64)]
     return image_set(tmp_path_factory.mktemp("many"), pictures, texts)
 
 

@@ -39,9 +39,12 @@ def cache(tmp_path, monkeypatch):
 @pytest.fixture
 def data(tmp_path):
     """Eight images of noise, with two boxes each, one of them a polygon."""
-    pictures = [picture(h, w, k) for k, (h, w) in enumerate(SHAPES)]
+    pictures = []
+    texts = []
+    for k, (h, w) in enumerate(SHAPES):
+        pictures.append(picture(h, w, k))
+        texts.append(f"{k % 2} .3 .4 .3 .5\n{(k + 1) % 2} .6 .2 .9 .3 .9 .7\n")
     save(tmp_path / "images/7.jpg", pictures[7])
-    texts = [f"{k % 2} .3 .4 .3 .5\n{(k + 1) % 2} .6 .2 .9 .3 .9 .7\n" for k in range(8)]
     path = image_set(tmp_path, pictures, texts)
     (tmp_path / "images/7.png").unlink()
     return path

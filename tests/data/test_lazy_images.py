@@ -31,9 +31,10 @@ def ramps(height, width):
 def dataset(request, tmp_path_factory):
     root = tmp_path_factory.mktemp("ramps")
     texts = []
-    for k in range(len(SHAPES)):
+    pictures = []
+    for k, shape in enumerate(SHAPES):
+        pictures.append(ramps(*shape))
         texts.append(f"{k} 0.3 0.4 0.3 0.5\n{k} 0.6 0.2 0.9 0.3 0.9 0.7\n{k} 0.9 0.9 0.05 0.1\n")
-    pictures = [ramps(*shape) for shape in SHAPES]
     image_set(root, pictures, texts, suffix=request.param)
     return read_yolo(root / "images", list("abcde"), root)
 
