@@ -8,6 +8,7 @@ import label_layouts as layouts
 import numpy as np
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, List, Value
+from made_datasets import lay_out
 from made_runs import read, type_line
 
 from boltbox import save_hugging_face
