@@ -80,9 +80,9 @@ def test_coco_figures_are_those_of_pycocotools(kind):
 def test_coco_figures_with_more_than_100_detections():
     """Of an image and class only the best 100 count, so a true one among the rest does not,
     and none of the rest counts as wrong."""
-    spread = np.array(
-        [[20 * i, 0, 20 * i + 10, 10, 1 - i / 200, 0] for i in range(101)], np.float32
-    )
+    i = np.arange(101)
+    spread = np.stack((20 * i, 0 * i, 20 * i + 10, 0 * i + 10, 1 - i / 200, 0 * i), 1)
+    spread = spread.astype(np.float32)
     last = [labels_of(spread[-1:, :4], [0], 10, 3000)]
     assert check_coco([spread], last, 1)["AR100"] == 0
     assert check_coco([spread[1:]], last, 1)["AR100"] == 1
