@@ -15,6 +15,8 @@ from made_networks import same, small, yolov5_converter  # noqa: F401
 from made_runs import column, load, read, rows, train, type_line
 
 import boltbox
+from boltbox.detector.commands.ckpt_path import MACHINES, read_ckpt_path
+from boltbox.detector.commands.command_line import CommandLine
 from boltbox.detector.data.demo import make_demo
 from boltbox.detector.evaluation.class_metrics import class_metrics
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
@@ -311,3 +313,14 @@ def test_a_file_of_yolov5_says_what_it_is(tmp_path, as_yolov5):
     assert trained.network.levels == network.levels
     assert trained.image_size == 1280
     assert same(Detector.load(file, "cpu").network.state_dict(), network.state_dict())
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_the_first_machine_must_have_the_checkpoint(name, here, monkeypatch):
+    """Another one lacks what the first has read, where they share no file system."""
+    line = CommandLine(["fit"])
+    monkeypatch.setenv(name, "0")
+    with pytest.raises(InputError):
+        read_ckpt_path("last", Path("run"), line)
+    monkeypatch.setenv(name, "1")
+    assert read_ckpt_path("last", Path("run"), line) is None

@@ -187,7 +187,7 @@ def test_kill_9_of_machines(machines, tmp_path):
     until(lambda: (7, "ends") in column(machines.log(), slice(2)))
     machines.release(4)
     (tmp_path / dead).rename(tmp_path / "away")
-    third = machines.go("three", grace=0.3)
+    third = machines.go("three", grace=2.0)
     assert (ended(third), ended(second)) == (0, 0)
     taker = machines.begun(4, 2)
     assert taker != dead
@@ -231,7 +231,7 @@ def test_a_machine_that_slept(machines, tmp_path):
         sleeper = machines.go("one")
     assert machines.begun(0) == "one"
     os.kill(sleeper.pid, signal.SIGSTOP)
-    other = machines.go("two", grace=0.3, workers=8)
+    other = machines.go("two", grace=2.0, workers=8)
     assert machines.begun(0, 2) == "one", "the folder is reached"
     assert set(map(machines.begun, range(1, 8))) == {"two"}
     os.kill(sleeper.pid, signal.SIGCONT)
