@@ -8,7 +8,8 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.callbacks import ProgressBar
 
-from boltbox.callbacks.configuration import CALLBACKS, Checkpoints
+from boltbox.callbacks.checkpoints import Checkpoints
+from boltbox.callbacks.configuration import CALLBACKS
 from boltbox.callbacks.epoch_table import EpochTable
 from boltbox.callbacks.metrics_files import MetricsFiles
 from boltbox.callbacks.progress import Progress

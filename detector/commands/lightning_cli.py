@@ -260,9 +260,8 @@ class DetectorCLI(LightningCLI):
 
         run = self._choose_run_folder()
         trainer.default_root_dir = str(run)
-        os.environ["BOLTBOX_RUN"] = str(
-            run
-        )  # for the processes that Lightning starts: new_run returns it
+        # for the processes that Lightning starts: new_run returns it
+        os.environ["BOLTBOX_RUN"] = str(run)
         continued = {}  # content of the checkpoint
         if self.loaded and self.loaded.checkpoint and self.continues_run:
             continued = self.loaded.checkpoint
