@@ -17,6 +17,7 @@ from boltbox.detector.system.ranges import NonNegativeFloat
 from boltbox.detector.system.rank_zero import print_fact
 from boltbox.detector.system.signals import StopSignal
 from boltbox.detector.training.module import Detector
+from boltbox.detector.training.trainer_options import check_recipe
 
 
 class Checkpoints(ModelCheckpoint):
@@ -57,8 +58,20 @@ class Checkpoints(ModelCheckpoint):
         self.signal = StopSignal()
 
     def setup(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
-        """Replace the Trainer's own IO before a checkpoint is read."""
+        """Replace the Trainer's own IO before a checkpoint is read.
+
+        Raises:
+            InputError: The Trainer validates by the clock or by the batches of the run: best.ckpt
+                needs the fitness of whole epochs.
+        """
         trainer.strategy.checkpoint_io = self.io
+        if stage == "fit":
+            check_recipe(
+                {
+                    "check_val_every_n_epoch": trainer.check_val_every_n_epoch,
+                    "val_check_interval": getattr(trainer, "val_check_interval", "by the clock"),
+                }
+            )
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """A resumed run continues with its best.ckpt. In a new run, or one that continues the
@@ -66,7 +79,8 @@ class Checkpoints(ModelCheckpoint):
         replaces it."""
         best = _folder(trainer) / "best.ckpt"
         self.best_model_path = ""
-        self._best_fitness: float | None = None  # of best.ckpt; None: not read from the file yet
+        # of best.ckpt; None: not read from that file yet, or there is none
+        self._best_fitness: float | None = None
         if _continues_in_folder(trainer) and best.is_file():
             self.best_model_path = str(best)
 
@@ -85,15 +99,14 @@ class Checkpoints(ModelCheckpoint):
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """max_time and early stopping end a run only at the end of an epoch; an epoch with a
+        """max_time and early stopping end a run only at the end of an epoch. An epoch with a
         validation has one after its last batch too."""
-        # so that Lightning cannot stop within this epoch
+        # Lightning does not stop within the first min_epochs epochs: this one becomes one of them
         trainer.fit_loop.min_epochs = max(self._given_min_epochs or 0, trainer.current_epoch + 1)
-        # trainer.val_check_interval may leave a remainder
-        if trainer.check_val_every_n_epoch is not None:
-            trainer.val_check_batch = self._given_val_check_batch
-            if trainer.is_last_batch:
-                trainer.val_check_batch = batch_idx + 1
+        # Lightning validates after every val_check_batch batches, which may leave a remainder
+        trainer.val_check_batch = self._given_val_check_batch
+        if trainer.is_last_batch:
+            trainer.val_check_batch = batch_idx + 1
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, out: Any, batch: Any, batch_idx: int
@@ -143,7 +156,7 @@ class Checkpoints(ModelCheckpoint):
         if stage == "fit" and self.io.failed:
             files = ", ".join(f"{path} ({problem})" for path, problem in self.io.failed.items())
             raise InputError(
-                "the training has ended, but checkpoints are missing or those of an earlier epoch:"
+                "the training has ended, but checkpoints are missing, or are of an earlier epoch:"
                 f" {files}; check the disk, then train again from the newest checkpoint that is"
                 " there, with --ckpt_path last"
             )
@@ -155,6 +168,7 @@ class Checkpoints(ModelCheckpoint):
         best = Path(self.best_model_path)
         if not isfile(best):
             return -1.0
+        # its newest write may have failed; then the file is that of an earlier epoch
         if self._best_fitness is None or best in self.io.failed:
             fitness = read_outline(best).get("fitness")
             self._best_fitness = fitness if isinstance(fitness, float) else -1.0
@@ -173,10 +187,11 @@ class Checkpoints(ModelCheckpoint):
         self._saved_at = time.monotonic()
 
     def _complete_first_save(self, trainer: L.Trainer) -> None:
-        """If a kill came between the file of the run's first save and its copies, make them now."""
+        """Make the copies of the run's first save now, if a kill came before the last of them,
+        which is last.ckpt. The training continues the file that was written."""
         folder = _folder(trainer)
-        has_saved = (folder / "last.ckpt").exists()  # later saves replace it by a newer one
-        if has_saved or not _continues_in_folder(trainer):
+        is_complete = (folder / "last.ckpt").exists()
+        if is_complete or not _continues_in_folder(trainer):
             return
         resumed = Path(str(trainer.ckpt_path))
         for name in self._file_names(trainer.current_epoch - 1):  # the epoch that was saved
@@ -232,8 +247,6 @@ def _validation_follows(trainer: L.Trainer, batch_idx: int) -> bool:
     loop = trainer.fit_loop.epoch_loop
     if not interval or not loop._should_check_val_epoch():
         return False
-    if trainer.check_val_every_n_epoch is None:  # then Lightning counts the batches of the run
-        batch_idx = loop.total_batch_idx
     return (batch_idx + 1) % interval == 0
 
 

@@ -16,11 +16,12 @@ class Warmup(L.Callback):
     """Sets learning rates, momentum and accumulation before every batch of the run: those of the
     warm-up, then those of `model.optim.lr_schedule`. Do not add a scheduler.
 
-    The warm-up takes at least 100 batches, but no more than a third of the run (with Muon there is
-    no minimum); warmup_epochs 0 turns it off. With model.literal (the quirks of YOLOv5 too) it
-    takes at least 100 batches, also with warmup_epochs 0, with Muon or in a short run; and the
-    gradients of an accumulation window (the batches of one optimizer step) that is open at the end
-    of an epoch are discarded.
+    The warm-up takes at least 100 batches (with Muon there is no minimum), but no more than a third
+    of the run. warmup_epochs 0 turns it off.
+
+    With model.literal (the quirks of YOLOv5 too) the minimum of 100 batches holds always: also with
+    warmup_epochs 0, with Muon and in a short run. The gradients of an accumulation window (the
+    batches of one optimizer step) that is open at the end of an epoch are discarded.
 
     It is a callback and no scheduler, because momentum and accumulation change with the rates, and
     per batch, not per step.
@@ -47,9 +48,10 @@ class Warmup(L.Callback):
         self._schedule: Schedule | None = None
 
     def setup(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
-        self._window = GradientWindow()  # an earlier fit may have ended within one
+        self._window = GradientWindow()  # not that of an earlier fit
         given = trainer.accumulate_grad_batches
-        if stage == "fit" and given != COLLECT:  # which that fit would have left
+        is_left_over = given == COLLECT  # by an earlier fit, which ended within a window
+        if stage == "fit" and not is_left_over:
             check_recipe({"accumulate_grad_batches": given})
         if stage == "fit" and (trainer.max_epochs or 0) < 1:
             raise InputError(
@@ -96,7 +98,7 @@ class Warmup(L.Callback):
         rates = self._schedule.rates_at(iteration)
         pl_module.set_rates(rates)
         # the epoch's last batch closes the window, however short; with literal, optimizer_step of
-        # the Detector discards the window's gradients instead
+        # the Detector discards the window's gradients instead, and its count goes on, as in YOLOv5
         must_step = trainer.is_last_batch and not pl_module.options.literal
         # counts the batch, and has Lightning step where its window ends
         self._window.start_batch(trainer, rates.accumulate, must_step)

@@ -45,14 +45,14 @@ class Command(NamedTuple):
     """A command.
 
     Attributes:
-        place: Its function, as `module:function`.
+        function_path: Its function, as `module:function`.
         help: Its line in the help.
         needs_trainer: The function takes a Trainer, the model and the data module before its own
             options, and the command has their options too. Else it is a plain function, whose
             parameters are the options.
     """
 
-    place: str
+    function_path: str
     help: str
     needs_trainer: bool = True
 

@@ -71,7 +71,7 @@ from boltbox.detector.weights.trained import DETECTOR
 
 TRUST_PARTS = "Import all code that a run folder or checkpoint names, not only boltbox's."
 STARTS = ("model.start.weights", "model.start.backbone_weights")  # weights to start from
-# parameters of a command's function that are no options
+# parameters of a command's function that are no options (in the type that jsonargparse takes)
 OBJECTS: set[str | int] = {"trainer", "model", "datamodule", "fit_command", "command"}
 NOT_SAVED = ("run", "ckpt_path", "trust_parts", "trainer.default_root_dir")  # not in config.yaml
 
@@ -88,24 +88,29 @@ class DetectorCLI(LightningCLI):
     last calls `instantiate_trainer`); then the constructor below calls the command's function.
 
     Args:
-        command: A command, whose function takes a Trainer.
-        line: The command line: `typed`, the words as the user wrote them; `words`, those for the
-            parser; `options`, values by dotted name, also of --config files; `is_typed`, whether
-            one of these is from the line itself.
+        definition: The command, whose function takes a Trainer.
+        line: The command line. Of its attributes, `command` is the command's name; `typed`, the
+            words as the user wrote them (["--help"] also for `--help all`, which sets `wants_all`);
+            `words`, those for the parser; `options`, values by dotted name, also of --config files,
+            whose names are `origins`; `data_class`, the class of `--data my.DataModule`. Its method
+            `is_typed` says whether an option is from the line itself.
 
     Attributes:
-        loaded: What --ckpt_path means, until it is used: `weights`, `options` of their run, and
-            `checkpoint`, the content that Lightning restores, None for weights without a training.
+        command: The command's name.
+        function: The command's function.
+        loaded: What --ckpt_path means, until it is used: `weights`; `options` of their run, and
+            `source`, the file that these are from; `checkpoint`, the content that Lightning
+            restores, None for weights without a training.
         continues_run: Whether a fit continues in its run folder.
         run_folder: The one that was typed, also as --ckpt_path; None: one is chosen.
         held: The lock of the run folder, and the trust in the classes that were typed.
         config_text: Text of config.yaml.
     """
 
-    def __init__(self, command: Command, line: CommandLine) -> None:
-        self.function: Callable[..., Any] = resolve_name(command.place)
+    def __init__(self, definition: Command, line: CommandLine) -> None:
+        self.function: Callable[..., Any] = resolve_name(definition.function_path)
         self.line = line
-        self.command = line.command  # its name
+        self.command = line.command
         self.loaded: LoadedCheckpoint | None = None
         self.continues_run = False
         self.run_folder: Path | None = None
@@ -129,7 +134,7 @@ class DetectorCLI(LightningCLI):
                     seed_everything_default=0,
                     parser_kwargs={
                         "usage": f"{start} [options]",
-                        "description": f"{command.help}.",
+                        "description": f"{definition.help}.",
                         "epilog": f"{examples}\nEvery option: {start} --help all",
                         "formatter_class": HelpFormatter,
                     },
@@ -161,7 +166,7 @@ class DetectorCLI(LightningCLI):
     def parse_arguments(self, parser: Any, args: Any) -> None:
         """Parse once; the options of a checkpoint, or of the demo, come before the typed ones."""
         line = self.line
-        if line.typed == ["--help"] and not line.wants_all:  # typed of `--help all` is the same
+        if line.typed == ["--help"] and not line.wants_all:
             shown = list(HELP["shown"])
             if self.command in demo.COMMANDS:
                 shown += HELP["shown_for_training"]
@@ -218,15 +223,14 @@ class DetectorCLI(LightningCLI):
 
     def _choose_ckpt_path(self) -> tuple[str, Path | None]:
         """The value of --ckpt_path, "" for none, and the run folder where `last`, `best` and `auto`
-        look. `fit` takes the last checkpoint of a run folder, and continues in that folder unless
-        --run is another. Evaluations take the newest checkpoint."""
+        look. `fit` takes the last checkpoint of a run folder, and continues in that folder (which
+        becomes `run_folder`) unless --run is another. Evaluations take the newest checkpoint."""
         options = self.line.options
         ckpt_path = str(options.get("ckpt_path") or "")
         if self.command == "fit":
-            # A restart by torchrun continues in the run folder; before its first checkpoint there,
-            # it starts as the first time.
-            run = self.run_folder
-            if is_restart(run) and run and (has_checkpoints(run) or not ckpt_path):
+            # after a crash torchrun starts this command again, perhaps before its first checkpoint
+            run = self.run_folder if is_restart(self.run_folder) else None
+            if run and (has_checkpoints(run) or not ckpt_path):
                 return "auto", run
             folder = Path(ckpt_path)
             if not ckpt_path or ckpt_path in CKPT_WORDS or not (folder / "checkpoints").is_dir():
@@ -245,7 +249,8 @@ class DetectorCLI(LightningCLI):
         options = self.config
         trainer = options.trainer
         checkpoint_path = self.checkpoint_path
-        # a continued run keeps the numbers that were chosen for `auto`, also if it is typed again
+        # a continued run keeps the numbers that were chosen for `auto`, also if
+        # `auto` is typed again
         if self.loaded and self.continues_run:
             saved = flatten(self.loaded.options)
             for name in ("data.batch_size", "data.tile_size"):
@@ -260,7 +265,7 @@ class DetectorCLI(LightningCLI):
 
         run = self._choose_run_folder()
         trainer.default_root_dir = str(run)
-        # for the processes that Lightning starts: new_run returns it
+        # for the processes that Lightning starts: in these new_run returns it
         os.environ["BOLTBOX_RUN"] = str(run)
         continued = {}  # content of the checkpoint
         if self.loaded and self.loaded.checkpoint and self.continues_run:
@@ -313,6 +318,7 @@ class DetectorCLI(LightningCLI):
             weights.fill(self.model.network, self.model.names)
         elif self.command in ("validate", "test"):
             weights.refuse_not_finite()
+        # what else a checkpoint holds, Lightning restores (trainer.fit(..., ckpt_path=...))
         if callback and checkpoint and self.command in ("fit", "validate", "test"):
             # Lightning restores it without reading it again
             callback.io.loaded = Checkpoint(weights.path, checkpoint)

@@ -133,7 +133,7 @@ def run_command(words: Sequence[str]) -> None:
     else:
         from boltbox.detector.commands.parser import call
 
-        call(resolve_name(command.place), line.command, line.words)
+        call(resolve_name(command.function_path), line.command, line.words)
 
 
 def overview() -> str:

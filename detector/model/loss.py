@@ -65,7 +65,7 @@ class Loss(nn.Module, ABC):
             targets: see `terms`.
             head: see `terms`.
             ignored: (M, 6) like `targets`: regions that are neither object nor background. This
-                base class ignores the argument: they count as background.
+                base class does not use them: they count as background.
 
         Returns:
             total: scalar, the sum of the terms times B, as in YOLOv5: it grows with the batch like
@@ -167,13 +167,13 @@ class DetectionLoss(Loss):
             valid = assigned.valid  # (n,)
             if valid is None:  # all are
                 valid = torch.ones_like(assigned.cls, dtype=torch.bool)
+            # Boxes are cx, cy, w, h in units of the cell's side, from the cell's upper left corner.
             # Invalid matches get harmless numbers, so that neither their loss nor its gradient is
             # NaN (infinity times 0).
             logits = maps[index].where(valid[:, None], 0)  # (n, 5 + C)
             target_box = assigned.box.where(valid[:, None], 1)  # (n, 4)
 
-            # Boxes: that of each match is to overlap with its object. All are cx, cy, w, h in units
-            # of the cell's side, from the cell's upper left corner.
+            # Boxes: that of each match is to overlap with its object.
             anchors = None
             if head.anchors is not None:
                 anchors = head.anchors[level][assigned.anchor]  # (n, 2), in cells
@@ -211,11 +211,12 @@ class DetectionLoss(Loss):
         if self.shared_cell == "best":
             flat = overlap.new_zeros(size + 1).scatter_reduce_(0, place, overlap, "amax")
         else:
-            # Per place, the highest position in the list (from 1; 0: none), then that match's
+            # Per place, the number of the last match there, from 1 (0: no match), then that match's
             # overlap. Writing `overlap` itself would leave the choice among several to the threads.
             numbers = torch.arange(1, len(place) + 1, device=place.device)
             last = place.new_zeros(size + 1).scatter_reduce_(0, place, numbers, "amax")
-            flat = torch.cat((overlap.new_zeros(1), overlap))[last]
+            overlap_of_number = torch.cat((overlap.new_zeros(1), overlap))
+            flat = overlap_of_number[last]
         return flat[:size].view(shape)
 
     def _cross_entropy(
@@ -238,7 +239,7 @@ class DetectionLoss(Loss):
 
 def _without_objectness(maps: Tensor, ignored: Tensor, targets: Tensor) -> Tensor:
     """The same maps (B, A, H, W, 5 + C); no gradient reaches the objectness of cells that an
-    ignored region touches, but that are not near an object."""
+    ignored region touches, but that are neither in nor near an object."""
     # YOLOv5's assigner also takes cells beside the object's, up to half a cell away
     cells = _touched(ignored, maps) & ~_touched(targets, maps, margin=0.5)  # (B, H, W)
     is_objectness = torch.arange(maps.shape[4], device=maps.device) == 4
@@ -344,7 +345,7 @@ class LossOptions:
             strides: pixels per cell of each level.
             literal: `shared_cell` of DetectionLoss is `last`, as in YOLOv5.
         """
-        # classes, partials, and what a checkpoint holds, all as class_path and init_args
+        # parts as class_path and init_args, whether they were classes, partials or already that
         options = self.to_dict()
         assigner_config = options.pop("assigner")
         loss_config = options.pop("function")

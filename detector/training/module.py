@@ -200,8 +200,7 @@ class Detector(L.LightningModule):
 
     def members(self) -> list[YOLOv5 | Exported]:
         """What predicts: network or exported file, and the ensemble of a validation."""
-        exported = self.evaluation.exported
-        return [exported if exported else self.evaluated_network(), *self.evaluation.ensemble]
+        return [self.evaluation.exported or self.evaluated_network(), *self.evaluation.ensemble]
 
     def max_stride(self) -> int:
         """Sides of the input are multiples of it."""
@@ -263,7 +262,8 @@ class Detector(L.LightningModule):
         `image_size`, if it has it. A fit also chooses its optimizer, by the data."""
         if stage == "fit":
             check_recipe({"precision": self.trainer.precision})  # refuses 16-true and bf16-true
-            if "EMA" in report_missing_callbacks(self.trainer):
+            missing_callbacks = report_missing_callbacks(self.trainer)
+            if "EMA" in missing_callbacks:
                 self.drop_average()  # an earlier training's would stay as it is
         data: Any = getattr(self.trainer, "datamodule", None)
         check_names(data, self.names)
@@ -285,9 +285,9 @@ class Detector(L.LightningModule):
         self._has_scored_weights = True
         # weights that find no objects are trained like new ones, by Muon, unless the user has given
         # a momentum or weight_decay, which is meant for AdamW, the optimizer of loaded weights
-        as_new = self.is_auto("momentum") and self.is_auto("weight_decay")
+        may_be_new = self.is_auto("momentum") and self.is_auto("weight_decay")
         known = self.loaded.known_classes
-        chosen = choose_starting_point(self.trainer, self.network, data, known, as_new)
+        chosen = choose_starting_point(self.trainer, self.network, data, known, may_be_new)
         if chosen is StartingPoint.SCRATCH:
             self.loaded = self.loaded._replace(has_head=False)  # as if new, for AutoAnchor
         if chosen is not self._starting_point:
@@ -321,7 +321,7 @@ class Detector(L.LightningModule):
         if self.options.compile:
             data = data_of(self.trainer)
             shapes_vary = self.options.multi_scale or data is None or bool(data.rect)
-            # by an earlier fit, or now; not where shapes vary, which compile_network tells the user
+            # compiled by an earlier fit, or now, if it can be: compile_network tells the user
             if self._compiled_shape or compile_network(self.network, shapes_vary):
                 size = self.image_size
                 self._compiled_shape = (self.batch_size // self.trainer.world_size, 3, size, size)
@@ -348,7 +348,7 @@ class Detector(L.LightningModule):
             self.set_image_size(size)
             self._knows_image_size = True
         # the images' numbers within the batch become numbers that no other process has
-        seen = self.evaluation.metrics.seen
+        seen = self.evaluation.metrics.seen  # images, by this process
         indices = [(seen + i) * trainer.world_size + trainer.global_rank for i in batch.indices]
         return batch._replace(indices=indices)
 
@@ -398,7 +398,7 @@ class Detector(L.LightningModule):
     ) -> None:
         if ends_in_step(self.trainer, batch_idx):
             super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
-        else:  # model.literal: the epoch ends within a window, whose gradients are discarded
+        else:  # an epoch's end, where model.literal discards the open window's gradients
             optimizer_closure()  # forward and backward
         optimizer.zero_grad()
 
@@ -434,7 +434,7 @@ class Detector(L.LightningModule):
         checkpoint["origins"] = [origin._asdict() for origin in self.network.origins]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Raises InputError if its classes or tensors are others; it decides open optim options."""
+        """Its optim options replace those left open. InputError: its classes or tensors differ."""
         average = [name for name in checkpoint["state_dict"] if name.startswith("ema.")]
         if self._trainer and self._trainer.state.fn == "fit" and self.ema is None:
             for name in average:  # without the callback EMA nothing would keep it up to date

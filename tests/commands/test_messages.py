@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import lightning as L
 import pytest
 import torch
 import yaml
@@ -15,7 +16,7 @@ from made_datasets import as_yolo, lay_out
 from made_runs import ROOT, SMALL, contents, train
 from ranks import together
 
-from boltbox.callbacks import recipe
+from boltbox.callbacks import Checkpoints, recipe
 from boltbox.detector.system.errors import InputError
 
 LONG = {
@@ -105,6 +106,13 @@ def test_process_substitution_is_a_config_still(folder, refused, monkeypatch):
 def test_the_recipe_of_a_script_refuses_the_same(option):
     with pytest.raises(InputError, match=f"trainer.{next(iter(option))}"):
         recipe(**option)
+
+
+@pytest.mark.parametrize("option", [{"check_val_every_n_epoch": None}, {"val_check_interval": "00:00:01:00"}])  # fmt: skip
+def test_best_ckpt_needs_whole_epochs(option):
+    trainer = L.Trainer(**({"val_check_interval": 3} | option), accelerator="cpu")
+    with pytest.raises(InputError, match="val_check_interval"):
+        Checkpoints().setup(trainer, None, "fit")
 
 
 def test_an_error_of_all_processes_is_printed_once(small_data, here, capfd):

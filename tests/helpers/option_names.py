@@ -45,7 +45,7 @@ def parser_of(command):
         if COMMANDS[command].needs_trainer:
             DetectorCLI(COMMANDS[command], CommandLine([command, "--help", "all"]))
         else:
-            parser.call(resolve_name(COMMANDS[command].place), command, [])
+            parser.call(resolve_name(COMMANDS[command].function_path), command, [])
     return found[0]
 
 

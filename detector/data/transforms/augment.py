@@ -34,7 +34,7 @@ from boltbox.detector.system.ranges import ClosedUnitInterval, NonNegativeFloat,
 Transform = Callable[[Sample, np.random.Generator, Callable[[], Sample]], Sample]
 
 STEP_NAMES = (
-    "resize",  # done by ResizedImages; this step renders the pixels, unless images stay lazy
+    "resize",  # done by ResizedImages; this step renders lazy images (see can_be_lazy)
     "mosaic",
     "copy_paste",
     "perspective",
@@ -153,7 +153,7 @@ class Augment:
         steps["fliplr"] = [RandomFlip(axis=1, p=self.fliplr)]
         if not (lazy and self.can_be_lazy(rectangular)):
             steps["resize"] = [_render]
-            # its probability is 0 where images stay lazy
+            # images stay lazy only where its probability is 0, so that it is not missing there
             steps["copy_paste"] = [CopyPaste(self.copy_paste)]
         if not rectangular:
             steps["mixup"] = [MixUp(self.mixup)]
@@ -196,7 +196,7 @@ class TrainSamples:
     closing_from: int | None = None
 
     def __len__(self) -> int:
-        return len(self.images.image_of)  # image_of: the image's number, for each sample
+        return len(self.images.image_of)  # one or, with tiles, several samples per image
 
     def __getitem__(self, key: Key) -> Sample:
         # 1: keeps these random numbers apart from the sampler's, which has 0 there
@@ -276,8 +276,8 @@ class CustomTransform:
         output = self.transform(sample, rng, partner)
         if not self._is_valid(output, sample.size):
             raise InputError(
-                f"{self.name} must return a Sample with an image (H, W, 3) uint8 RGB, as large as"
-                " it was once it has its final size, finite boxes (n, 4), n class numbers, and"
+                f"{self.name} must return a Sample with an image (H, W, 3) uint8 RGB (of the same"
+                " size, once that is final), finite boxes (n, 4), n class numbers, and"
                 " polygons of n objects or none"
             )
         boxes = output.boxes.astype(np.float32, copy=False)
