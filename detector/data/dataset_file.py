@@ -299,7 +299,8 @@ def _from_content(
             # relative to the root, else to the data.yaml, else to the current folder
             places = [join(folder, entry) for folder in (root, home, here)]
             place = next(filter(state_of, places), None)
-            if place is None and not is_address(entry) and (tail := find_tail(entry, root, home)):
+            is_known = place or is_address(entry)
+            if not is_known and (tail := find_tail(entry, state_of, root, home)):
                 place = str(tail)
                 notes.append(f"{split} {entry} does not exist; using {place}")
             if place is None and split == "test":

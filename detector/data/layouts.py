@@ -21,7 +21,7 @@ from boltbox.detector.data.formats.format import (
 )
 from boltbox.detector.data.formats.voc_xml import IMAGE_FOLDERS, VocXml
 from boltbox.detector.data.formats.yolo_txt import YoloText
-from boltbox.detector.data.images import find_images, read_lines
+from boltbox.detector.data.images import find_images
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import program
 from boltbox.detector.system.text_file import parse_yaml, read_text
@@ -133,7 +133,8 @@ def _of_image_folders(root: Path, format: str, files: FileList) -> Content:
     content: Content = {}
     for split, names in SPLIT_NAMES.items():
         paths: list[Path] = []
-        globs = [name + year for name in names for year in ("", "[12][0-9][0-9][0-9]")]
+        any_case = ["".join(f"[{c}{c.upper()}]" for c in name) for name in names]
+        globs = [name + year for name in any_case for year in ("", "[12][0-9][0-9][0-9]")]
         for name in globs:
             if has_lists:
                 paths += sorted(lists.glob(f"{name}.txt"))
@@ -149,7 +150,7 @@ def _of_image_folders(root: Path, format: str, files: FileList) -> Content:
                 break
     if not content:
         return {}
-    folders = [root]
+    folders = [root, root / "labels"]
     for (path,) in content.values():
         folders.append(root / path)
     content["format"] = format
@@ -159,13 +160,21 @@ def _of_image_folders(root: Path, format: str, files: FileList) -> Content:
             if format != "voc" and isfile(folder / name):
                 content["names"] = _read_names(folder / name)
                 return content
+    if content.get("train") == ["."]:
+        for name in DESCRIPTIONS:
+            for file in root.glob(f"*/{name}"):
+                raise InputError(f"data.dataset {root}: the dataset is in {file.parent}; give that")
     return content
 
 
 def _read_names(file: Path) -> list[str]:
     """The class names of a file: one per line, or Label Studio's json."""
     if file.suffix != ".json":
-        return read_lines(file)
+        names = list(map(str.strip, read_text(file).rstrip().splitlines()))
+        if "" in names:
+            line = names.index("") + 1
+            raise InputError(f"{file}, line {line}: no class name; each line is a class")
+        return names
     try:
         categories = parse_yaml(read_text(file), file)["categories"]
         return [item["name"] for item in sorted(categories, key=itemgetter("id"))]

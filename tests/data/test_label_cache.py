@@ -297,19 +297,35 @@ def test_an_error_of_the_first_process_ends_all(here, capfd):
     assert capfd.readouterr().err.count("labels/train/a.txt, line 1") == 1
 
 
-def test_an_image_that_appears_where_it_is_looked_for_first(tmp_path):
+@pytest.mark.parametrize("name", ["late/x.png", "C:\\pets\\late\\x.png"])
+def test_an_image_that_appears_where_it_is_looked_for_first(name, tmp_path):
     """In the end it is another file."""
-    save(tmp_path / "late/x.png", picture(20, 30))
     images = {
-        "images": [{"id": 1, "file_name": "x.png"}],
+        "images": [{"id": 1, "file_name": name}],
         "categories": [{"id": 1, "name": "cat"}],
         "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 2, 9, 9]}],
     }
-    yaml = "train: t.json\nimages: [early, late]\n" + PAIR
+    yaml = "train: t.json\nimages: early\n" + PAIR
     lay_out(tmp_path, {"t.json": json.dumps(images), "data.yaml": yaml})
+    with pytest.raises(InputError):
+        load(tmp_path)
+    save(tmp_path / "late/x.png", picture(20, 30))
     assert load(tmp_path).labels.sizes.tolist() == [[20, 30]]
-    save(tmp_path / "early/x.png", picture(40, 50))
+    save(tmp_path / "early/late/x.png", picture(40, 50))
     assert load(tmp_path).labels.sizes.tolist() == [[40, 50]]
+
+
+def test_a_listed_image_that_comes_later(tmp_path):
+    as_yolo(tmp_path)
+    image = tmp_path / "images/train/a.png"
+    lay_out(
+        tmp_path, {"l.txt": "/content/images/train/a.png", "data.yaml": "train: l.txt\n" + PAIR}
+    )
+    moved = image.rename(tmp_path / "a.png")
+    with pytest.raises(InputError):
+        load(tmp_path)
+    moved.rename(image)
+    assert len(load(tmp_path)) == 1
 
 
 def test_damage_anywhere_changes_no_label(tmp_path, cache):

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import tarfile
+import threading
 
 import pytest
 import servers
@@ -167,6 +168,11 @@ def test_a_fault_that_stays(fault, web, tmp_path):
         with pytest.raises(Unreachable, match=f"^http.*{file.name}"):
             told(DatasetFile.read(str(data)).open("train"), "")
         assert web.faults[file.name], "it does not try for ever"
+
+
+def test_a_file_needs_no_32_threads():
+    assert addresses.many(lambda file: threading.active_count(), [0])[0] < addresses.AT_ONCE
+    assert addresses.many(str, []) == []
 
 
 def test_a_server_that_is_gone_for_a_while(web, small_data, tmp_path, refused):

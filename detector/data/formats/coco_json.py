@@ -20,6 +20,7 @@ from boltbox.detector.data.formats.format import (
     ImageLabels,
     LabelObject,
     corners,
+    find_tail,
     image_size_of,
     number,
     without_collector,
@@ -54,10 +55,11 @@ class CocoJson(Format):
             folders = self._folders(source)
             for image in sorted(images, key=lambda image: image["file_name"]):
                 key = (image, annotations_of.get(image["id"]), names)
-                places = (join(folder, image["file_name"]) for folder in folders)
+                name = image["file_name"]
+                places = (join(folder, name) for folder in folders)
                 place = next(filter(self.files.is_file, places), None)
-                place = place or join(folders[0], image["file_name"])
-                entries.append(Entry(place, str(source), key))
+                tail = place or find_tail(name, self.files.is_file, *folders)
+                entries.append(Entry(str(tail or join(folders[0], name)), str(source), key))
         return entries
 
     def _folders(self, source: Path) -> list[Path]:

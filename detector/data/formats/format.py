@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -20,7 +20,7 @@ import numpy as np
 
 from boltbox.detector.data.class_names import MOST_NUMBERS
 from boltbox.detector.data.datasets import Fault
-from boltbox.detector.data.file_list import FileList, state_of
+from boltbox.detector.data.file_list import FileList
 from boltbox.detector.system.errors import InputError
 
 NO_BOX = (math.nan,) * 4
@@ -216,20 +216,21 @@ def has_labels(folder: Path, format: type[PerImageFormat], files: FileList) -> b
     return any(map(files.is_file, map(reader.label_path, images)))
 
 
-def find_tail(path: str, *folders: Path) -> Path | None:
+def find_tail(path: str, exists: Callable[[Path], object], *folders: Path) -> Path | None:
     """The file or folder of a path that was written for another place: `../train/images`,
-    `/content/train/images` and `data/train/images` are `train/images` below one of the folders.
+    `/content/train/images` and `C:\\train\\images` are `train/images` below one of the folders.
 
     Args:
         path: its longest tail that exists counts; its last part only if it has no other.
+        exists: whether there is such a file or folder.
         folders: where to look.
     """
-    parts = [part for part in Path(path).parts if part not in ("..", "/")]
+    parts = [part for part in Path(path.replace("\\", "/")).parts if part not in ("..", "/")]
     for start in range(len(parts)):
         is_last = 0 < start == len(parts) - 1
         for folder in folders:
             place = folder.joinpath(*parts[start:])
-            if not is_last and state_of(place):
+            if not is_last and exists(place):
                 return place
     return None
 

@@ -49,7 +49,8 @@ class YoloText(PerImageFormat):
         for line in read_lines(source):
             places = [join(folder, line) for folder in (source.parent, root, Path.cwd())]
             image = next(filter(self.files.is_file, places), None)
-            images.append(image or str(find_tail(line, source.parent, root) or places[0]))
+            tail = image or find_tail(line, self.files.is_file, source.parent, root)
+            images.append(str(tail or places[0]))
         return images
 
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels | None:
