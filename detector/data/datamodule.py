@@ -171,8 +171,8 @@ class DetectionData(L.LightningDataModule):
         self.file.prepare()
 
     def _leave_if_replaced(self) -> bool:
-        """Whether the Trainer was given loaders this time. Its `datamodule` would stay this one, of
-        an earlier fit, and images be looked for here."""
+        """Whether the Trainer was given loaders this time. Lightning keeps the data module of an
+        earlier fit as `trainer.datamodule`; it is taken away."""
         if self.trainer is None or getattr(self.trainer, "datamodule", None) is not self:
             return False
         given = self.trainer._data_connector._datahook_selector
@@ -187,18 +187,18 @@ class DetectionData(L.LightningDataModule):
         module = self._module
         is_detector = hasattr(module, "shape_for")
         given = self.options["image_size"]
-        images_of = (self.image_size, self.literal)
+        opened_with = (self.image_size, self.literal)
         if is_detector:
             self.stride = max(module.max_stride(), 32)
             self.literal = module.options.literal
         size = round_up(given, self.stride)
-        if size not in (given, self.image_size):
+        if size not in (given, self.image_size):  # rounded up, and not said yet
             rank_zero_print(
                 f"data.image_size {given} is rounded up to {size}, a multiple of the network's"
                 " stride"
             )
         self.image_size = size
-        if (size, self.literal) != images_of:  # those of an earlier network
+        if (size, self.literal) != opened_with:  # by a fit of an earlier network
             self.datasets.clear()
             self.images.clear()
         if is_detector:
@@ -240,7 +240,7 @@ class DetectionData(L.LightningDataModule):
 
     def _read_once(self, split: str) -> DetectionDataset:
         """A split. The first process of each machine reads it, the others map what it has written.
-        They look for its answer in the processes' store: a collective would end after a while."""
+        They look for its answer in the processes' store: a collective would time out meanwhile."""
         read = partial(self.file.open, split, single_class=self.single_class)
         if not self.trainer or not dist.is_initialized():
             return read()
@@ -395,10 +395,10 @@ class DetectionData(L.LightningDataModule):
 
     def state_dict(self) -> dict[str, Any]:
         _, batches_done = position(self.trainer)
-        images = len(self.images["train"].image_of) if "train" in self.images else 0
+        samples = len(self.images["train"].image_of) if "train" in self.images else 0
         return {
             "epoch_maps": self.epoch_maps,
-            "images_done": batches_done * min(self.batch_size, images),
+            "images_done": batches_done * min(self.batch_size, samples),
             "fingerprints": self._fingerprints,
         }
 

@@ -108,7 +108,8 @@ class SplitReader:
     Args:
         format: of the split.
         names: class names in order.
-        strict: an object whose class has no name is an error; else it is dropped.
+        strict: an object whose class has no name is an error; else it is dropped, and its image too
+            if no other object is left.
         single_class: every object is of class 0, named `item` unless there is just one name.
         is_own: the format is the user's own, which must be asked for its entries at each start.
     """
@@ -147,6 +148,8 @@ class SplitReader:
         return dataset
 
     def _load_or_read(self, cache: CacheFile) -> DetectionDataset:
+        # remembers all files and folders that it is asked for: while these are the same, so is what
+        # the cache holds
         files = self.format.files
         for path in self.format.split.paths:
             files.state(path)
@@ -171,8 +174,8 @@ class SplitReader:
         entries = self.format.find()
         if split.share:
             entries = part_of(entries, split.share, split)
-        for path in {path for entry in entries for path in entry[:2]}:
-            self.format.files.is_file(path)  # which lists its folder
+        for path in {path for entry in entries for path in entry[:2]}:  # its image and its labels
+            self.format.files.is_file(path)  # remembers its folder
         return entries
 
     def _check(self, faults: Sequence[Fault]) -> None:
@@ -235,24 +238,24 @@ class SplitReader:
         """Some of the images."""
         sizes = image_sizes([entry.image for entry in entries])
         is_remote = any(is_address(entry.file) for entry in entries)
-        question = list(zip(entries, sizes, strict=True))
-        contents: list[Any] = list((many if is_remote else map)(self._content, question))
+        sized_entries = list(zip(entries, sizes, strict=True))
+        contents: list[Any] = list((many if is_remote else map)(self._content, sized_entries))
         self._find_problems(contents)
         images = []
         faults = []
         sizes_of_images = []
         of_images = []  # the objects that can be used
-        for (entry, size), labels in zip(question, contents, strict=True):
+        for (entry, size), labels in zip(sized_entries, contents, strict=True):
             if isinstance(labels, Fault):
                 faults.append(labels)
                 continue
             objects = labels.objects if labels else []
-            lost = [item for item in objects if item.problem]
-            faults += [_fault(entry, item) for item in lost]
-            wrong = [item for item in lost if item.problem != DIFFICULT]
-            if wrong and len(lost) == len(objects):
-                # no background: it shows objects whose boxes are unknown
-                first = f"{wrong[0].place}, {wrong[0].problem}"
+            left_out = [item for item in objects if item.problem]
+            faults += [_fault(entry, item) for item in left_out]
+            unusable = [item for item in left_out if item.problem != DIFFICULT]
+            if unusable and len(left_out) == len(objects):
+                # it is not background: it shows objects
+                first = f"{unusable[0].place}, {unusable[0].problem}"
                 problem = f"none of its objects can be used, first: {first}"
                 faults.append(Fault(entry.image, "", problem, entry.image))
                 continue
@@ -263,9 +266,11 @@ class SplitReader:
         places = [item.place for item in chain.from_iterable(of_images)]
         return Part(images, places, faults, self._table(sizes_of_images, of_images))
 
-    def _content(self, question: tuple[Entry, tuple[int, int] | str]) -> ImageLabels | Fault | None:
+    def _content(
+        self, sized_entry: tuple[Entry, tuple[int, int] | str]
+    ) -> ImageLabels | Fault | None:
         """The labels of an image, or why it is left out; its size is as of `image_sizes`."""
-        entry, size = question
+        entry, size = sized_entry
         if isinstance(size, str):
             return Fault(entry.image, "", size, entry.image)
         try:

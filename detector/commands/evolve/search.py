@@ -63,7 +63,8 @@ def run_evolution(
     prepare(trainer, datamodule, "evolve")
     folder = Path(trainer.default_root_dir)
     study = Study(folder, plan, settings)
-    config["trainer"]["devices"] = trainer.num_devices  # of those that a worker gets
+    # GPUs of one training, numbered from 0: its process sees no others (`environments`)
+    config["trainer"]["devices"] = trainer.num_devices
     write_atomically(folder / "config.yaml", yaml.safe_dump(config, sort_keys=False))
     fit = list(fit_command.words)
     fit += ["--config", str(folder / "config.yaml")]
@@ -104,7 +105,7 @@ def run_evolution(
         print_fact("storage", f"{evolve.study} in {shown(study.url)}")
     with exit_on_signals():
         train_all(study, fit, workers, on_end)
-    with study.tolerating():
+    with study.storage_errors():
         write_outputs(study)
     print_fact("study", folder)
 
@@ -196,7 +197,7 @@ def _row(genes: Sequence[Gene], trial: FrozenTrial) -> dict[str, Any]:
 
 
 def mean_seconds(trials: Sequence[FrozenTrial]) -> float:
-    """Mean duration of training runs, with the time between two commands after an interruption.
+    """Mean duration of training runs; of one that was interrupted, since it was continued.
 
     Args:
         trials: individuals that have ended.

@@ -43,7 +43,7 @@ BEAT = 30.0  # seconds between two signs of life
 # Seconds without one until another machine takes an individual over. A command that does not reach
 # the storage has stopped its trainings before: see PATIENCE and STOP_TIMEOUT in trainings.py.
 GRACE = 600.0
-# What may differ from one command for a study to the next.
+# Options, by the beginning of their names, that may differ from one command for a study to the next.
 OF_A_COMMAND = (
     "run",
     "config",
@@ -177,13 +177,14 @@ class Study:
         self.folder = folder
         self.plan = plan
         self.url = address_of(folder, plan.evolve.storage)
-        self._refuse_if((folder / (FILE if plan.evolve.storage else MEMBER)).exists())
+        mark_of_other_kind = FILE if plan.evolve.storage else MEMBER
+        self._refuse_if((folder / mark_of_other_kind).exists())
         name = plan.evolve.study if plan.evolve.storage else "evolve"
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         make_folder(folder)
         self.storage, self.optuna = open_study(self.url, name)
         self._heard = time.monotonic()  # from the storage
-        with self.tolerating(), exclusive(self.storage):
+        with self.storage_errors(), exclusive(self.storage):
             self._study_id = self.storage.get_study_id_from_name(name)
             self._join(settings)
         self._signs: dict[int, tuple[Any, float]] = {}  # of other machines, and when they came
@@ -300,7 +301,7 @@ class Study:
             numbers: of the individuals that are trained here.
 
         Returns:
-            Those that no other machine has taken over.
+            Those that no other machine has taken over, as far as the last look at the storage says.
         """
         now = time.monotonic()
         if now - self._heard < BEAT:
@@ -318,11 +319,11 @@ class Study:
         return held
 
     @contextlib.contextmanager
-    def tolerating(self, seconds: float = 0.0) -> Iterator[None]:
-        """While this lasts, an error of the storage ends it.
+    def storage_errors(self, patience: float = 0.0) -> Iterator[None]:
+        """A context which an error of the storage ends, without an exception for some time.
 
         Args:
-            seconds: since the last `beat`; an error after more raises.
+            patience: seconds since the last `beat`; an error after more raises.
 
         Raises:
             InputError: the storage has failed for so long.
@@ -330,7 +331,7 @@ class Study:
         try:
             yield
         except ERRORS as e:
-            if time.monotonic() - self._heard >= seconds:
+            if time.monotonic() - self._heard >= patience:
                 raise InputError(
                     f"{shown(self.url)} fails: {reason(e)}. Repeat the command to continue"
                 ) from None

@@ -107,7 +107,7 @@ def train_all(
     trainings: list[tuple[Trial, Training]] = []
     try:
         while True:
-            with study.tolerating(PATIENCE):
+            with study.storage_errors(PATIENCE):
                 held = study.beat([trial.number for trial, _ in trainings])
                 for individual, training in list(trainings):
                     number = individual.number
