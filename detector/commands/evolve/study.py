@@ -43,7 +43,7 @@ BEAT = 30.0  # seconds between two signs of life
 # Seconds without one until another machine takes an individual over. A command that does not reach
 # the storage has stopped its trainings before: see PATIENCE and STOP_TIMEOUT in trainings.py.
 GRACE = 600.0
-# Options, by the beginning of their names, that may differ from one command for a study to the next.
+# Beginnings of the names of options that may differ from one command for a study to the next.
 OF_A_COMMAND = (
     "run",
     "config",
