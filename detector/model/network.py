@@ -15,10 +15,16 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from boltbox.detector.model.backbone import Backbone
 from boltbox.detector.model.head import AnchorHead, Head
-from boltbox.detector.model.layers import Conv, Convolution, DepthwiseConv, set_momentum
-from boltbox.detector.model.neck import Neck
+from boltbox.detector.model.layers import (
+    C3,
+    SPPF,
+    Conv,
+    Convolution,
+    DepthwiseConv,
+    concatenate,
+    set_momentum,
+)
 from boltbox.detector.model.parts import build_part, part_config
 from boltbox.detector.model.timm_backbone import PREFIX, TimmBackbone
 from boltbox.detector.system.errors import InputError, nearest
@@ -131,6 +137,111 @@ class NetworkOptions:
             InputError: the options make no network.
         """
         return YOLOv5(num_classes, **vars(self))
+
+
+class Backbone(nn.Module):
+    """From an image to one map per level: (B, 3, H, W) -> {level: (B, channels[level],
+    H / 2**level, W / 2**level)} for levels 2 to the top.
+
+    Args:
+        channels: by level, from 1.
+        repeats: bottlenecks of each level's stage, from 2.
+        pool_first: YOLOX's order (Ge et al. 2021, arXiv 2107.08430): the pooling is before the last
+            stage, not after it, and the bottlenecks of that stage have no shortcut.
+        conv: of the 3x3 convolutions; YOLOX-Nano has DepthwiseConv.
+    """
+
+    def __init__(
+        self,
+        channels: dict[int, int],
+        repeats: dict[int, int],
+        pool_first: bool = False,
+        conv: Convolution = Conv,
+    ) -> None:
+        super().__init__()
+        top = max(channels)
+        self.top = str(top)
+        self.pool_first = pool_first
+        self.stem = Conv(3, channels[1], kernel=6, stride=2, padding=2)
+        self.down = nn.ModuleDict()
+        self.c3 = nn.ModuleDict()
+        for k in range(2, top + 1):
+            self.down[str(k)] = conv(channels[k - 1], channels[k], kernel=3, stride=2)
+        for k in range(2, top + 1):
+            shortcut = k < top or not pool_first
+            self.c3[str(k)] = C3(channels[k], channels[k], repeats[k], shortcut, conv)
+        self.sppf = SPPF(channels[top], channels[top])
+
+    def forward(self, x: Tensor) -> dict[int, Tensor]:
+        x = self.stem(x)
+        maps = {}
+        for k, down in self.down.items():
+            x = down(x)
+            if k == self.top and self.pool_first:
+                x = self.sppf(x)
+            x = self.c3[k](x)
+            if k == self.top and not self.pool_first:
+                x = self.sppf(x)
+            maps[int(k)] = x
+        return maps
+
+    def layer_names(self) -> list[str | None]:
+        """The modules in forward order."""
+        names: list[str | None] = ["stem"]
+        for k in self.down:
+            names.append(f"down.{k}")
+            names.append(f"c3.{k}")
+        names.insert(-1 if self.pool_first else len(names), "sppf")
+        return names
+
+
+class Neck(nn.Module):
+    """The path-aggregation neck (Liu et al. 2018, arXiv 1803.01534): from the top level of the
+    backbone down to the finest detection level and up again. {level: map} of the backbone -> one
+    map per detection level, finest first, with the same channels.
+
+    Args:
+        channels: of the backbone, by level.
+        levels: detection levels.
+        repeats: bottlenecks by level.
+        conv: of the 3x3 convolutions; see Backbone.
+    """
+
+    def __init__(
+        self,
+        channels: dict[int, int],
+        levels: Sequence[int],
+        repeats: dict[int, int],
+        conv: Convolution = Conv,
+    ) -> None:
+        super().__init__()
+        down = range(max(channels) - 1, min(levels) - 1, -1)
+        up = range(min(levels) + 1, max(levels) + 1)
+        self.lateral = nn.ModuleDict()
+        self.top_down = nn.ModuleDict()
+        self.down = nn.ModuleDict()
+        self.bottom_up = nn.ModuleDict()
+        for k in down:
+            self.lateral[str(k)] = Conv(channels[k + 1], channels[k])
+        for k in down:
+            self.top_down[str(k)] = C3(2 * channels[k], channels[k], repeats[k], False, conv)
+        for k in up:
+            self.down[str(k)] = conv(channels[k - 1], channels[k - 1], kernel=3, stride=2)
+        for k in up:
+            self.bottom_up[str(k)] = C3(2 * channels[k - 1], channels[k], repeats[k], False, conv)
+        self.upsample = nn.Upsample(scale_factor=2, mode="nearest")
+
+    def forward(self, maps: dict[int, Tensor]) -> list[Tensor]:
+        x = maps[max(list(maps))]  # torch 2.6 does not trace max of a dictionary
+        laterals = {}
+        for k in self.lateral:  # coarse to fine
+            laterals[int(k)] = self.lateral[k](x)
+            x = self.top_down[k](concatenate(self.upsample(laterals[int(k)]), maps[int(k)]))
+        outputs = [x]
+        for k in self.bottom_up:  # fine to coarse
+            x = self.bottom_up[k](concatenate(self.down[k](x), laterals[int(k) - 1]))
+            outputs.append(x)
+        return outputs
 
 
 class YOLOv5(nn.Module):
