@@ -77,7 +77,11 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         thread.shutdown(wait=False)
 
     def wait(self) -> None:
-        """Until the last save has ended, well or not; it prints what could not be saved."""
+        """Until the last save has ended, well or not; it prints what could not be saved.
+
+        Raises:
+            InputError: The content names a class that no reader would make.
+        """
         saving = self._saving
         self._saving = None
         if saving:
@@ -139,8 +143,8 @@ def _save(content: dict[str, Any], targets: list[Path]) -> dict[Path, str]:
 
 
 def _replace(target: Path, write: Callable[[BinaryIO], None], verify: Callable[[Path], Any]) -> str:
-    """Write beside the target, verify that file, and move it; what went wrong, "" if nothing
-    did."""
+    """Write beside the target, verify that file, and move it; what went wrong, "" if nothing did.
+    Raises InputError if the content names a class, as it would the next time too."""
     beside: Path | None = None
     try:
         beside = write_beside(target, write)
@@ -150,7 +154,10 @@ def _replace(target: Path, write: Callable[[BinaryIO], None], verify: Callable[[
         if beside is not None:
             remove(beside)
         if name := refused_class(e.__cause__):
-            return f"it would hold a {name}: state_dict may return tensors and Python's types only"
+            raise InputError(
+                f"{target} would hold a {name}: state_dict may return tensors and Python's types"
+                " only"
+            ) from None
         problem = str(e).partition("\n")[0].removeprefix(f"{beside}: ")
         return problem or type(e).__name__
     return ""

@@ -385,8 +385,8 @@ def data_module_class(path: str) -> type[L.LightningDataModule]:
 @contextmanager
 def explained(trainer: L.Trainer, checkpoint: str) -> Iterator[None]:
     """Turn a crash whose reason is known into an InputError: a callback has it in its attribute
-    `explanation` (boltbox.callbacks.Watchdog, Guard), or Lightning cannot restore the
-    checkpoint."""
+    `explanation` (boltbox.callbacks.Watchdog, Guard), or Lightning cannot restore the checkpoint,
+    or knows the batches of an epoch only now."""
     try:
         yield
     except Exception as e:
@@ -398,6 +398,8 @@ def explained(trainer: L.Trainer, checkpoint: str) -> Iterator[None]:
             if "checkpoint_connector" in frame.filename and "restore" in frame.name:
                 with as_input_error(checkpoint, DETECTOR):
                     raise
+        if "`val_check_interval`" in str(e):  # Lightning's sentence, without its hints
+            raise InputError(str(e).partition(". ")[0].strip()) from None
         raise
 
 

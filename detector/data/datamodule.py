@@ -184,6 +184,11 @@ class DetectionData(L.LightningDataModule):
     def setup(self, stage: str) -> None:
         if self._leave_if_replaced():
             return
+        if stage == "predict":
+            raise InputError(
+                "trainer.predict is for loaders of your own; for files there is detector.predict("
+                'data.datasets["val"].files), and Predictor'
+            )
         module = self._module
         is_detector = hasattr(module, "shape_for")
         given = self.options["image_size"]

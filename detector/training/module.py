@@ -39,9 +39,9 @@ from boltbox.detector.training.pretrained_score import choose_starting_point
 from boltbox.detector.training.resume import check_network
 from boltbox.detector.training.schedule import Rates
 from boltbox.detector.training.trainer_data import check_names, data_of, global_batch_size
-from boltbox.detector.training.trainer_options import check_recipe, report_missing_callbacks
+from boltbox.detector.training.trainer_options import check_trainer
 from boltbox.detector.training.validation import Evaluation, in_evaluation_mode
-from boltbox.detector.weights.start import StartOptions
+from boltbox.detector.weights.start import LoadedWeights, StartOptions
 from boltbox.detector.weights.trained import DETECTOR, origins_of, read_trained
 
 
@@ -115,7 +115,7 @@ class Detector(L.LightningModule):
         self.options = Options(network, loss, optim, start, literal, multi_scale, compile)
         self._given_optim = optim  # before the options that were left open are chosen
         self._starting_point = StartingPoint.of(start.weights, start.backbone_weights)
-        self._has_scored_weights = False  # see _choose_optimizer
+        self._has_scored_weights = False
         self._resolve_optim()  # sets hparams["optim"] too
         if not names:
             raise InputError("no class names: give --data.dataset FILE, or weights that have them")
@@ -135,8 +135,8 @@ class Detector(L.LightningModule):
 
     @classmethod
     def load(cls, path: str | Path, device: str | torch.device | None = None) -> Self:
-        """A trained detector in evaluation mode, ready for `predict`; exported files are
-        `Predictor.load`'s.
+        """A trained detector in evaluation mode, ready for `predict`, and for a fit as from
+        pretrained weights; exported files are `Predictor.load`'s.
 
         Args:
             path: A checkpoint (its moving average), a run folder (its best checkpoint), or a YOLOv5
@@ -153,6 +153,12 @@ class Detector(L.LightningModule):
         detector.set_image_size(file.image_size)
         detector.evaluation.thresholds = file.thresholds
         detector.evaluation.tiles = file.tiles
+        # for a fit; until then hparams say how it was trained
+        detector.loaded = LoadedWeights("", True, range(len(file.names)))
+        detector._starting_point = StartingPoint.PRETRAINED
+        detector._given_optim = OptimOptions()
+        optim = OptimOptions().resolve(StartingPoint.PRETRAINED)
+        detector.options = detector.options._replace(optim=optim)
         return detector.to(device_of(device)).eval()
 
     from_pretrained = classmethod(from_pretrained)
@@ -171,15 +177,13 @@ class Detector(L.LightningModule):
     @lr.setter
     def lr(self, lr0: float) -> None:
         self._given_optim = replace(self._given_optim, lr0=float(lr0))  # it may be of NumPy
-        self._set_optim(replace(self.options.optim, lr0=self._given_optim.lr0))
-
-    def _set_optim(self, optim: OptimOptions) -> None:
-        self.options = self.options._replace(optim=optim)
-        self.hparams["optim"] = optim.to_dict()
+        self._resolve_optim(vars(self.options.optim))
 
     def _resolve_optim(self, saved: Mapping[str, Any] | None = None) -> None:
         """Choose what the user left open: by the starting point, or as the checkpoint has it."""
-        self._set_optim(self._given_optim.resolve(self._starting_point, saved))
+        optim = self._given_optim.resolve(self._starting_point, saved)
+        self.options = self.options._replace(optim=optim)
+        self.hparams["optim"] = optim.to_dict()
 
     def is_auto(self, name: str) -> bool:
         """Whether the user left this option of `optim` open."""
@@ -260,11 +264,8 @@ class Detector(L.LightningModule):
     def setup(self, stage: str) -> None:
         """Take image size, batch size and seed from the data; from a custom data module only
         `image_size`, if it has it. A fit also chooses its optimizer, by the data."""
-        if stage == "fit":
-            check_recipe({"precision": self.trainer.precision})  # refuses 16-true and bf16-true
-            missing_callbacks = report_missing_callbacks(self.trainer)
-            if "EMA" in missing_callbacks:
-                self.drop_average()  # an earlier training's would stay as it is
+        if stage == "fit" and "EMA" in check_trainer(self.trainer):  # the callbacks that it lacks
+            self.drop_average()  # an earlier training's would stay as it is
         data: Any = getattr(self.trainer, "datamodule", None)
         check_names(data, self.names)
         self._knows_image_size = hasattr(data, "image_size")
@@ -275,24 +276,23 @@ class Detector(L.LightningModule):
             self._seed = data.seed
             if stage == "fit":
                 self.evaluation.tiles = data.tiles
-                self._choose_optimizer(data)
+                self._score_weights(data)
+        if stage == "fit":
+            self._resolve_optim()  # not as an earlier run, or a checkpoint that was validated
 
-    def _choose_optimizer(self, data: DetectionData) -> None:
+    def _score_weights(self, data: DetectionData) -> None:
         """Where optimizer and lr0 are left open, score pretrained weights on the data, once."""
         is_open = self.is_auto("optimizer") and self.is_auto("lr0")
         if self._has_scored_weights or not self.loaded.has_head or not is_open:
             return
         self._has_scored_weights = True
-        # weights that find no objects are trained like new ones, by Muon, unless the user has given
-        # a momentum or weight_decay, which is meant for AdamW, the optimizer of loaded weights
+        # as if new, by Muon, unless the user has given what is meant for AdamW
         may_be_new = self.is_auto("momentum") and self.is_auto("weight_decay")
         known = self.loaded.known_classes
         chosen = choose_starting_point(self.trainer, self.network, data, known, may_be_new)
         if chosen is StartingPoint.SCRATCH:
             self.loaded = self.loaded._replace(has_head=False)  # as if new, for AutoAnchor
-        if chosen is not self._starting_point:
-            self._starting_point = chosen
-            self._resolve_optim()
+        self._starting_point = chosen
 
     def choose_batch_size(self, image_size: int, images: int, fill: bool) -> int:
         """Images per batch, where data.batch_size is left open; see `batch_size.py`."""

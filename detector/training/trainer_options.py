@@ -47,6 +47,8 @@ FIXED: dict[str, tuple[Any, str]] = {  # of a fit: the value that works, and why
         "each epoch draws new batches; give a data.yaml whose train has few images",
     ),
     "max_steps": (-1, "schedule and warm-up go by epochs; give trainer.max_epochs"),
+    "enable_checkpointing": (True, "the recipe saves checkpoints; leave it out"),
+    "barebones": (False, "the recipe is callbacks, which it forbids; leave it out"),
 }
 
 
@@ -168,8 +170,13 @@ def check_recipe(trainer: Mapping[str, Any]) -> None:
     if precision in ("64", "64-true"):
         raise InputError(f"trainer.precision {precision}: images are float32; give 32-true")
     for name, (works, reason) in FIXED.items():
-        if trainer.get(name, works) != works:
+        if trainer.get(name) not in (None, works):
             raise InputError(f"trainer.{name} {trainer[name]}: {reason}")
+    if trainer.get("limit_train_batches") == 0:
+        raise InputError(
+            "trainer.limit_train_batches 0: nothing would be trained; give a number of batches, or"
+            " a share like 0.5, or evaluate with validate"
+        )
     epochs = trainer.get("check_val_every_n_epoch", 1)
     interval = trainer.get("val_check_interval")
     if epochs is None or not isinstance(interval, int | float | None):
@@ -190,9 +197,11 @@ def strategy_name(strategy: Any) -> str:
     return classes.get(name, name)
 
 
-def report_missing_callbacks(trainer: L.Trainer) -> list[str]:
-    """Print and return the names of callbacks that a Trainer lacks and that change what is trained.
-    One that is switched off is not missing."""
+def check_trainer(trainer: L.Trainer) -> list[str]:
+    """Refuse a Trainer that cannot train a Detector; print and return the names of callbacks that
+    it lacks and that change what is trained. One that is switched off is not missing."""
+    options = ("precision", "limit_train_batches")
+    check_recipe({name: getattr(trainer, name) for name in options})
     callbacks: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
     names = set[str]()
     for callback in callbacks:

@@ -101,7 +101,7 @@ def test_process_substitution_is_a_config_still(folder, refused, monkeypatch):
 
 @pytest.mark.parametrize(
     "option",
-    [{"max_steps": 3}, {"accumulate_grad_batches": 4}, {"overfit_batches": 1}, {"precision": "64-true"}, {"precision": "16-true"}, {"check_val_every_n_epoch": None}],
+    [{"max_steps": 3}, {"accumulate_grad_batches": 4}, {"overfit_batches": 1}, {"precision": "64-true"}, {"precision": "16-true"}, {"check_val_every_n_epoch": None}, {"limit_train_batches": 0}, {"enable_checkpointing": False}, {"barebones": True}],
 )  # fmt: skip
 def test_the_recipe_of_a_script_refuses_the_same(option):
     with pytest.raises(InputError, match=f"trainer.{next(iter(option))}"):
@@ -113,6 +113,11 @@ def test_best_ckpt_needs_whole_epochs(option):
     trainer = L.Trainer(**({"val_check_interval": 3} | option), accelerator="cpu")
     with pytest.raises(InputError, match="val_check_interval"):
         Checkpoints().setup(trainer, None, "fit")
+
+
+def test_a_sentence_of_lightnings_after_the_start(small_data, here, refused):
+    line = f"fit --data.dataset {small_data} {SMALL} --trainer.val_check_interval 99"
+    assert "`val_check_interval` (99)" in refused(line)
 
 
 def test_an_error_of_all_processes_is_printed_once(small_data, here, capfd):

@@ -170,7 +170,7 @@ def test_options_of_numpy(small_data, here):
     detector.lr = np.float64(0.25)
     L.Trainer(**options(run="run")).fit(detector, data)
     loaded = Detector.load("run")
-    assert (loaded.names, loaded.lr) == (data.names, 0.25)
+    assert (loaded.names, loaded.hparams["optim"]["lr0"]) == (data.names, 0.25)
     assert loaded.network.head.anchors_px.tolist() == [[[300, 300]]]
     assert "batch_size: 4" in Path("run/config.yaml").read_text()
 
@@ -180,8 +180,9 @@ class Trouble(L.Callback):
         raise RuntimeError
 
 
-def test_a_detector_trains_again(small_data, here):
-    """In a notebook: after a fit that ended within an accumulation window, and after `load`."""
+def test_a_detector_trains_again(small_data, here, capsys):
+    """In a notebook: after a fit that ended within an accumulation window, and after `load`, from
+    which on its weights are pretrained ones."""
     data = DetectionData(str(small_data), **SMALL)
     warmup = Warmup(warmup_epochs=0)
     fits = {"limit_train_batches": 3, "max_epochs": 1}
@@ -199,13 +200,19 @@ def test_a_detector_trains_again(small_data, here):
     assert equal("again", "fresh")
 
     loaded = Detector.load("fresh", "cpu")
+    assert (loaded.lr, loaded.hparams["optim"]["optimizer"]) == (0.001, "Muon")
+    capsys.readouterr()
     trainer = L.Trainer(**options(run="loaded"))
+    trainer.validate(loaded, data, ckpt_path="fresh/checkpoints/last.ckpt", verbose=False)
     trainer.fit(loaded, data)
+    assert re.search(r"> 0\.8\)\n.*optimizer: AdamW", capsys.readouterr().out, re.S)
     assert loaded.network.training
     assert not trainer.min_epochs
     assert loaded.ema is not None
     with pytest.raises(InputError, match=r"uint8.* datamodule=data"):
         trainer.validate(loaded, data.val_dataloader())
+    with pytest.raises(InputError, match=r"detector\.predict\("):
+        trainer.predict(loaded, data)
 
     # an average that a training does not keep is not evaluated
     plain = L.Trainer(
