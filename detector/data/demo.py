@@ -106,7 +106,9 @@ def _write_split(root: Path, split: str, count: int) -> None:
         rng = np.random.default_rng((VERSION, split == "val", index))
         empty = split == "train" and index % EMPTY == EMPTY // 2
         image, rows = draw_image(rng, empty)
-        cv2.imwrite(str(images / f"{index:04d}.jpg"), image)
+        # OpenCV itself cannot write to every path
+        _, content = cv2.imencode(".jpg", image)
+        (images / f"{index:04d}.jpg").write_bytes(content)
         if not empty or index // EMPTY % 2 == 0:
             np.savetxt(labels / f"{index:04d}.txt", rows, "%d" + " %.6f" * 4)
 

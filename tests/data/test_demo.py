@@ -27,7 +27,7 @@ def test_files(tmp_path):
     assert files["labels/train/0010.txt"] == b"", "an empty image with a label file"
     assert "labels/train/0030.txt" not in files, "an empty image without one"
     assert yaml.safe_load(files["data.yaml"])["names"] == list(NAMES)
-    fewer = contents(make_demo(tmp_path / "fewer", train=9, val=1).parent)
+    fewer = contents(make_demo(tmp_path / "fewer\udcff", train=9, val=1).parent)
     assert fewer.items() <= files.items()
     assert {"images/train/0008.jpg", "images/val/0000.jpg"} <= fewer.keys()
     (root / "images/train/0000.jpg").write_bytes(b"")

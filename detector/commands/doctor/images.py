@@ -13,7 +13,7 @@ from torch.utils.data import BatchSampler, Dataset
 
 from boltbox.detector.commands.doctor.finding import Finding
 from boltbox.detector.commands.doctor.near_duplicates import near_duplicates
-from boltbox.detector.data.images import UNREADABLE, ImageContent
+from boltbox.detector.data.images import UNREADABLE, ImageContent, rgb
 from boltbox.detector.data.loader import make_loader
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.operating_system import captured_stderr
@@ -134,7 +134,8 @@ def _decode(file: ImageContent, side: int) -> np.ndarray:
     with Image.open(file) as image:
         image.verify()  # checksums of a PNG
     with Image.open(file) as image:
-        return np.asarray(image.convert("L"))  # fails for a truncated file, which OpenCV fills up
+        # fails for a truncated file, which OpenCV fills up
+        return cv2.cvtColor(rgb(image), cv2.COLOR_RGB2GRAY)
 
 
 def difference_hash(grey: np.ndarray) -> bytes:

@@ -111,7 +111,7 @@ def test_workers_find_what_one_process_finds(tmp_path, monkeypatch):
 
 def test_duplicates(tmp_path):
     a = save(tmp_path / "a.png", smooth(40, 60))
-    b = save(tmp_path / "b.png", smooth(40, 60, 1))
+    b = save(tmp_path / "b.png", smooth(40, 60, 1)[..., 0] * np.uint16(257))
     a2, a3, b2 = map(tmp_path.joinpath, ("a2.png", "a3.png", "b2.png"))
     for copy, of in ((a2, a), (a3, a), (b2, b)):
         copy.write_bytes(of.read_bytes())
