@@ -39,7 +39,7 @@ class Dashboard(L.Callback):
         options: dict[str, Any] = dict(pl_module.hparams)
         config = Path(trainer.default_root_dir) / "config.yaml"  # without RunFolder there is none
         if config.is_file():
-            options = load_yaml(config.read_text())
+            options = load_yaml(config.read_text("utf-8"))
         options["names"] = list(pl_module.names)
 
         def start(logger: Logger) -> None:

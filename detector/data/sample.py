@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from boltbox.detector.model.boxes import clip_xyxy, xyxy_to_cxcywhn
+from boltbox.detector.system.errors import InputError
 
 IGNORED = -1  # class of a region that is neither object nor background
 # one list per object: its parts, each (k, 2) float32 xy pixels; no parts: it has only a box
@@ -249,6 +250,15 @@ def target_rows(samples: Sequence[Sample | Labels], height: int, width: int) -> 
 def finish_on_device(batch: Batch) -> Batch:
     """Images uint8 -> float in 0..1."""
     return batch._replace(images=to_floats(batch.images))
+
+
+def check_floats(images: Tensor) -> None:
+    """Raises InputError if the images of a batch are uint8 still."""
+    if not images.is_floating_point():
+        raise InputError(
+            "images of uint8: the loaders of DetectionData need its hook, which divides by 255."
+            " Give the Trainer the data module itself: datamodule=data"
+        )
 
 
 def to_floats(images: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from boltbox.detector.data.images import find_images
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput
 from boltbox.detector.data.inputs.sources import Image, PredictionSamples
 from boltbox.detector.data.inputs.tiles import Tiles
-from boltbox.detector.data.sample import Batch, finish_on_device
+from boltbox.detector.data.sample import Batch, check_floats, finish_on_device
 from boltbox.detector.data.transforms.letterbox import round_up
 from boltbox.detector.inference.detections import (
     Detections,
@@ -211,11 +211,7 @@ class Predictor:
         Raises:
             InputError: The images are no floats, or the output is not finite.
         """
-        if not batch.images.is_floating_point():
-            raise InputError(
-                "images of uint8: the loaders of DetectionData need its hook, which divides by 255."
-                " Give the Trainer the data module itself: datamodule=data"
-            )
+        check_floats(batch.images)
         if batch.windows is not None:
             rows = rows_of_tiles(lambda x: self._forward(x)[0], batch, self.thresholds, at_once)
             return [rows], None

@@ -18,11 +18,12 @@ from torch.optim import Optimizer
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.detection_batch import detection_batch
 from boltbox.detector.data.inputs.sources import Image
-from boltbox.detector.data.sample import Batch, rescaled
+from boltbox.detector.data.sample import Batch, check_floats, rescaled
 from boltbox.detector.data.transforms.letterbox import round_up
 from boltbox.detector.inference.detections import Detections
 from boltbox.detector.inference.exported import Exported, shape_for
 from boltbox.detector.inference.predictor import Predictor, device_of
+from boltbox.detector.model.layers import set_momentum
 from boltbox.detector.model.loss import LossOptions, add_losses, mean_losses
 from boltbox.detector.model.network import NetworkOptions, YOLOv5
 from boltbox.detector.model.sharding import is_sharded, shard
@@ -113,6 +114,7 @@ class Detector(L.LightningModule):
         self.hparams["loss"] = loss.to_dict()
         self.hparams["start"] = start.to_dict()
         self.options = Options(network, loss, optim, start, literal, multi_scale, compile)
+        self.names = names
         self._given_optim = optim  # before the options that were left open are chosen
         self._starting_point = StartingPoint.of(start.weights, start.backbone_weights)
         self._has_scored_weights = False
@@ -127,8 +129,8 @@ class Detector(L.LightningModule):
         self.evaluation = Evaluation(len(names))
         self.batch_size = 16
         self._seed = 0
-        self._knows_image_size = False
         self.set_image_size(640)
+        self._knows_image_size = False
         self._compiled_shape: tuple[int, ...] = ()  # of batches for compiled code; others run eager
         self._loss_sums: dict[str, Tensor] = {}
         self._predictor: Predictor | None = None  # of trainer.predict
@@ -166,10 +168,6 @@ class Detector(L.LightningModule):
     push_to_hub = push_to_hub
 
     @property
-    def names(self) -> list[str]:
-        return self.hparams["names"]
-
-    @property
     def lr(self) -> float:
         assert self.options.optim.lr0 is not None
         return self.options.optim.lr0
@@ -199,8 +197,9 @@ class Detector(L.LightningModule):
             self.ema = copy.deepcopy(self.network).requires_grad_(False)
 
     def drop_average(self) -> None:
-        """From now on the network itself is evaluated."""
+        """From now on the network itself is evaluated, so batch norm has running statistics."""
         self.ema = None
+        set_momentum(self.network, self.options.network.bn_momentum or 0.1)
 
     def members(self) -> list[YOLOv5 | Exported]:
         """What predicts: network or exported file, and the ensemble of a validation."""
@@ -216,6 +215,7 @@ class Detector(L.LightningModule):
 
     def set_image_size(self, image_size: int) -> None:
         """Set the longer side of the input in pixels; the gains of the loss depend on it."""
+        self._knows_image_size = True
         self.image_size = round_up(image_size, self.max_stride())
         self.loss.set_image_size(self.image_size)
 
@@ -346,7 +346,6 @@ class Detector(L.LightningModule):
             size = trainer.strategy.broadcast(max(batch.images.shape[2:]))
             rank_zero_print(f"image size: {size} px, the longer side of the first batch")
             self.set_image_size(size)
-            self._knows_image_size = True
         # the images' numbers within the batch become numbers that no other process has
         seen = self.evaluation.metrics.seen  # images, by this process
         indices = [(seen + i) * trainer.world_size + trainer.global_rank for i in batch.indices]
@@ -362,6 +361,7 @@ class Detector(L.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
         images = batch.images
+        check_floats(images)
         if self.options.multi_scale:
             iteration = self.current_epoch * int(self.trainer.num_training_batches) + batch_idx
             stride = max(self.max_stride(), 32)
@@ -446,5 +446,4 @@ class Detector(L.LightningModule):
         self.evaluation.restore(checkpoint)
         if not self._knows_image_size and "image_size" in checkpoint:
             self.set_image_size(checkpoint["image_size"])
-            self._knows_image_size = True
         self.network.origins = origins_of(checkpoint)

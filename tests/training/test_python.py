@@ -218,8 +218,11 @@ def test_a_detector_trains_again(small_data, here, capsys):
     plain = L.Trainer(
         max_epochs=2, callbacks=[Warmup()], logger=False, default_root_dir="plain", **QUIET
     )
+    with pytest.raises(InputError, match=r"uint8.* datamodule=data"):
+        plain.fit(loaded, data.train_dataloader())
     plain.fit(loaded, data, ckpt_path="loaded/checkpoints/last.ckpt")
     assert loaded.ema is None
+    assert loaded.network.backbone.stem.bn.momentum == 0.1
 
 
 def test_a_script_resumes(small_data, here, capsys):
