@@ -142,7 +142,7 @@ class CommandLine:
             self.options["data"] = values[0]
             return
         if name == "config" and values:
-            values = [self._read_options(config_path(values[0]))]
+            values[0] = self._read_options(config_path(values[0]))
         else:
             if not values and option not in WITHOUT_VALUE:
                 values = ["true"]

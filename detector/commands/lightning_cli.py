@@ -116,7 +116,7 @@ class DetectorCLI(LightningCLI):
         self.run_folder: Path | None = None
         for name in ("trainer.default_root_dir", "run"):
             if line.options.get(name) not in (None, "", "null"):
-                self.run_folder = Path(line.options[name])
+                self.run_folder = Path(str(line.options[name]))  # from a file it may be a number
         quiet_lightning()
         start = f"{program()} {self.command}"
         examples = HELP["examples"].get(self.command, "").replace("PROGRAM", start)

@@ -17,6 +17,7 @@ from jsonargparse.typing import (
 
 AboveZero = restricted_number_type("AboveZero", float, [(">", 0), ("<=", 1)])
 BelowOne = restricted_number_type("BelowOne", float, [(">=", 0), ("<", 1)])
+Seed = restricted_number_type("Seed", int, [(">=", 0), ("<", 2**32)])  # that NumPy takes
 
 
 def _plain(kind: Any, value: Any) -> int | float:
@@ -35,5 +36,6 @@ for _kind in (
     OpenUnitInterval,
     PositiveFloat,
     PositiveInt,
+    Seed,
 ):
     register_type(_kind, _kind._type, partial(_plain, _kind))

@@ -126,11 +126,13 @@ def planned(
     if evolve.sampler == "yolov5" and evolve.population < 2:
         raise InputError("evolve.population is 1; a child has two parents, so give 2 or more")
     options = flatten(configuration)
+    if not options["trainer.max_epochs"]:
+        raise InputError("trainer.max_epochs: evolve needs a positive number of epochs")
     genes = [YOLOV5_GENES[name] for name in EVOLVED]
     if evolve.space:
         genes = read_space(Path(evolve.space), options)
     start = tuple(start_values(genes, options))
-    plan = Plan(tuple(genes), evolve, start, options["seed_everything"] or 0)
+    plan = Plan(tuple(genes), evolve, start, options["seed_everything"])
     settings: dict[str, Any] = {f"the gene {gene.name}": gene for gene in genes}
     for option, value in options.items():
         if not option.startswith(OF_A_COMMAND):
