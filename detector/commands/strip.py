@@ -10,6 +10,7 @@ from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import print_fact
+from boltbox.detector.weights.trained import TENSORS
 
 KEPT = (
     "hyper_parameters",
@@ -56,7 +57,8 @@ def strip(checkpoint: str, out: Path | None = None, names: str | None = None) ->
     state = {f"network.{name}": tensor for name, tensor in trained.tensors.items()}
     content["state_dict"] = state
     write_atomically(target, lambda file: torch.save(content, file))
-    shutil.copystat(path, target)  # so that its run does not become the most recent one
-    before = path.stat().st_size / 1e6
+    weights = path / TENSORS if path.is_dir() else path  # of save_pretrained
+    shutil.copystat(weights, target)  # so that its run does not become the most recent one
+    before = weights.stat().st_size / 1e6
     after = target.stat().st_size / 1e6
     print_fact("file", f"{target} ({before:.1f} MB -> {after:.1f} MB)")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from itertools import chain
 from os.path import isfile
 from pathlib import Path
@@ -129,12 +130,15 @@ class Predictor:
             if isinstance(member, YOLOv5):
                 network = (member.fused() if fuse else member).to(device, dtype)
                 self.networks.append(network)
-                rows = forward_function(network)
+                rows = partial(decoded_rows, network)
                 if tta:
-                    rows = augmented(rows, network.head.rows_per_level, member.max_stride)
+                    of_levels = network.head.rows_per_level
+                    rows = partial(augmented, rows, of_levels, member.max_stride)
             elif tta:
                 raise InputError(f"tta: {member.path} is an exported file. Give a checkpoint")
-            self._members.append(in_classes(rows, member_names, names))
+            if list(member_names) != list(names):
+                rows = partial(in_classes, rows, member_names, names)
+            self._members.append(rows)
         self.network: YOLOv5 | None = None  # the only one, in one pass
         if len(members) == len(self.networks) == 1 and not tta:
             self.network = self.networks[0]
@@ -375,31 +379,31 @@ def _device_and_dtype(members: Sequence[YOLOv5 | Exported]) -> tuple[torch.devic
     return torch.device("cpu"), torch.float32
 
 
-def in_classes(rows: Rows, known: Sequence[str], names: Sequence[str]) -> Rows:
+def in_classes(
+    rows: Rows, known: Sequence[str], names: Sequence[str], images: Tensor
+) -> torch.Tensor:
     """A member's rows with the columns of all classes; those of other members are 0.
 
     Args:
         rows: Returns (B, R, 5 + K).
         known: The K classes of the member.
         names: All classes.
+        images: (B, 3, H, W) in 0..1.
+
+    Returns:
+        (B, R, 5 + C).
     """
-    if list(known) == list(names):
-        return rows
     shared = same_names(known, names)
     columns_here = [5 + k for k in shared]
     columns_there = list(shared.values())
-
-    def in_all(images: torch.Tensor) -> torch.Tensor:
-        own = rows(images)
-        scores = own[..., 5:]
-        if len(known) == 1:  # the score of a single class is not trained: objectness says it all
-            scores = torch.ones_like(scores)
-        united = own.new_zeros(*own.shape[:2], 5 + len(names))
-        united[..., :5] = own[..., :5]
-        united[..., columns_here] = scores[..., columns_there]
-        return united
-
-    return in_all
+    own = rows(images)
+    scores = own[..., 5:]
+    if len(known) == 1:  # the score of a single class is not trained: objectness says it all
+        scores = torch.ones_like(scores)
+    united = own.new_zeros(*own.shape[:2], 5 + len(names))
+    united[..., :5] = own[..., :5]
+    united[..., columns_here] = scores[..., columns_there]
+    return united
 
 
 def device_of(name: str | torch.device | None) -> torch.device:
@@ -428,6 +432,6 @@ def dtype_of(module: torch.nn.Module) -> torch.dtype:
     return next(module.parameters()).dtype
 
 
-def forward_function(network: YOLOv5) -> Rows:
-    """A network with its decoding; float32 outside, whatever the network's precision."""
-    return lambda images: network.decode(network(images.to(dtype_of(network))))
+def decoded_rows(network: YOLOv5, images: Tensor) -> Tensor:
+    """(B, 3, H, W) -> (B, R, 5 + C) float32, whatever the network's precision."""
+    return network.decode(network(images.to(dtype_of(network))))

@@ -16,37 +16,40 @@ PADDING = 0.447  # grey of 0..1: about the mean of ImageNet's pixels
 
 
 def augmented(
-    predict: Rows, rows_per_level: Callable[[int, int], list[int] | None], stride: int
-) -> Rows:
-    """A function that calls `predict` three times and joins the rows.
+    predict: Rows,
+    rows_per_level: Callable[[int, int], list[int] | None],
+    stride: int,
+    images: Tensor,
+) -> Tensor:
+    """Call `predict` three times and join the rows.
 
-    It skips the rows of the coarsest level at full scale, and those of the finest level at the
-    smallest scale: the other passes detect objects of these sizes better.
+    The rows of the coarsest level at full scale and those of the finest level at the smallest scale
+    are skipped: the other passes detect objects of these sizes better.
 
     Args:
         predict: Its rows are ordered by level, unless `rows_per_level` says otherwise.
         rows_per_level: See `Head.rows_per_level`.
         stride: Of the coarsest map; sides of the images are multiples of it.
+        images: (B, 3, H, W) in 0..1.
+
+    Returns:
+        (B, R, 5 + C).
     """
-
-    def predict_three_times(images: Tensor) -> Tensor:
-        parts = []
-        for k, (scale, mirrored) in enumerate(PASSES):
-            inputs = scaled(images.flip(3) if mirrored else images, scale, stride)
-            rows = predict(inputs)
-            boxes = rows[..., :4] / scale
-            if mirrored:
-                boxes = torch.cat((images.shape[3] - boxes[..., :1], boxes[..., 1:]), -1)
-            rows = torch.cat((boxes, rows[..., 4:]), -1)
-            per_level = rows_per_level(*inputs.shape[2:])
-            if per_level:
-                first = per_level[0] if k == 2 else 0
-                last = per_level[-1] if k == 0 else 0
-                rows = rows[:, first : rows.shape[1] - last]
-            parts.append(rows)
-        return torch.cat(parts, 1)
-
-    return predict_three_times
+    parts = []
+    for k, (scale, mirrored) in enumerate(PASSES):
+        inputs = scaled(images.flip(3) if mirrored else images, scale, stride)
+        rows = predict(inputs)
+        boxes = rows[..., :4] / scale
+        if mirrored:
+            boxes = torch.cat((images.shape[3] - boxes[..., :1], boxes[..., 1:]), -1)
+        rows = torch.cat((boxes, rows[..., 4:]), -1)
+        per_level = rows_per_level(*inputs.shape[2:])
+        if per_level:
+            first = per_level[0] if k == 2 else 0
+            last = per_level[-1] if k == 0 else 0
+            rows = rows[:, first : rows.shape[1] - last]
+        parts.append(rows)
+    return torch.cat(parts, 1)
 
 
 def scaled(images: Tensor, scale: float, stride: int) -> Tensor:

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import json
 import os
+import pickle
 import re
 import resource
 import shutil
@@ -347,7 +348,8 @@ def test_validate_and_predict_take_the_file(coco, tmp_path, here):
     assert metrics[0]["mAP50"] > 0.3
     for name in ("P", "R", "mAP50", "mAP50-95", "coco/AP"):
         assert metrics[1][name] == pytest.approx(metrics[0][name], abs=1e-3), name
-    found = Predictor.load("n.onnx", device="cpu").predict(image, image_size=256)
+    predictor = Predictor.load("n.onnx", device="cpu")
+    found = pickle.loads(pickle.dumps(predictor)).predict(image, image_size=256)
     expected = Predictor.load(weights, device="cpu").predict(image, image_size=256)
     assert len(expected)
     np.testing.assert_allclose(found.xyxy, expected.xyxy, rtol=0, atol=1e-2)

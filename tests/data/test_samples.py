@@ -6,6 +6,7 @@ import importlib
 import pickle
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 import cv2
@@ -234,9 +235,14 @@ def test_options_that_name_no_transform(given, named, page, small_data, refused)
     assert named in refused(line)
 
 
+def faded(sample, rng, partner, p):
+    return sample
+
+
 def test_a_script_writes_them_down(mine):
     """config.yaml of a training that a script has started."""
-    options = Augment(after={"hsv": [mine.Invert(0.3)]}).to_dict()
+    both = [mine.Invert(0.3), partial(faded, p=0.3)]
+    options = Augment(after={"hsv": both}).to_dict()
     invert = {"class_path": "my_transforms.Invert", "init_args": {"p": 0.3}}
-    assert options["after"] == {"hsv": [invert]}
+    assert options["after"] == {"hsv": [invert, invert | {"class_path": f"{__name__}.faded"}]}
     assert options["mosaic"] == 1.0

@@ -35,7 +35,8 @@ def test_tta(case):
         return rows
 
     with torch.no_grad():
-        rows = augmented(counted, network.head.rows_per_level, network.max_stride)(images.double())
+        per_level = network.head.rows_per_level
+        rows = augmented(counted, per_level, network.max_stride, images.double())
     assert counts == case.meta["rows_per_pass_before_clip"]
     close(rows[..., :4], case["out_augmented"][..., :4], 2e-3, rtol=1e-4)  # boxes of up to 4700 px
     close(rows[..., 4:], case["out_augmented"][..., 4:], 2e-5)

@@ -98,6 +98,7 @@ def test_kinds_of_images(checkpoint, pictures):
     assert by_path.xyxy.dtype == by_path.confidence.dtype == np.float32
     assert by_path.class_id.dtype == np.int64
     assert detector.predict([]) == []
+    assert detector.predict(np.zeros((3, 5000, 3), np.uint8), tile_size=640).path is None
     for wrong in (
         pixels.astype(float),
         pixels[..., :2],

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from made_networks import same
 from made_predictions import checkpoint_file, pictures_folder  # noqa: F401
+from made_runs import type_line
 
 from boltbox import Detector, Predictor
 from boltbox.detector.model.network import Origin
@@ -14,7 +15,7 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.hub_folder import METRICS
 
 
-def test_a_folder_and_back(checkpoint, pictures, here):
+def test_a_folder_and_back(checkpoint, pictures, here, capsys):
     """Tensors, detections, origins and card; damaged or foreign folders are refused."""
     (here / "run").mkdir()
     values = {name: number / 10 for number, name in enumerate(METRICS)}
@@ -31,6 +32,8 @@ def test_a_folder_and_back(checkpoint, pictures, here):
     for a, b in zip(before, after, strict=True):
         assert len(a)
         assert np.array_equal(a.xyxy, b.xyxy)
+    type_line("strip hub --out small.ckpt")
+    assert "(0.0 MB" not in capsys.readouterr().out
     card = huggingface_hub.ModelCard.load("hub/README.md").data
     assert card.license == "mit"
     assert {result.dataset_name for result in card.eval_results} == {"pets: all"}

@@ -305,9 +305,12 @@ class CustomTransform:
 
 def _to_config(transform: object) -> str | dict[str, Any]:
     """A transform as config.yaml has it: the import path of a function; class_path and init_args of
-    an object, as far as its attributes have the names of its arguments."""
+    a functools.partial, or of an object as far as its attributes have the names of its
+    arguments."""
     if inspect.isroutine(transform):
         return _import_path(transform)
+    if isinstance(transform, partial):
+        return {"class_path": _import_path(transform), "init_args": dict(transform.keywords)}
     names = inspect.signature(type(transform).__init__).parameters
     attributes = getattr(transform, "__dict__", {})  # none with __slots__
     values = {name: value for name, value in attributes.items() if name in names}
@@ -315,5 +318,7 @@ def _to_config(transform: object) -> str | dict[str, Any]:
 
 
 def _import_path(transform: object) -> str:
+    if isinstance(transform, partial):
+        transform = transform.func
     named: Any = transform if hasattr(transform, "__qualname__") else type(transform)
     return f"{named.__module__}.{named.__qualname__}"

@@ -189,8 +189,8 @@ def letterbox(
     r = min(shape[0] / height, shape[1] / width)
     if not scaleup:
         r = min(r, 1.0)
-    new_width = round(width * r)
-    new_height = round(height * r)
+    new_width = max(round(width * r), 1)
+    new_height = max(round(height * r), 1)
     pad_x = (shape[1] - new_width) / 2
     pad_y = (shape[0] - new_height) / 2
     left = round(pad_x - 0.1)
