@@ -140,12 +140,6 @@ class Exported:
         self.thresholds = metadata.thresholds
         self.tiles = metadata.tiles
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A runtime cannot be pickled: another process reads the file."""
-        from boltbox.detector.inference.formats import load_exported  # which imports this file
-
-        return load_exported, (self.path.absolute(),)
-
     def arguments(self) -> dict[str, Any]:
         """Arguments of a Detector for its classes; its network has nothing of the file's."""
         return {"names": self.names}

@@ -1,6 +1,8 @@
 """The table of the formats of exported files."""
 
+import copyreg
 from pathlib import Path
+from typing import Any
 
 from boltbox.detector.inference.exported import Exported, compare_checksum, files_of
 from boltbox.detector.inference.format import Format
@@ -51,3 +53,11 @@ def load_exported(path: str | Path) -> Exported:
             f"{path}: not an intact file of `export` ({in_one_line(e)[-200:]}). Export it again"
         ) from e
     return Exported(path, metadata, run)
+
+
+def _reading(exported: Exported) -> tuple[Any, ...]:
+    """What makes the same in another process: a runtime cannot be pickled."""
+    return load_exported, (exported.path.absolute(),)
+
+
+copyreg.pickle(Exported, _reading)

@@ -213,13 +213,13 @@ def test_lists_and_what_is_not_saved(checkpoint, pictures, here):
 
 def test_a_video_file_is_there_whole_or_not_at_all(here):
     """Its sides become even, as the encoder wants; a frame of another size is scaled."""
-    file = VideoFile(here / "deep/film.mp4", 119.8765, (65, 97))
+    file = VideoFile(here / "12:deep/film.mp4", 119.8765, (65, 97))
     for size in ((65, 97), (65, 97), (130, 194)):
         file.write(np.full((*size, 3), (200, 100, 50), np.uint8))
-    assert not (here / "deep/film.mp4").exists()
+    assert not (here / "12:deep/film.mp4").exists()
     file.close()
     file.close()
-    video = Video("deep/film.mp4")
+    video = Video("12:deep/film.mp4")
     assert video.fps == pytest.approx(119.8765, rel=1e-3)
     frames = column(video, 1)
     assert column(frames, "shape") == [(66, 98, 3)] * 3

@@ -332,6 +332,8 @@ class Video:
     def __init__(self, source: str, step: int = 1, newest: bool = False) -> None:
         self.source = without_password(source)
         self._step = step
+        if isfile(source):  # of 12:30.mp4 FFmpeg would take `12` for a protocol
+            source = os.path.abspath(source)
         self._capture = cv2.VideoCapture(int(source) if source.isdecimal() else source)
         if not self._capture.isOpened():
             raise InputError(
