@@ -334,6 +334,7 @@ class Video:
         self._step = step
         if isfile(source):  # of 12:30.mp4 FFmpeg would take `12` for a protocol
             source = os.path.abspath(source)
+        source = source.encode(errors="replace").decode()  # OpenCV crashes on other names
         self._capture = cv2.VideoCapture(int(source) if source.isdecimal() else source)
         if not self._capture.isOpened():
             raise InputError(
