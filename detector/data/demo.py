@@ -108,7 +108,7 @@ def _write_split(root: Path, split: str, count: int) -> None:
         image, rows = draw_image(rng, empty)
         # OpenCV itself cannot write to every path
         _, content = cv2.imencode(".jpg", image)
-        (images / f"{index:04d}.jpg").write_bytes(content)
+        (images / f"{index:04d}.jpg").write_bytes(content.tobytes())
         if not empty or index // EMPTY % 2 == 0:
             np.savetxt(labels / f"{index:04d}.txt", rows, "%d" + " %.6f" * 4)
 

@@ -3,6 +3,7 @@ fetched by timm."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from os.path import isfile
 from pathlib import Path
 from typing import Any
@@ -90,21 +91,24 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
 
 def _classifier(name: str, path: str) -> Any:
     """timm's whole model with the tensors of a file: by timm's names, by names of the model's
-    authors that timm can translate, or in the model's order with the same shapes."""
+    authors that timm can translate, or in the model's order with the same shapes; for timm's
+    classes, for others, which end the file, or without the layer of the classes."""
     tensors = read_tensors(path)
-    shapes_here = _float_shapes(need("timm").create_model(name).state_dict())
     shapes_there = _float_shapes(tensors)
-    if list(shapes_here.values()) == list(shapes_there.values()):
-        values = [tensors[key] for key in shapes_there]
-        tensors = dict(zip(shapes_here, values, strict=True))
-    try:
-        overlay = {"state_dict": tensors}  # timm loads these, and fetches nothing
-        return need("timm").create_model(name, pretrained=True, pretrained_cfg_overlay=overlay)
-    except Exception:  # timm raises anything for weights of another model
-        raise InputError(
-            f"model.start.backbone_weights {path}: these are not of {PREFIX}{name}. Give weights of"
-            " that model, or name the backbone that they are of"
-        ) from None
+    last = [(0,), *shapes_there.values()][-1]
+    for classes in ({}, {"num_classes": sum(last[:1])}, {"num_classes": 0}):
+        with suppress(Exception):  # timm raises anything for weights of another model
+            model = need("timm").create_model(name, pretrained_cfg_overlay=classes)
+            shapes_here = _float_shapes(model.state_dict())
+            if list(shapes_here.values()) == list(shapes_there.values()):
+                values = [tensors[key] for key in shapes_there]
+                tensors = dict(zip(shapes_here, values, strict=True))
+            overlay = {"state_dict": tensors} | classes  # timm loads these, and fetches nothing
+            return need("timm").create_model(name, pretrained=True, pretrained_cfg_overlay=overlay)
+    raise InputError(
+        f"model.start.backbone_weights {path}: these are not of {PREFIX}{name}. Give weights of"
+        " that model, or name the backbone that they are of"
+    )
 
 
 def _float_shapes(tensors: dict[str, Tensor]) -> dict[str, torch.Size]:

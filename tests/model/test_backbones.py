@@ -71,11 +71,14 @@ def test_levels_that_a_backbone_has_and_has_not(size, strides):
 
 
 def test_files_as_others_write_them(tmp_path):
-    """Wrapped, with the prefix of DistributedDataParallel, with names that are not timm's; one of
-    another model changes nothing."""
+    """Wrapped, with the prefix of DistributedDataParallel, with names that are not timm's, with
+    other classes or none; one of another model changes nothing."""
     torch.manual_seed(0)
     state = settled(timm.create_model(RESNET)).state_dict()
+    body = {key: value for key, value in state.items() if not key.startswith("fc.")}
     files = {
+        "without.pth": body,
+        "classes.pth": body | {"fc.weight": state["fc.weight"][:7], "fc.bias": torch.zeros(7)},
         "wrapped.pth": {"epoch": 3, "state_dict": {f"module.{k}": v for k, v in state.items()}},
         "renamed.pth": {f"_{i}": v for i, (k, v) in enumerate(state.items())},
         "other.pth": timm.create_model(EFFICIENT).state_dict(),
