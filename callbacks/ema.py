@@ -63,8 +63,11 @@ class EMA(L.Callback):
         current = pl_module.network.state_dict()
         self._average = []
         self._current = []
+        places = set[int]()  # layers of a custom head may share a tensor
         for name, tensor in average.items():
-            if tensor.is_floating_point():
+            place = local(tensor).data_ptr()
+            if tensor.is_floating_point() and place not in places:
+                places.add(place)
                 self._average.append(local(tensor))
                 self._current.append(local(current[name]))
         trainer.optimizers[0].register_step_post_hook(self._update)

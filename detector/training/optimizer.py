@@ -275,9 +275,13 @@ def parameter_groups(
         for kind in ("bias", "weight", "filter", "norm"):
             groups[prefix + kind] = []
     backbone_modules = set(backbone.modules()) if backbone else set()
+    known = set[nn.Parameter]()  # layers may share one
     for module in network.modules():
         prefix = "backbone_" if module in backbone_modules else ""
         for name, parameter in module.named_parameters(recurse=False):
+            if parameter in known:
+                continue
+            known.add(parameter)
             kind = "weight"
             if name == "bias" or name.endswith("_bias"):
                 kind = "bias"

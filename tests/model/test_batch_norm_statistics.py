@@ -4,6 +4,7 @@ import lightning as L
 import pytest
 import torch
 from made_options import made_detector
+from torch import nn
 
 from boltbox.callbacks import EMA, AutoAnchor, Pictures, Report, recipe
 from boltbox.callbacks.ema import EXPONENT
@@ -38,11 +39,17 @@ def test_statistics(averaged, small_data, tmp_path):
     data = DetectionData(str(small_data), image_size=32, batch_size=4, workers=0)
     small = {"width_multiple": 0.125, "depth_multiple": 0.1, "nominal_batch_size": 4}
     detector = made_detector(data.names, **small)
+    stem = detector.network.get_submodule("backbone.stem")
+    detector.network.shared = nn.ModuleList([stem.bn, nn.Linear(1, 1)])  # by two names each
+    detector.network.shared[1].weight = stem.conv.weight
     quiet = {"enable_progress_bar": False, "precision": "32-true", "accelerator": "cpu"}
     parts = [Report(enabled=False), Pictures(enabled=False), AutoAnchor(enabled=False)]
     callbacks = [seen, average] + parts
     options = recipe(run=tmp_path / "run", max_epochs=2, callbacks=callbacks, **quiet)
-    L.Trainer(**options, limit_val_batches=1).fit(detector, data)
+    trainer = L.Trainer(**options, limit_val_batches=1)
+    trainer.fit(detector, data)
+    for group in trainer.optimizers[0].param_groups:
+        assert len(set(group["params"])) == len(group["params"])
     mean = torch.zeros(())
     var = torch.ones(())
     for update, (batch_mean, batch_var) in enumerate(seen.batches, 1):
