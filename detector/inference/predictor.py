@@ -31,7 +31,7 @@ from boltbox.detector.inference.detections import (
 )
 from boltbox.detector.inference.exported import Exported, shape_for
 from boltbox.detector.inference.formats import format_of, load_exported
-from boltbox.detector.inference.tta import Rows, augmented
+from boltbox.detector.inference.tta import Forward, augmented
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.errors import InputError, in_one_line
 from boltbox.detector.system.torch_file import not_finite
@@ -110,7 +110,9 @@ class Predictor:
             "rounded": rounded,
         }
         self.names = list(names)
-        self.numbers = np.arange(len(names), dtype=np.float32)  # class here -> class in `names`
+        self.numbers = np.arange(
+            len(names), dtype=np.float32
+        )  # a class of the members -> its index in `names`
         self.image_size = image_size
         self.tiles = tiles
         self.precision = precision
@@ -118,7 +120,7 @@ class Predictor:
         self.stride = max(32, *(member.max_stride for member in members))
         self.exported = [member for member in members if isinstance(member, Exported)]
         self.networks: list[YOLOv5] = []
-        self._members: list[Rows] = []
+        self._members: list[Forward] = []
         device, dtype = _device_and_dtype(members)
         if precision == "16-true":
             dtype = torch.float16
@@ -126,19 +128,19 @@ class Predictor:
         if known is None:
             known = [names] * len(members)
         for member, member_names in zip(members, known, strict=True):
-            rows: Rows = member
+            forward: Forward = member
             if isinstance(member, YOLOv5):
-                network = (member.fused() if fuse else member).to(device, dtype)
+                network = member.fused().to(device, dtype) if fuse else member
                 self.networks.append(network)
-                rows = partial(decoded_rows, network)
+                forward = partial(decoded_rows, network)
                 if tta:
                     of_levels = network.head.rows_per_level
-                    rows = partial(augmented, rows, of_levels, member.max_stride)
+                    forward = partial(augmented, forward, of_levels, member.max_stride)
             elif tta:
                 raise InputError(f"tta: {member.path} is an exported file. Give a checkpoint")
             if list(member_names) != list(names):
-                rows = partial(in_classes, rows, member_names, names)
-            self._members.append(rows)
+                forward = partial(in_classes, forward, member_names, names)
+            self._members.append(forward)
         self.network: YOLOv5 | None = None  # the only one, in one pass
         if len(members) == len(self.networks) == 1 and not tta:
             self.network = self.networks[0]
@@ -224,14 +226,13 @@ class Predictor:
 
     def _forward(self, images: Tensor) -> tuple[Tensor, list[Tensor] | None]:
         """(B, 3, H, W) -> (B, R, 5 + C), and the raw prediction of a single network."""
-        raw = None
         with without_bfloat16(images.device.type):
             if self.network is None:
-                decoded = torch.cat([member(images) for member in self._members], 1)
+                raw = None
+                decoded = torch.cat([forward(images) for forward in self._members], 1)
             else:
                 raw = [maps.float() for maps in self.network(images.to(dtype_of(self.network)))]
-        if self.network is not None and raw is not None:
-            decoded = self.network.decode(raw)
+                decoded = self.network.decode(raw)
         # one pass over the rows; suppression waits for the device anyway
         if self.finite and not decoded.sum(dtype=torch.float32).isfinite():
             name = "the network's output"
@@ -322,23 +323,25 @@ class Predictor:
         Raises:
             InputError: Something is no image, there is no such class, or an output is not finite.
         """
-        is_folder = isinstance(images, str | Path) and not isfile(images)
+        is_pattern = isinstance(images, str | Path) and not isfile(images)  # or a folder
         is_list = isinstance(images, Sequence) and not isinstance(images, str | bytes)
         items: Any = images if is_list else [images]
-        if is_folder:
+        if is_pattern:
             items = find_images(images)  # type: ignore[arg-type]
             if not items:
                 raise InputError(f"{images}: no image file there")
         inputs = self.inputs(image_size, tile_size)
-        samples = PredictionSamples(items, inputs, batch_size, lenient=is_folder and len(items) > 1)
+        samples = PredictionSamples(
+            items, inputs, batch_size, lenient=is_pattern and len(items) > 1
+        )
         detections: dict[int, Detections] = {}
         for batch, rows in self.predict_batches(samples.read(), batch_size):
             for index, of_image in zip(batch.indices, rows, strict=True):
                 path = str(items[index]) if isinstance(items[index], str | Path) else None
                 detections[index] = Detections.of(of_image, self.names, path)
-        if is_folder and not detections:
+        if is_pattern and not detections:
             raise InputError(f"{images}: none of its images could be read")
-        if is_folder or is_list:
+        if is_pattern or is_list:
             return [detections[i] for i in sorted(detections)]
         return detections[0]
 
@@ -380,12 +383,12 @@ def _device_and_dtype(members: Sequence[YOLOv5 | Exported]) -> tuple[torch.devic
 
 
 def in_classes(
-    rows: Rows, known: Sequence[str], names: Sequence[str], images: Tensor
+    forward: Forward, known: Sequence[str], names: Sequence[str], images: Tensor
 ) -> torch.Tensor:
     """A member's rows with the columns of all classes; those of other members are 0.
 
     Args:
-        rows: Returns (B, R, 5 + K).
+        forward: Returns (B, R, 5 + K).
         known: The K classes of the member.
         names: All classes.
         images: (B, 3, H, W) in 0..1.
@@ -393,10 +396,10 @@ def in_classes(
     Returns:
         (B, R, 5 + C).
     """
-    shared = same_names(known, names)
+    shared = same_names(known, names)  # {index in names: index in known}
     columns_here = [5 + k for k in shared]
     columns_there = list(shared.values())
-    own = rows(images)
+    own = forward(images)
     scores = own[..., 5:]
     if len(known) == 1:  # the score of a single class is not trained: objectness says it all
         scores = torch.ones_like(scores)

@@ -8,26 +8,26 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate, pad
 
-# images (B, 3, H, W) in 0..1 -> (B, R, 5 + C), as `Head.decode` gives it
-Rows = Callable[[Tensor], Tensor]
+# images (B, 3, H, W) in 0..1 -> rows (B, R, 5 + C), as `Head.decode` gives them
+Forward = Callable[[Tensor], Tensor]
 
 PASSES = ((1.0, False), (0.83, True), (0.67, False))  # scale, whether mirrored
 PADDING = 0.447  # grey of 0..1: about the mean of ImageNet's pixels
 
 
 def augmented(
-    predict: Rows,
+    forward: Forward,
     rows_per_level: Callable[[int, int], list[int] | None],
     stride: int,
     images: Tensor,
 ) -> Tensor:
-    """Call `predict` three times and join the rows.
+    """Call `forward` three times and join the rows.
 
     The rows of the coarsest level at full scale and those of the finest level at the smallest scale
     are skipped: the other passes detect objects of these sizes better.
 
     Args:
-        predict: Its rows are ordered by level, unless `rows_per_level` says otherwise.
+        forward: Its rows are ordered by level, unless `rows_per_level` says otherwise.
         rows_per_level: See `Head.rows_per_level`.
         stride: Of the coarsest map; sides of the images are multiples of it.
         images: (B, 3, H, W) in 0..1.
@@ -38,7 +38,7 @@ def augmented(
     parts = []
     for k, (scale, mirrored) in enumerate(PASSES):
         inputs = scaled(images.flip(3) if mirrored else images, scale, stride)
-        rows = predict(inputs)
+        rows = forward(inputs)
         boxes = rows[..., :4] / scale
         if mirrored:
             boxes = torch.cat((images.shape[3] - boxes[..., :1], boxes[..., 1:]), -1)
