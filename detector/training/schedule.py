@@ -132,8 +132,8 @@ def default_batch_size(images: int) -> int:
     """Images per batch, by the images that a run trains on, all epochs together: 16, or fewer where
     the run would have less than FEWEST_STEPS batches.
 
-    >>> [default_batch_size(epochs * 100) for epochs in (50, 30, 20)]
-    [16, 8, 4]
+    >>> [default_batch_size(epochs * 100) for epochs in (48, 47, 24, 23)]
+    [16, 8, 8, 4]
     """
     for batch_size in BATCH_SIZES:
         if images >= FEWEST_STEPS * batch_size:

@@ -223,9 +223,12 @@ def test_what_the_user_trusts(foreign, mark, told):
     assert "error" not in told(f"{line} 2 --trust_parts true")
     assert "trust_parts" not in (foreign / "config.yaml").read_text()
     other = change_checkpoint(foreign, head="trap_2.Trap")
-    for trust in (False, True):
-        if trust:
-            assert "error" not in told(f"export --ckpt_path {other} --trust_parts true")
+    last = foreign / "checkpoints/last.ckpt"
+    for trusting in (
+        f"export --ckpt_path {other}",
+        f"validate --ckpt_path {last} --ensemble [{other}]",
+    ):
+        assert "error" not in told(f"{trusting} --trust_parts true")
         sys.modules.pop("trap_2", None)
         with pytest.raises(InputError, match="import trap_2 first"):  # trust ends with the command
             Detector.load(other, "cpu")

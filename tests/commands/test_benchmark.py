@@ -38,7 +38,7 @@ def test_stopwatch_counts_as_a_clock_that_ticks(small_data, tmp_path, monkeypatc
     monkeypatch.setattr(stopwatch, "time", clock)
     watch = tmp_path / "watch.json"
     options = f"--data.dataset {small_data} --data.batch_size 7 --run {tmp_path}/run"
-    options += " --trainer.max_epochs 9 --trainer.limit_val_batches 0"
+    options += " --trainer.max_epochs 9 --trainer.min_epochs 9 --trainer.limit_val_batches 0"
     options += f" --trainer.callbacks+={STOPWATCH} --trainer.callbacks.report={watch}"
     options += " --trainer.callbacks.skip=2 --trainer.callbacks.seconds=11"
     type_line(f"fit {SMALL} {options}")

@@ -72,6 +72,7 @@ def test_without_validation(small_data, here):
 def test_config_yaml_repeats_the_run(trained, here):
     """config.yaml alone starts the same training again, in a folder of its own."""
     off = "--pictures.enabled false --trainer.limit_val_batches 0"
+    assert read(trained / "config.yaml")["trainer"]["num_sanity_val_steps"] == 0
     type_line(f"fit --config {trained}/config.yaml {off}")
     whole = load(trained / "checkpoints/last.ckpt")["state_dict"]
     assert same(load(here / "runs/fit-1/checkpoints/last.ckpt")["state_dict"], whole)

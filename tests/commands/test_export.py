@@ -149,6 +149,9 @@ def test_each_format_computes_what_pytorch_does(checkpoint, decoded, tmp_path, f
     assert metadata.thresholds == load(checkpoint)["thresholds"]
     tiled = dataclasses.replace(metadata, tiles=Tiles(96, 0.5))
     assert Metadata.from_strings(tiled.to_strings()) == tiled
+    older = metadata.to_strings()
+    del older["tiles"]
+    assert Metadata.from_strings(older) == metadata
     compare(exported, decoded, images(3, 64, 96), 2.0 if half else 1e-3)
     with pytest.raises(InputError, match="its runtime fails"):
         exported(images(1, 128, 128))
@@ -258,6 +261,7 @@ def test_the_folder_of_a_page(made_package, checkpoint, tmp_path, refused):
     assert not re.search(r"RUNTIME|HASH", page)
     for file in ("", "/model.onnx"):
         assert Predictor.load(f"{place}/n_web{file}").names[0] == "disc"
+        assert load_exported(f"{place}/n_web{file}").metadata.nms
     index.write_text(page.replace("Object", "Bird"))
     refused(line)
 

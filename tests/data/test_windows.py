@@ -3,6 +3,7 @@
 import numpy as np
 from made_runs import read, rows, train
 
+from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.sample import IGNORED
 from boltbox.detector.data.windows import VISIBLE, Windows
@@ -29,6 +30,16 @@ def test_a_window_is_the_part_of_the_file_that_its_boxes_say(small_data):
         np.testing.assert_array_equal(sample.classes, classes[visible > 0])
         kinds.update(sample.classes.tolist())
     assert kinds == {"whole", IGNORED, 0, 1, 2, 3, 4}
+
+
+def test_the_windows_of_an_image_share_its_weight(small_data):
+    weights = []
+    for tile_size in (0, 96):
+        data = DetectionData(str(small_data), tile_size=tile_size, image_weights=True, workers=0)
+        data.setup("fit")
+        sampler = data.train_dataloader().batch_sampler
+        weights.append(np.bincount(data.images["train"].image_of, sampler.weights()))
+    np.testing.assert_allclose(*weights)
 
 
 def test_auto(small_data, tmp_path, monkeypatch):

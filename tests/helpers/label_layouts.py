@@ -60,7 +60,7 @@ def dota(names):
     text = "imagesource:x\ngsd:1\n"
     for c, points in corners(names[0]):
         text += f"{' '.join(map(str, points))} {NAMES[c]} 0\n"
-    return text
+    return f"{text}0 0 9 0 9 9 0 9 {NAMES[0]} 1\n"  # difficult
 
 
 def voc(names):

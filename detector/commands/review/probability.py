@@ -149,9 +149,10 @@ def reliability(chances: np.ndarray, kinds: np.ndarray) -> list[np.ndarray]:
     lines = []
     for kind in range(1, chances.shape[1]):
         chance = chances[:, kind]
-        sums = []
-        for values in (chance, kinds == kind, np.ones(len(kinds))):
-            sums.append(np.histogram(chance, BINS, (0, 1), weights=weight * values)[0])
-        is_filled = sums[2] > 0
-        lines.append(np.stack(sums[:2], 1)[is_filled] / sums[2][is_filled, None])
+        bin_of = np.digitize(chance, np.linspace(0, 1, BINS + 1)[1:-1])
+        total = np.bincount(bin_of, weight, BINS)
+        predicted = np.bincount(bin_of, weight * chance, BINS)
+        true = np.bincount(bin_of, weight * (kinds == kind), BINS)
+        shares = np.stack((predicted, true), 1)[total > 0]
+        lines.append(shares / total[total > 0, None])
     return lines

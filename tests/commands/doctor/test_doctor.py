@@ -36,6 +36,15 @@ def test_a_single_class(tmp_path):
     assert len(file.open("train").labels.boxes) == 1
 
 
+def test_objects_have_the_size_that_tiles_give_them(tmp_path):
+    Image.new("RGB", (640, 640)).save(tmp_path / "a.png")
+    lay_out(tmp_path, {"a.txt": "0 .5 .5 .02 .02\n", "data.yaml": "train: .\nnames: [cat]\n"})
+    for tile_size, is_tiny in (("auto", False), (0, True)):
+        line = f"--data.dataset {tmp_path} --data.image_size 64 --data.tile_size {tile_size}"
+        assert doctor(f"{line} --run {tmp_path}/run") == 0
+        assert ("tiny_box" in (tmp_path / "run/doctor.json").read_text()) == is_tiny
+
+
 WORDS = {  # of FAULTS.tsv -> kind
     "zero width": "zero_size_box",
     "no label file": "missing_label_file",

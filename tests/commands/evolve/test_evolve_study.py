@@ -5,6 +5,8 @@ import itertools
 import os
 import sys
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import optuna
@@ -14,6 +16,7 @@ from optuna.storages import RDBStorage
 from optuna.trial import TrialState
 
 from boltbox.detector.checkpoint.runs import claim
+from boltbox.detector.commands.evolve import study as study_module
 from boltbox.detector.commands.evolve import trainings as module
 from boltbox.detector.commands.evolve.search import report, write_outputs
 from boltbox.detector.commands.evolve.space import YOLOV5_GENES
@@ -81,6 +84,8 @@ def test_what_samplers_choose(tmp_path, sampler):
         for gene in GENES:
             assert gene.low <= values[gene.name] <= gene.high
         assert isinstance(values["anchors"], int)
+    of_yolov5 = individuals(search(tmp_path / "yolov5"))
+    assert (found == of_yolov5) == (sampler == "yolov5")
 
 
 def test_a_kill_at_any_write_loses_no_individual(tmp_path, monkeypatch):
@@ -123,6 +128,21 @@ def test_outputs(tmp_path):
     assert options["model"]["optim"]["lr0"] == pytest.approx(best.params["lr0"], rel=1e-4)
     assert options["model"]["network"]["anchors"] == best.params["anchors"]
     assert (tmp_path / "evolve.png").stat().st_size > 5000
+
+
+def test_what_gives_signs_of_life_is_left_alone(tmp_path, monkeypatch):
+    """However long it takes; after GRACE without a sign it waits for another training."""
+    clock = SimpleNamespace(time=lambda: 0.0, monotonic=lambda: 0.0)
+    monkeypatch.setattr(study_module, "time", clock)
+    study = Study(tmp_path, PLAN, {})
+    trial = study.ask()
+    states = []
+    for sign, seconds in ((1, 500), (2, 1000), (2, 1500), (2, 2000)):
+        trial.set_user_attr("worker", ("another", sign))
+        clock.monotonic = partial(float, seconds)
+        study.beat([])
+        states.append(study.trials()[0].state)
+    assert states == [TrialState.RUNNING] * 3 + [TrialState.WAITING]
 
 
 FIT = """
