@@ -224,11 +224,11 @@ def test_what_the_user_trusts(foreign, mark, told):
     assert "trust_parts" not in (foreign / "config.yaml").read_text()
     other = change_checkpoint(foreign, head="trap_2.Trap")
     last = foreign / "checkpoints/last.ckpt"
-    for trusting in (
+    for command in (
         f"export --ckpt_path {other}",
         f"validate --ckpt_path {last} --ensemble [{other}]",
     ):
-        assert "error" not in told(f"{trusting} --trust_parts true")
+        assert "error" not in told(f"{command} --trust_parts true")
         sys.modules.pop("trap_2", None)
         with pytest.raises(InputError, match="import trap_2 first"):  # trust ends with the command
             Detector.load(other, "cpu")
