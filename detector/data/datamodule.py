@@ -239,7 +239,6 @@ class DetectionData(L.LightningDataModule):
     def _choose_tiles(self, dataset: DetectionDataset) -> None:
         """By the sizes of objects and images, instead of `auto`."""
         self.tile_size, reason = choose_tile_size(dataset.labels, self.image_size)
-        self.options["tile_size"] = self.tile_size
         if self.tile_size:
             print_fact("tile_size", f"{self.tile_size} (auto: {reason})")
 
