@@ -24,10 +24,18 @@ LEAST = {"device": "cpu", "conf": 0.0005}
 WEIGHT = "backbone.stem.conv.weight"
 
 
-def test_the_numbers_of_the_command(checkpoint, pictures):
-    typed = "--tta true --tile_size 64 --classes [star,0] --images false"
-    options = {"tta": True, "tile_size": 64, "classes": ["star", 0]}
-    run = predict(checkpoint, "pictures", typed)
+@pytest.mark.parametrize(
+    ("typed", "options"),
+    [
+        ("", {}),
+        (
+            "--tta true --tile_size 64 --classes [star,0]",
+            {"tta": True, "tile_size": 64, "classes": ["star", 0]},
+        ),
+    ],
+)
+def test_the_numbers_of_the_command(checkpoint, pictures, typed, options):
+    run = predict(checkpoint, "pictures", f"{typed} --images false")
     files = sorted(pictures.iterdir())
     found = Detector.load(checkpoint, "cpu").predict(files, conf=0.0005, max_det=20, **options)
     count = 0
