@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pkgutil
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -34,39 +35,44 @@ class Inode:
     """A file or a folder.
 
     Attributes:
-        is_folder: Or a file.
+        file: Open for reading, so that the content outlives the name; None: this is a folder.
         flushed: Content of a file as of its last fsync.
-        reading: Descriptor of a file that was opened for writing since.
-        names: Entries of a folder as the process sees them.
+        names: Entries of a folder at the last look.
         durable: As of the folder's last fsync.
         changes: Since then, in order.
     """
 
-    is_folder: bool
+    file: Any
     flushed: bytes = b""
-    reading: int | None = None
     names: dict[str, "Inode"] = field(default_factory=dict)
     durable: dict[str, "Inode"] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
 
-    def change(self, name: str, inode: "Inode | None", after: Change | None = None) -> Change:
-        change = Change(name, inode, after)
-        self.changes.append(change)
-        self.names.pop(name, None)
-        if inode:
-            self.names[name] = inode
-        return change
+    def content(self) -> bytes:
+        """Of a file, now."""
+        self.file.seek(0)
+        content: bytes = self.file.read()
+        return content
+
+    def flush(self) -> None:
+        """What is there now is on the disk."""
+        if self.file:
+            self.flushed = self.content()
+        self.durable = self.names
+        for change in self.changes:
+            change.is_durable = True
+        self.changes = []
 
 
 class RecordedDisk:
-    """Records what this process does to the files below a folder, and rebuilds the folder as it may
-    be after a power cut: POSIX promises the content of a file as of its last fsync, and the names in
-    a folder as of the folder's last fsync. What came later is on the disk or not, each change for
+    """Records what becomes of the files below a folder, and rebuilds the folder as it may be after
+    a power cut: POSIX promises the content of a file as of its last fsync, and the names in a
+    folder as of the folder's last fsync. What came later is on the disk or not, each change for
     itself; only changes of the same name stay in order. What is there at the beginning is on the
     disk.
 
-    It sees the functions of `os` and `open`. A file that a C library has opened by itself (OpenCV,
-    SQLite) it sees when one of these is called for it; a memory map it does not see.
+    It looks at the folder before each operation of this process: functions of `os`, and `open`. So
+    it sees what a C library does by itself (OpenCV, SQLite) at the next operation.
 
     Args:
         root: the folder; it exists.
@@ -82,161 +88,113 @@ class RecordedDisk:
         self.operations = 0
         self._lock = threading.RLock()
         self._process = os.getpid()
-        self._folder = self._scan(self.root)
+        self._inodes: dict[int, Inode] = {}  # by number, at the last look
+        self._look()
+        for inode in self._inodes.values():
+            inode.flush()
 
-    def _scan(self, path: str) -> Inode:
-        if not os.path.isdir(path):
-            return Inode(False, Path(path).read_bytes())
-        names = {name: self._scan(f"{path}/{name}") for name in os.listdir(path)}
-        return Inode(True, names=names, durable=dict(names))
+    def _look(self) -> None:
+        """Note which names have changed since the last look."""
+        known = self._inodes
+        self._inodes = {}
+
+        def inode_of(path: str) -> Inode:
+            number = os.stat(path).st_ino
+            if number not in known:
+                file = None if os.path.isdir(path) else open(path, "rb", buffering=0)  # noqa: SIM115
+                known[number] = Inode(file)
+            self._inodes[number] = known[number]
+            return known[number]
+
+        looked = []
+        arrivals = {}
+        for path, folders, files in os.walk(self.root):
+            folder = inode_of(path)
+            before = folder.names
+            folder.names = {name: inode_of(f"{path}/{name}") for name in folders + files}
+            looked.append((folder, before))
+            for name, inode in folder.names.items():
+                if before.get(name) is not inode:
+                    arrivals[inode] = Change(name, inode)
+                    folder.changes.append(arrivals[inode])
+        for folder, before in looked:
+            for name in before.keys() - folder.names.keys():
+                folder.changes.append(Change(name, None, arrivals.get(before[name])))
 
     @contextlib.contextmanager
     def recording(self) -> Iterator["RecordedDisk"]:
-        records: dict[str, Any] = {
-            "open": self._open_descriptor,
-            "fsync": self._fsync,
-            "mkdir": self._mkdir,
-            "rename": self._rename,
-            "replace": self._rename,
-            "unlink": self._unlink,
-            "remove": self._unlink,
-            "rmdir": self._unlink,
+        operations: dict[str, Callable[..., str]] = {
+            "os.open": self._open,
+            "builtins.open": self._open,
+            "io.open": self._open,
+            "os.fsync": self._fsync,
+            "os.mkdir": self._mkdir,
+            "os.rename": self._rename,
+            "os.replace": self._rename,
+            "os.unlink": self._remove,
+            "os.remove": self._remove,
+            "os.rmdir": self._remove,
         }
         with contextlib.ExitStack() as stack:
-            for name, record in records.items():
-                function = self._recorded(getattr(os, name), record)
-                stack.enter_context(mock.patch.object(os, name, function))
-            function = self._recorded(open, self._open)
-            stack.enter_context(mock.patch("builtins.open", function))
-            stack.enter_context(mock.patch("io.open", function))
+            for name, describe in operations.items():
+                function = self._recorded(pkgutil.resolve_name(name), describe)
+                stack.enter_context(mock.patch(name, function))
             yield self
 
-    def _recorded(self, function: Any, record: Any) -> Any:
-        """A function of the system that runs within the context `record`, one at a time."""
+    def _recorded(self, function: Any, describe: Callable[..., str]) -> Any:
+        """A function of the system, one call at a time.
+
+        Args:
+            function: The one.
+            describe: Takes its arguments and says what it does to the folder; an empty string:
+                nothing.
+        """
 
         def run(*args: Any, **options: Any) -> Any:
             if os.getpid() != self._process:
                 return function(*args, **options)
-            with self._lock, record(*args, **options):
-                return function(*args, **options)
+            with self._lock:
+                operation = describe(*args, **options)
+                if not operation:
+                    return function(*args, **options)
+                self._look()
+                self.cut(self.operations, operation)
+                self.operations += 1
+                result = function(*args, **options)
+                if describe == self._fsync:
+                    self._inodes[os.stat(args[0]).st_ino].flush()
+                return result
 
         return run
 
-    def _begin(self, operation: str) -> None:
-        self.cut(self.operations, operation)
-        self.operations += 1
-
-    def _place(self, path: Any, dir_fd: int | None = None) -> tuple[Inode, str] | None:
-        """The folder and the name that a path means; None outside of the root."""
+    def _place(self, path: Any, dir_fd: int | None = None) -> str:
+        """The path without links, if it lies within the folder, whether something is there or not;
+        else an empty string."""
         if isinstance(path, int):
-            return None
-        path = os.fsdecode(path)
-        if dir_fd is not None:
-            path = os.path.join(os.readlink(f"/proc/self/fd/{dir_fd}"), path)
-        parent, name = os.path.split(os.path.abspath(path))
-        parent = os.path.realpath(parent)
-        if parent != self.root and not parent.startswith(self.root + os.sep):
-            return None
-        folder = self._folder
-        for part in Path(parent).relative_to(self.root).parts:
-            if part not in folder.names:
-                return None  # the system will say so
-            folder = folder.names[part]
-        return folder, name
+            return ""
+        base = "" if dir_fd is None else os.readlink(f"/proc/self/fd/{dir_fd}")
+        parent, name = os.path.split(os.path.abspath(os.path.join(base, os.fsdecode(path))))
+        place = Path(os.path.realpath(parent), name)
+        return str(place) if place.is_relative_to(self.root) else ""
 
-    def _file(self, path: Any, dir_fd: int | None = None) -> tuple[Inode, str] | None:
-        """The place of a path, if something is there."""
+    def _open(self, path: Any, mode: str | int = "r", *_: Any, **__: Any) -> str:
+        writes = mode & os.O_ACCMODE if isinstance(mode, int) else set(mode) & set("wax+")
+        return f"open {path}" if writes and self._place(path) else ""
+
+    def _mkdir(self, path: Any, *_: Any, **__: Any) -> str:
+        place = self._place(path)
+        return f"mkdir {path}" if place and not os.path.exists(place) else ""
+
+    def _rename(self, source: Any, target: Any) -> str:
+        return f"rename {source} {target}" if self._place(target) else ""
+
+    def _remove(self, path: Any, dir_fd: int | None = None) -> str:
         place = self._place(path, dir_fd)
-        if place and place[1] not in place[0].names:
-            try:
-                self._written(place, path, dir_fd)
-            except OSError:
-                return None
-        return place
+        return f"unlink {path}" if os.path.exists(place) else ""
 
-    def _written(self, place: tuple[Inode, str], path: Any, dir_fd: int | None) -> None:
-        """Note that a file has been opened for writing, a new one perhaps."""
-        folder, name = place
-        known = folder.names.get(name)
-        if known and known.reading is not None:
-            return
-        reading = os.open(path, os.O_RDONLY, dir_fd=dir_fd)
-        if not known:
-            known = Inode(False)
-            folder.change(name, known)
-        known.reading = reading
-
-    @contextlib.contextmanager
-    def _open(self, path: Any, mode: str = "r", *_: Any, **__: Any) -> Iterator[None]:
-        flags = os.O_WRONLY if set(mode) & set("wax+") else os.O_RDONLY
-        with self._open_descriptor(path, flags):
-            yield
-
-    @contextlib.contextmanager
-    def _open_descriptor(
-        self, path: Any, flags: int, *_: Any, dir_fd: int | None = None
-    ) -> Iterator[None]:
-        place = self._place(path, dir_fd) if flags & (os.O_WRONLY | os.O_RDWR) else None
-        if place:
-            self._begin(f"open {path}")
-        yield
-        if place:
-            self._written(place, path, dir_fd)
-
-    @contextlib.contextmanager
-    def _rename(self, source: Any, target: Any) -> Iterator[None]:
-        old = self._file(source)
-        new = self._place(target)
-        if not old or not new:
-            assert not old, f"{source} leaves the folder"
-            assert not new or not os.path.exists(source), f"{source} comes into the folder"
-            yield
-            return
-        self._begin(f"rename {source} {target}")
-        yield
-        moved = new[0].change(new[1], old[0].names[old[1]])
-        old[0].change(old[1], None, moved)
-
-    @contextlib.contextmanager
-    def _unlink(self, path: Any, *, dir_fd: int | None = None) -> Iterator[None]:
-        place = self._file(path, dir_fd)
-        if place:
-            self._begin(f"unlink {path}")
-        yield
-        if place:
-            place[0].change(place[1], None)
-
-    @contextlib.contextmanager
-    def _mkdir(self, path: Any, *_: Any, dir_fd: int | None = None) -> Iterator[None]:
-        place = self._place(path, dir_fd)
-        is_new = place is not None and place[1] not in place[0].names
-        if is_new:
-            self._begin(f"mkdir {path}")
-        yield
-        if place and is_new:
-            place[0].change(place[1], Inode(True))
-
-    @contextlib.contextmanager
-    def _fsync(self, file: Any) -> Iterator[None]:
-        descriptor = file if isinstance(file, int) else file.fileno()
+    def _fsync(self, descriptor: int) -> str:
         path = os.readlink(f"/proc/self/fd/{descriptor}")
-        inode = self._folder if path == self.root else None
-        place = self._file(path)
-        if place:
-            inode = place[0].names[place[1]]
-        if inode:
-            self._begin(f"fsync {path}")
-        yield
-        if inode and inode.is_folder:
-            inode.durable = dict(inode.names)
-            for change in inode.changes:
-                change.is_durable = True
-            inode.changes = []
-        elif inode:
-            inode.flushed = _content(descriptor)
-            if inode.reading is not None:
-                os.close(inode.reading)
-            inode.reading = None
+        return f"fsync {path}" if os.path.exists(self._place(path)) else ""
 
     def rebuild(self, target: Path, rng: Random | None = None) -> None:
         """Write the folder as it may be after a power cut now.
@@ -246,48 +204,38 @@ class RecordedDisk:
             rng: decides what is lost; None: all that is not flushed.
         """
         with self._lock:
-            _write(self._folder, str(target), rng)
+            self._look()
+            _write(self._inodes[os.stat(self.root).st_ino], target, rng)
 
 
-def _content(descriptor: int) -> bytes:
-    """Of an open file, which may be open for writing only, or removed."""
-    return Path(f"/proc/self/fd/{descriptor}").read_bytes()
-
-
-def _write(inode: Inode, path: str, rng: Random | None) -> None:
-    if not inode.is_folder:
+def _write(inode: Inode, path: Path, rng: Random | None) -> None:
+    if inode.file:
         content = inode.flushed
-        if inode.reading is not None and rng:
-            live = _content(inode.reading)
+        live = inode.content()
+        if live != content and rng:
             part = live[: rng.randrange(len(live) + 1)]
-            content = rng.choice([inode.flushed, b"", bytes(len(live)), part])
-        Path(path).write_bytes(content)
+            content = rng.choice([content, b"", bytes(len(live)), part])
+        path.write_bytes(content)
         return
-    os.mkdir(path)
+    path.mkdir()
     names = dict(inode.durable)
     for change in _kept(inode.changes, rng) if rng else ():
         names.pop(change.name, None)
         if change.inode:
             names[change.name] = change.inode
     for name, entry in names.items():
-        _write(entry, f"{path}/{name}", rng)
+        _write(entry, path / name, rng)
 
 
 def _kept(changes: list[Change], rng: Random) -> list[Change]:
     """Those that are on the disk: all, none, or of each name any number of the first."""
-    by_name: dict[str, list[Change]] = {}
+    loss = rng.choice((0.0, 0.5, 0.5, 1.0))
+    kept: list[Change] = []
+    lost = set()  # names
     for change in changes:
-        by_name.setdefault(change.name, []).append(change)
-    how = rng.choice(("all", "none", "any", "any"))
-    for name, of_name in by_name.items():
-        count = rng.randrange(len(of_name) + 1) if how == "any" else len(of_name) * (how == "all")
-        by_name[name] = of_name[:count]
-    while True:
-        kept = [change for change in changes if change in by_name[change.name]]
-        lost = [c for c in kept if c.after and not c.after.is_durable and c.after not in kept]
-        if not lost:
-            return kept
-        for change in lost:
-            of_name = by_name[change.name]
-            if change in of_name:
-                by_name[change.name] = of_name[: of_name.index(change)]
+        first = change.after  # before `change` in the list, if it is of the same folder
+        if rng.random() < loss or not (first is None or first.is_durable or first in kept):
+            lost.add(change.name)
+        if change.name not in lost:
+            kept.append(change)
+    return kept
