@@ -17,11 +17,8 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
-from itertools import accumulate
+from itertools import accumulate, product
 from pathlib import Path
 from typing import Any
 
@@ -40,68 +37,48 @@ METRIC = "coco/AP"
 SAMPLES = 10_000  # of the bootstrap
 
 
-@dataclass(frozen=True)
-class Training:
-    """One `fit`, and its figures.
+def figures(source: str, options: list[str], folder: Path, threads: int) -> dict[str, str | float]:
+    """Train or resume in a run folder, and evaluate on the test split if there is one.
 
-    Attributes:
+    Args:
         source: As for data.dataset.
-        dataset: Its name in tables.
-        recipe: Name.
         options: Of `fit`.
-        seed: For seed_everything.
         folder: Of the run.
+        threads: Of each process.
+
+    Returns:
+        The split and its score; the seconds so far and the AP on val, by epoch.
     """
+    claim(folder, "fit")
+    resume = ["--run", str(folder), "--ckpt_path", "auto"]
+    run("fit", options + resume, folder, threads)
+    evaluated = folder
+    if "test" in DatasetFile.read(source).splits:
+        evaluated = folder / "test"
+        best = folder / "checkpoints/best.ckpt"
+        line = ["--ckpt_path", str(best), "--run", str(evaluated), "--trust_parts", "true"]
+        run("test", line, folder, threads)
+    metrics = json.loads((evaluated / "metrics.json").read_text())
+    epochs = [row for row in read_table(folder / "metrics.csv") if row[f"val/{METRIC}"]]
+    seconds = accumulate(float(row["seconds"]) for row in epochs)
+    return {
+        "split": metrics["split"],
+        "score": metrics[METRIC],
+        "seconds": " ".join(f"{second:.1f}" for second in seconds),
+        "AP": " ".join(row[f"val/{METRIC}"] for row in epochs),
+    }
 
-    source: str
-    dataset: str
-    recipe: str
-    options: list[str]
-    seed: int
-    folder: Path
 
-    def row(self, threads: int) -> dict[str, Any]:
-        """Train or resume, evaluate on the test split if there is one, and return the figures;
-        seconds so far and AP are per epoch."""
-        file = self.folder / "figures.json"
-        if not file.is_file():
-            self._run(file, threads)
-        named = {"recipe": self.recipe, "data": self.dataset, "seed": str(self.seed)}
-        options = {"options": shlex.join(self.options)}
-        return named | options | json.loads(file.read_text())
-
-    def _run(self, figures: Path, threads: int) -> None:
-        claim(self.folder, "fit")
-        run = str(self.folder)
-        fit = ["--seed_everything", str(self.seed), "--run", run, "--ckpt_path", "auto"]
-        self._call("fit", self.options + fit, threads)
-        evaluated = self.folder
-        if "test" in DatasetFile.read(self.source).splits:
-            evaluated = self.folder / "test"
-            best = f"{run}/checkpoints/best.ckpt"
-            line = ["--ckpt_path", best, "--run", str(evaluated), "--trust_parts", "true"]
-            self._call("test", line, threads)
-        metrics = json.loads((evaluated / "metrics.json").read_text())
-        epochs = [row for row in read_table(self.folder / "metrics.csv") if row[f"val/{METRIC}"]]
-        seconds = accumulate(float(row["seconds"]) for row in epochs)
-        content = {
-            "split": metrics["split"],
-            "score": metrics[METRIC],
-            "seconds": " ".join(f"{second:.1f}" for second in seconds),
-            "AP": " ".join(row[f"val/{METRIC}"] for row in epochs),
-        }
-        write_atomically(figures, json.dumps(content))
-
-    def _call(self, command: str, options: list[str], threads: int) -> None:
-        log = self.folder / f"{command}.log"
-        line = [sys.executable, str(ROOT / "cli.py"), command, *options]
-        line += ["--trainer.enable_progress_bar", "false"]
-        variables = os.environ | {"OMP_NUM_THREADS": str(threads)}
-        with log.open("ab") as file:
-            code = subprocess.run(line, env=variables, stdout=file, stderr=file).returncode
-        if code:
-            who = f"{self.recipe} on {self.dataset}, seed {self.seed}"
-            raise SystemExit(f"error: {who}: {command} ended with code {code} ({log})")
+def run(command: str, options: list[str], folder: Path, threads: int) -> None:
+    """A command of boltbox with its log in the folder."""
+    log = folder / f"{command}.log"
+    line = [sys.executable, str(ROOT / "cli.py"), command, *options]
+    line += ["--trainer.enable_progress_bar", "false"]
+    variables = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    with log.open("ab") as file:
+        code = subprocess.run(line, env=variables, stdout=file, stderr=file).returncode
+    if code:
+        raise SystemExit(f"error: {command} ended with code {code} ({log})")
 
 
 def write_subset(source: str, images: int, folder: Path) -> Path:
@@ -122,69 +99,65 @@ def write_subset(source: str, images: int, folder: Path) -> Path:
     return write_dataset(folder, splits, dataset.names)
 
 
-def interval(gaps: Sequence[np.ndarray]) -> tuple[float, float]:
+def interval(gaps: np.ndarray) -> np.ndarray:
     """95 % interval of the mean over datasets of the mean over seeds, by a bootstrap of two stages.
 
     Datasets are drawn with replacement, then seeds within each (Efron and Tibshirani 1993, An
     Introduction to the Bootstrap, chapter 8).
-    """
-    rng = np.random.default_rng(0)
-    shape = SAMPLES, len(gaps)
-    drawn = rng.integers(len(gaps), size=shape)
-    means = np.empty(shape)
-    for i, gap in enumerate(gaps):
-        chosen = drawn == i
-        means[chosen] = gap[rng.integers(len(gap), size=(int(chosen.sum()), len(gap)))].mean(1)
-    low, high = np.percentile(means.mean(1), (2.5, 97.5))
-    return float(low), float(high)
-
-
-def first_pass(base: np.ndarray, other: np.ndarray) -> float | None:
-    """After which share of the epochs the mean curve of `other` reaches the last value of `base`'s.
 
     Args:
-        base: (seeds, epochs) AP.
-        other: The same.
+        gaps: (seeds, datasets).
+
+    Returns:
+        (2,) Its ends.
     """
-    reached = np.flatnonzero(other.mean(0) >= base.mean(0)[-1])
-    return float((reached[0] + 1) / base.shape[1]) if len(reached) else None
+    rng = np.random.default_rng(0)
+    seeds, datasets = gaps.shape
+    drawn = rng.integers(datasets, size=(SAMPLES, datasets))
+    means = np.empty(drawn.shape)
+    for i, gap in enumerate(gaps.T):
+        chosen = drawn == i
+        means[chosen] = gap[rng.integers(seeds, size=(int(chosen.sum()), seeds))].mean(1)
+    return np.percentile(means.mean(1), (2.5, 97.5))
+
+
+def mean_curve(rows: list[dict[str, Any]], recipe: str, name: str) -> np.ndarray:
+    """(epochs,) AP on a dataset, mean of the seeds."""
+    curves = [row["AP"].split() for row in rows if (row["recipe"], row["data"]) == (recipe, name)]
+    return np.array(curves, float).mean(0)
 
 
 def tables(rows: list[dict[str, Any]], recipes: list[str], datasets: list[str]) -> list[str]:
-    """Lines of Markdown: gains over the first recipe with the interval, and all scores.
+    """Lines of Markdown: gains over the first recipe with the interval and the share of the epochs
+    after which its final AP is reached, and all scores.
 
     Args:
-        rows: Of all recipes on all datasets with the same seeds.
+        rows: By seed, dataset and recipe.
         recipes: Names.
         datasets: Names.
     """
-    scores = {}  # (seeds,) AP in hundredths
-    curves = {}  # (seeds, epochs) AP
-    for recipe in recipes:
-        for name in datasets:
-            own = [row for row in rows if (row["recipe"], row["data"]) == (recipe, name)]
-            scores[recipe, name] = 100 * np.array([row["score"] for row in own])
-            curves[recipe, name] = np.array([row["AP"].split() for row in own], float)
+    scores = 100 * np.array([row["score"] for row in rows])
+    scores = scores.reshape(-1, len(datasets), len(recipes))
     first = recipes[0]
     gains = [[f"against {first}", *datasets, "mean", "95 % interval", "passes it after"]]
     table = [["recipe", *datasets, "mean"]]
-    for recipe in recipes:
-        own = [scores[recipe, name] for name in datasets]
-        cells = [f"{each.mean():.1f} ({each.min():.1f} to {each.max():.1f})" for each in own]
-        table.append([recipe, *cells, f"{np.mean([each.mean() for each in own]):.2f}"])
+    for k, recipe in enumerate(recipes):
+        own = scores[:, :, k]
+        cells = [f"{each.mean():.1f} ({each.min():.1f} to {each.max():.1f})" for each in own.T]
+        table.append([recipe, *cells, f"{own.mean():.2f}"])
         if recipe == first:
             continue
-        gaps = [scores[recipe, name] - scores[first, name] for name in datasets]
-        shares = [first_pass(curves[first, name], curves[recipe, name]) for name in datasets]
-        passed = [share for share in shares if share is not None]
+        gaps = own - scores[:, :, 0]
+        passed = []
+        for name in datasets:
+            base = mean_curve(rows, first, name)
+            reached = np.flatnonzero(mean_curve(rows, recipe, name) >= base[-1]) + 1
+            passed += (reached[:1] / len(base)).tolist()
+        share = f"{np.mean(passed):.0%} of epochs" if passed else "-"
         low, high = interval(gaps)
-        means = [gap.mean() for gap in gaps]
-        cells = [f"{mean:+.1f}" for mean in means]
-        cells += [f"{np.mean(means):+.2f}", f"{low:+.2f} to {high:+.2f}", "-"]
-        if passed:
-            share = np.mean(passed)
-            cells[-1] = f"{share:.0%} of epochs, {len(passed)} of {len(shares)} sets"
-        gains.append([recipe, *cells])
+        means = [f"{gap:+.1f}" for gap in gaps.mean(0)] + [f"{gaps.mean():+.2f}"]
+        sets = f"{len(passed)} of {len(datasets)} sets"
+        gains.append([recipe, *means, f"{low:+.2f} to {high:+.2f}", f"{share}, {sets}"])
     return [*markdown(gains), "", *markdown(table)]
 
 
@@ -210,16 +183,23 @@ def main() -> None:
             subset = given.folder / "subsets" / f"{name}-{images}"
             sources[subset.name] = str(write_subset(source, images, subset).resolve())
     recipes = dict(named.split("=", 1) for named in given.recipe)
-    trainings = []
-    for seed in given.seeds:
-        for name, source in sources.items():
-            for recipe, text in recipes.items():
-                line = [*shlex.split(text), *given.options, "--data.dataset", source]
-                folder = given.folder / name / recipe / str(seed)
-                trainings.append(Training(source, name, recipe, line, seed, folder))
     threads = max(available_cores() // given.jobs, 1)
+
+    def row(seed: int, name: str, recipe: str) -> dict[str, Any]:
+        """The figures of a training, which is done or is done now."""
+        folder = given.folder / name / recipe / str(seed)
+        done = folder / "figures.json"
+        options = [*shlex.split(recipes[recipe]), *given.options, "--data.dataset", sources[name]]
+        if not done.is_file():
+            seeded = [*options, "--seed_everything", str(seed)]
+            found = figures(sources[name], seeded, folder, threads)
+            write_atomically(done, json.dumps(found))
+        names = {"recipe": recipe, "data": name, "seed": str(seed), "options": shlex.join(options)}
+        return names | json.loads(done.read_text())
+
+    trainings = product(given.seeds, sources, recipes)
     with ThreadPoolExecutor(given.jobs) as pool:  # after a failure no other one begins
-        rows = list(pool.map(partial(Training.row, threads=threads), trainings))
+        rows = list(pool.map(row, *zip(*trainings, strict=True)))
     command = f"    python -m benchmarks.recipes {shlex.join(sys.argv[1:])}"
     lines = [command, "", "AP in hundredths.", "", *tables(rows, list(recipes), list(sources))]
     text = "\n".join(lines) + "\n"
