@@ -6,8 +6,7 @@ command lines, then their exported ONNX files by boltbox's metrics. See beside.m
 
 In the two commands of a tool, {data} stands for the data.yaml, {seed} for the seed and {folder} for
 a folder, below which the export leaves one .onnx file. Each command runs in a folder of its own, so
-paths are absolute. beside.md in --folder, which is new, gets the table, beside.csv a row per
-training.
+paths are absolute. --folder is new. A table is printed after each round.
 """
 
 import argparse
@@ -22,7 +21,6 @@ import onnx
 from benchmarks.speed import ROOT, timed, turn_about
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.inference.exported import Metadata, write_checksum
-from boltbox.detector.system.csv_table import write_table
 
 # (B, 4 + C, R) -> (B, R, 5 + C), with an objectness of 1
 TAIL = """
@@ -88,16 +86,11 @@ def main() -> None:
     parser.add_argument("--tool", action="append", nargs=3, required=True)
     given = parser.parse_args()
     tools = {name: commands for name, *commands in given.tool}
-    rows = []
 
     def measure(name: str, seed: int) -> dict[str, float]:
-        found = measured(tools[name], given.data, given.folder / name / str(seed), seed)
-        rows.append({"tool": name, "seed": seed} | found)
-        return found
+        return measured(tools[name], given.data, given.folder / name / str(seed), seed)
 
-    text = turn_about(*tools, given.seeds, measure)
-    (given.folder / "beside.md").write_text(f"{text}\n")
-    write_table(given.folder / "beside.csv", rows)
+    turn_about(*tools, given.seeds, measure)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@ turns.
 
     python -m benchmarks.export yolov5n.pt IMAGES best.onnx,best_openvino
 
-A video is made of the images with OpenCV and read back. Each frame is decoded, letterboxed to the
+A video is made of the images and read back. Each frame is decoded, letterboxed to the
 file's size and looked at, batch 1; non-maximum suppression follows. The files have one fixed size.
 """
 
@@ -13,8 +13,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import cv2
-import numpy as np
 import torch
 from jsonargparse import auto_cli
 from torch import Tensor
@@ -22,25 +20,24 @@ from torch import Tensor
 from benchmarks.tables import race
 from boltbox.detector.commands.export.graph import Decoded
 from boltbox.detector.data.images import find_images, read_image
+from boltbox.detector.data.inputs.sources import Video
 from boltbox.detector.data.transforms.letterbox import letterbox
-from boltbox.detector.inference.exported import load_exported
+from boltbox.detector.inference.formats import load_exported
 from boltbox.detector.model.postprocess import nms
+from boltbox.detector.report.video_file import VideoFile
 from boltbox.detector.weights.trained import read_trained
+
+FRAMES = 12
 
 
 @torch.no_grad()
 def frames_a_second(look: Callable[[Tensor], Tensor], video: Path, shape: tuple[int, int]) -> float:
-    capture = cv2.VideoCapture(str(video))
-    frames = 0
     begin = time.perf_counter()
-    while True:
-        more, frame = capture.read()
-        if not more:
-            return frames / (time.perf_counter() - begin)
-        image = np.ascontiguousarray(letterbox(frame, shape)[0][..., ::-1])
-        batch = torch.from_numpy(image).permute(2, 0, 1)[None].float() / 255
+    for _, frame in Video(str(video)):
+        image = torch.from_numpy(letterbox(frame, shape)[0])
+        batch = image.permute(2, 0, 1)[None].float() / 255
         nms(look(batch), conf=0.25, iou=0.45, multi_label=False)
-        frames += 1
+    return FRAMES / (time.perf_counter() - begin)
 
 
 def main(weights: str, images: str, files: str, threads: int = 1) -> None:
@@ -56,12 +53,11 @@ def main(weights: str, images: str, files: str, threads: int = 1) -> None:
     exported = {Path(name).name: load_exported(name) for name in files.split(",")}
     (size,) = {file.metadata.image_size for file in exported.values()}
     with tempfile.TemporaryDirectory() as folder:
-        video = Path(folder, "video.avi")
-        code = cv2.VideoWriter.fourcc(*"MJPG")
-        writer = cv2.VideoWriter(str(video), code, 25, (640, 480))
-        for image in find_images(images)[:12]:
-            writer.write(letterbox(read_image(image), (480, 640))[0][..., ::-1])
-        writer.release()
+        video = Path(folder, "video.mp4")
+        writer = VideoFile(video, 25, (480, 640))
+        for image in find_images(images)[:FRAMES]:
+            writer.write(letterbox(read_image(image), (480, 640))[0])
+        writer.close()
         rates = {}
         for name, look in {"PyTorch": Decoded(read_trained(weights).network), **exported}.items():
             rates[name] = partial(frames_a_second, look, video, size)

@@ -104,7 +104,9 @@ def main(
     torch.set_num_threads(1)
     samples: dict[str, Any] = {"straightforward": None}
     for name in ("as YOLOv5", "default"):
-        data = DetectionData(dataset, image_size=image_size, batch_size=16, workers=0, cache=cache)
+        data = DetectionData(
+            dataset, image_size, batch_size=16, workers=0, tile_size=0, cache=cache
+        )
         data.literal = name == "as YOLOv5"  # model.literal
         data.prepare_data()
         data.setup("fit")

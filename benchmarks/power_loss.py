@@ -19,6 +19,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,12 @@ from jsonargparse import auto_cli
 
 import boltbox.detector.checkpoint.writer as writer
 import cli
-from benchmarks import resume_fuzz
 from benchmarks.recorded_disk import RecordedDisk
 from benchmarks.resume_fuzz import command, content, unlike
 from benchmarks.tables import print_header, print_row
 from boltbox.detector.checkpoint.reader import newest_valid
 from boltbox.detector.data.demo import make_demo
+from boltbox.detector.system.csv_table import read_table
 from boltbox.detector.system.operating_system import kill_group
 
 FORK = multiprocessing.get_context("fork")
@@ -45,6 +46,12 @@ CONFIGURATIONS = {  # options of fit beside those of resume_fuzz.command
     "val_check_interval": "--trainer.val_check_interval 2",
     "close_mosaic": "--data.augment.close_mosaic 1 --data.augment.copy_paste 0.3",
     "report": "--checkpoints.every_minutes 0 --report.enabled true --pictures.enabled true",
+}
+COMPARED: dict[str, Callable[[Path], Any]] = {  # file of a run: what reads it
+    "metrics.csv": read_table,
+    "metrics.json": Path.read_text,
+    "checkpoints/last.ckpt": content,
+    "checkpoints/best.ckpt": content,
 }
 QUICK = "--data.batch_size 8 --model.optim.nominal_batch_size 24"  # three batches an epoch
 QUICK += " --autoanchor.enabled false --doctor.enabled false"
@@ -159,14 +166,11 @@ def difference(run: Path, reference: Path) -> str:
     changed = names(run) ^ names(reference)
     if changed:
         return f"files {sorted(changed)}"
-    if (run / "metrics.json").read_text() != (reference / "metrics.json").read_text():
-        return "metrics.json"
-    for name in ("last.ckpt", "best.ckpt"):
-        ours, theirs = (content(r / "checkpoints" / name) for r in (run, reference))
-        place = unlike(ours, theirs, name)
+    for name, read in COMPARED.items():
+        place = unlike(read(run / name), read(reference / name), name)
         if place:
             return place
-    return resume_fuzz.difference(run, reference)
+    return ""
 
 
 def names(run: Path) -> set[str]:

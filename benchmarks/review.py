@@ -34,15 +34,8 @@ KINDS = {
 ALIKE = {"badly_placed", "missing", "no_object", "duplicate"}  # one may be found as another
 
 
-class Label(NamedTuple):
-    """A class and an xyxy box."""
-
-    kind: int
-    box: np.ndarray
-
-
 class Place(NamedTuple):
-    """Where a label is, or should be.
+    """Where a label is, or should be. A label is (5,): class, xyxy.
 
     Attributes:
         image: Its number.
@@ -52,8 +45,8 @@ class Place(NamedTuple):
     """
 
     image: int
-    given: Label | None
-    right: Label | None
+    given: np.ndarray | None
+    right: np.ndarray | None
     error: str = ""
 
 
@@ -82,39 +75,39 @@ def spoil(images: list[Labels], classes: int, rate: float, rng: np.random.Genera
     """
     places: list[Place] = []
     for i, labels in enumerate(images):
-        for kind, box in zip(labels.classes.tolist(), labels.boxes.astype(float), strict=True):
-            label = Label(kind, box)
+        for label in np.column_stack((labels.classes, labels.boxes)):
             places.append(Place(i, label, label))
     spoilt = rng.permutation(len(places))[: round(rate * len(places))].tolist()
     shares = np.array([share * (classes > 1 or k != "wrong_class") for k, share in KINDS.items()])
     errors = rng.choice(list(KINDS), len(spoilt), p=shares / shares.sum()).tolist()
     for k, error in zip(spoilt, errors, strict=True):
-        image, right, _, _ = places[k]
+        image, _, right, _ = places[k]
         assert right is not None
+        given = right.copy()
         size = np.array((images[image].width, images[image].height), float)
-        side = right.box[2:] - right.box[:2]
-        if error == "missing":
-            places[k] = Place(image, None, right, error)
-        elif error == "wrong_class":
-            near = [n for n in (right.kind - 1, right.kind + 1) if 0 <= n < classes]
-            given = Label(int(rng.choice(near)), right.box)
-            places[k] = Place(image, given, right, error)
+        side = right[3:] - right[1:3]
+        if error == "wrong_class":
+            given[0] = rng.choice([n for n in (right[0] - 1, right[0] + 1) if 0 <= n < classes])
         elif error == "badly_placed":
-            given = Label(right.kind, shifted(right.box, size, rng))
-            places[k] = Place(image, given, right, error)
+            given[1:] = shifted(right[1:], size, rng)
         elif error == "duplicate":
-            box = clip_xyxy(right.box + rng.normal(0, 0.05, 4) * np.tile(side, 2), *size)
-            places.append(Place(image, Label(right.kind, box), None, error))
-        else:
+            given[1:] = clip_xyxy(right[1:] + rng.normal(0, 0.05, 4) * np.tile(side, 2), *size)
+        elif error == "no_object":
             low = rng.random(2) * (size - side).clip(0)
-            box = np.concatenate((low, low + side))
-            others = [place.given for place in places if place.image == image]
-            if all(other is None or iou_xyxy(box, other.box) < 0.1 for other in others):
-                places.append(Place(image, Label(right.kind, box), None, error))
+            given[1:] = np.concatenate((low, low + side))
+            others = [label for number, label, *_ in places if number == image]
+            if any(other is not None and iou_xyxy(given[1:], other[1:]) >= 0.1 for other in others):
+                continue
+        if error in ("duplicate", "no_object"):
+            places.append(Place(image, given, None, error))
+        else:
+            places[k] = Place(image, None if error == "missing" else given, right, error)
     return places
 
 
-def changed(dataset: DetectionDataset, things: list[tuple[int, Label]]) -> list[tuple[str, Labels]]:
+def changed(
+    dataset: DetectionDataset, things: list[tuple[int, np.ndarray]]
+) -> list[tuple[str, Labels]]:
     """Paths and labels of the images of a dataset, with other labels.
 
     Args:
@@ -125,15 +118,12 @@ def changed(dataset: DetectionDataset, things: list[tuple[int, Label]]) -> list[
     for i, labels in enumerate(dataset.labels):
         own = [label for image, label in things if image == i]
         n = len(own)
-        new = Labels(
-            np.array([label.box for label in own], np.float32).reshape(-1, 4),
-            np.array([label.kind for label in own], np.int64),
-            [[]] * n,
-            np.zeros(n, bool),
-            np.full(n, np.inf, np.float32),
-            labels.height,
-            labels.width,
-        )
+        rows = np.reshape(own, (n, 5))
+        boxes = rows[:, 1:].astype(np.float32)
+        classes = rows[:, 0].astype(np.int64)
+        area = np.full(n, np.inf, np.float32)
+        crowd = np.zeros(n, bool)
+        new = Labels(boxes, classes, [[]] * n, crowd, area, labels.height, labels.width)
         images.append((dataset.files[i], new))
     return images
 
@@ -148,11 +138,11 @@ def ranking(review: Path, files: list[str], places: list[Place]) -> list[int]:
         kind = suspect["kind"]
         hits = []
         for number, place in enumerate(places):
-            label = place.given or place.right
-            if place.image != image or not place.error or not label:
+            label = place.right if place.given is None else place.given
+            if place.image != image or not place.error or label is None:
                 continue
             is_alike = place.error == kind or {place.error, kind} <= ALIKE
-            if is_alike and iou_xyxy(np.array(suspect["box"]), label.box) > 0.3:
+            if is_alike and iou_xyxy(np.array(suspect["box"]), label[1:]) > 0.3:
                 hits.append((place.error != kind, number))
         new = [number for _, number in sorted(hits) if number not in ranks]
         if not hits:
@@ -170,7 +160,7 @@ def run(command: str, data: Path, folder: Path, options: str) -> None:
 
 def main(
     part: Literal["find", "mend"],
-    data: str,
+    dataset: str,
     folder: Path,
     rate: float = 0.15,
     seed: int = 0,
@@ -180,21 +170,22 @@ def main(
 
     Args:
         part: What to print.
-        data: A dataset.
+        dataset: As for data.dataset.
         folder: For all that is written.
         rate: Share of the labels that is spoilt.
         seed: Of the errors.
         options: Of `fit`.
     """
-    file = DatasetFile.read(data, needs_val=True)
+    file = DatasetFile.read(dataset, needs_val=True)
     file.prepare()
-    dataset = file.open("train")
+    train = file.open("train")
     rng = np.random.default_rng(seed)
-    places = spoil(list(dataset.labels), len(file.names), rate, rng)
-    spoilt = changed(dataset, [(place.image, place.given) for place in places if place.given])
+    places = spoil(list(train.labels), len(file.names), rate, rng)
+    given = [(image, label) for image, label, *_ in places if label is not None]
+    spoilt = changed(train, given)
     review = write_dataset(folder / "spoilt", {"train": spoilt}, file.names)
     run("review", review, folder / "review", options)
-    files = [str(absolute(path)) for path in dataset.files]
+    files = [str(absolute(path)) for path in train.files]
     ranks = ranking(folder / "review/review.json", files, places)
     errors = {number for number, place in enumerate(places) if place.error}
     n = len(errors)
@@ -203,8 +194,7 @@ def main(
         precision = hits.cumsum() / np.arange(1, len(hits) + 1)
         shares = (hits @ precision, hits[:n].sum(), hits[: 2 * n].sum(), hits.sum())
         print_header("labels", "errors", "AP", "in the first N", "2N", "found")
-        labels = sum(place.given is not None for place in places)
-        print_row(labels, n, *(f"{share / n:.3f}" for share in shares))
+        print_row(len(given), n, *(f"{share / n:.3f}" for share in shares))
         return
     looks = {
         "spoilt": set(),
@@ -219,9 +209,9 @@ def main(
         things = []
         for number, place in enumerate(places):
             label = place.right if number in seen else place.given
-            if label:
+            if label is not None:
                 things.append((place.image, label))
-        splits = {"train": changed(dataset, things), "val": validated}
+        splits = {"train": changed(train, things), "val": validated}
         mended = write_dataset(folder / name, splits, file.names)
         run("fit", mended, folder / f"fit_{name}", f"{options} --ckpt_path auto")
         metrics = json.loads((folder / f"fit_{name}/metrics.json").read_text())

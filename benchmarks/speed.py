@@ -8,7 +8,8 @@ The older commit's files are unpacked beside and run in the same environment. Ea
 training is a process with options that both know, everything else at its default; Lightning's
 SimpleProfiler notes the parts. A ratio is that of a round's two trainings; the table has the median
 of the rounds, the least and the greatest ratio. Both have parsed the labels once before. A round
-has a seed of its own, so the last row compares what came of the two trainings.
+has a seed of its own, so the last row compares what came of the two trainings. Commit 7757bac
+needs faster-coco-eval.
 """
 
 import argparse
@@ -21,35 +22,24 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from benchmarks.tables import markdown
+from benchmarks.tables import medians_and_ratios, print_header, print_row
 
 ROOT = Path(__file__).parents[1]
 Measure = Callable[[str, int], dict[str, float]]
 PROFILER = "lightning.pytorch.profilers.SimpleProfiler"
-PARTS = {  # name: profiled actions that belong to it, the action that counts how often it happened
-    "a training batch: forward, loss, backward, step": (
-        r"run_training_batch",
-        r"run_training_batch",
-    ),
-    "waiting for a training batch": (
-        r"\[_TrainingEpochLoop\]\.train_dataloader_next",
-        r"run_training_batch",
-    ),
+PARTS = {  # name: profiled actions that belong to it; the rarest happens once each time
+    "a training batch: forward, loss, backward, step": r"run_training_batch",
+    "waiting for a training batch": r"\[_TrainingEpochLoop\]\.train_dataloader_next",
     "a validation: batches, boxes, metrics": (
         r"\[_EvaluationLoop\]\.val_next|\[Strategy\]\w+\.(validation_step|batch_to_device)"
-        r"|\[LightningModule\]Detector\.on_validation_(start|epoch_end)",
-        r"\[LightningModule\]Detector\.on_validation_epoch_end",
+        r"|\[LightningModule\]Detector\.on_validation_(start|epoch_end)"
     ),
-    "checkpoints of an epoch, as the loop waits": (
-        r"\[Callback\]Checkpoints\.on_train_epoch_end",
-        r"\[Callback\]Checkpoints\.on_train_epoch_end",
-    ),
-    "report": (r"\[Callback\]Report\.on_fit_end", r"\[Callback\]Report\.on_fit_end"),
-    "an epoch, validation and checkpoints included": (r"run_training_epoch", r"run_training_epoch"),
+    "checkpoints of an epoch, as the loop waits": r"\[Callback\]Checkpoints.*\.on_train_epoch_end",
+    "report": r"\[Callback\]Report\.on_fit_end",
+    "an epoch, validation and checkpoints included": r"run_training_epoch",
 }
 
 
@@ -97,45 +87,35 @@ def profile(path: Path) -> dict[str, tuple[int, float]]:
 def parts(actions: dict[str, tuple[int, float]]) -> dict[str, float]:
     """Seconds of each of PARTS, each time that it happened."""
     found = {}
-    for name, (measured_actions, counted) in PARTS.items():
-        total = 0.0
-        count = 0
-        for action, (calls, seconds) in actions.items():
-            if re.fullmatch(measured_actions, action):
-                total += seconds
-            if re.fullmatch(counted, action):
-                count = calls
-        if count:
-            found[name] = total / count
+    for name, pattern in PARTS.items():
+        own = [numbers for action, numbers in actions.items() if re.fullmatch(pattern, action)]
+        if own:
+            calls, seconds = zip(*own, strict=True)
+            found[name] = sum(seconds) / min(calls)
     return found
 
 
-def turn_about(first: str, second: str, seeds: Sequence[int], measure: Measure) -> str:
-    """Measure both with each seed, A B, B A and so on, and print a table after each round.
+def turn_about(first: str, second: str, seeds: Sequence[int], measure: Measure) -> None:
+    """Measure both with each seed, A B, B A and so on, and print a table after each round: medians
+    of the rounds and of their ratios, the least and the greatest ratio.
 
     Args:
         first: Name.
         second: Likewise.
         seeds: A round has one.
         measure: Figures of a training, by name and seed.
-
-    Returns:
-        The last table: medians of the rounds and of their ratios, the least and greatest ratio.
     """
     rounds = []
     for k, seed in enumerate(seeds):
         order = (second, first) if k % 2 else (first, second)
-        figures = {name: measure(name, seed) for name in order}
-        rounds.append(figures)
-        cells: list[Any] = [("", first, second, "ratio", "lowest", "highest")]
-        for row in figures[second]:
-            pairs = np.array([(old[first].get(row, np.nan), old[second][row]) for old in rounds])
-            ratios = pairs[:, 1] / pairs[:, 0]
-            numbers = (*np.median(pairs, 0), np.median(ratios), ratios.min(), ratios.max())
-            cells.append((row, *(f"{number:.3g}" for number in numbers)))
-        text = "\n".join(markdown(cells))
-        print(f"after round {k + 1} of {len(seeds)}:\n\n{text}\n", flush=True)
-    return text
+        rounds.append({name: measure(name, seed) for name in order})
+        print(f"after round {k + 1} of {len(seeds)}:\n")
+        print_header("", first, second, "ratio", "lowest", "highest")
+        for row in rounds[k][second]:
+            pairs = [(old[first].get(row, np.nan), old[second][row]) for old in rounds]
+            (median, *_), numbers = medians_and_ratios(np.array(pairs))
+            print_row(row, *(f"{number:.3g}" for number in (median, *numbers)))
+        print()
 
 
 def main() -> None:

@@ -30,7 +30,13 @@ def race(rates: Mapping[str, Callable[[], float]], rounds: int = 5) -> None:
     """
     print_header("", "per second", "ratio", "lowest", "highest")
     measured = np.array([[rate() for rate in rates.values()] for _ in range(rounds + 1)])[1:]
+    for name, numbers in zip(rates, medians_and_ratios(measured), strict=True):
+        print_row(name, *(f"{number:.4g}" for number in numbers))
+
+
+def medians_and_ratios(measured: np.ndarray) -> np.ndarray:
+    """(n, 4) of (rounds, n) numbers: each median, and the median, the least and the greatest of the
+    ratios to the first."""
     ratios = measured / measured[:, :1]
     columns = (np.median(measured, 0), np.median(ratios, 0), ratios.min(0), ratios.max(0))
-    for name, *numbers in zip(rates, *columns, strict=True):
-        print_row(name, *(f"{number:.4g}" for number in numbers))
+    return np.column_stack(columns)
