@@ -192,8 +192,8 @@ def main(
     if part == "find":
         hits = np.array(ranks) >= 0
         precision = hits.cumsum() / np.arange(1, len(hits) + 1)
-        shares = (hits @ precision, hits[:n].sum(), hits[: 2 * n].sum(), hits.sum())
-        print_header("labels", "errors", "AP", "in the first N", "2N", "found")
+        shares = (hits @ precision, hits[:n].sum(), hits[: 2 * n].sum())
+        print_header("labels", "errors", "AP", "in the first N", "2N")
         print_row(len(given), n, *(f"{share / n:.3f}" for share in shares))
         return
     looks = {
@@ -204,7 +204,7 @@ def main(
     }
     val = file.open("val")
     validated = list(zip(val.files, val.labels, strict=True))
-    print_header("looks", "errors mended", "AP", "AP50")
+    print_header("looks", "errors mended", "AP")
     for name, seen in looks.items():
         things = []
         for number, place in enumerate(places):
@@ -215,8 +215,7 @@ def main(
         mended = write_dataset(folder / name, splits, file.names)
         run("fit", mended, folder / f"fit_{name}", f"{options} --ckpt_path auto")
         metrics = json.loads((folder / f"fit_{name}/metrics.json").read_text())
-        figures = [f"{metrics[key]:.3f}" for key in ("coco/AP", "coco/AP50")]
-        print_row(name, f"{len(seen & errors)} of {n}", *figures)
+        print_row(name, f"{len(seen & errors)} of {n}", f"{metrics['coco/AP']:.3f}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,6 @@
-"""What grows with the number of images, or with their size.
+"""What grows with the number of images.
 
-    python -m benchmarks.scale hashes 10000 123000 1000000  # the doctor's search for near duplicates
     python -m benchmarks.scale metrics 5000                 # of a validation
-    python -m benchmarks.scale tiles 2500 5000 10000        # merging detections; sides in pixels
     python -m benchmarks.scale yolo 13000 41000 123287      # the start of a training; or coco
     python -m benchmarks.scale table 1000000 9000000        # the same, labels in the cache only
 
@@ -10,31 +8,27 @@ Seconds are processor time. Memory is the peak of the process, and what the meas
 """
 
 import argparse
+import contextlib
 import os
 import re
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import cv2
 import numpy as np
 from PIL import Image
 
 from benchmarks.tables import print_header, print_row
 from boltbox.detector.commands.doctor.examine import brief
-from boltbox.detector.commands.doctor.images import difference_hash
-from boltbox.detector.commands.doctor.near_duplicates import near_duplicates
 from boltbox.detector.commands.doctor.repair import write_coco, write_yolo
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.data.inputs.tiles import merge, tile_windows
 from boltbox.detector.data.label_table import LabelTable, Texts, starts_of
 from boltbox.detector.data.read_split import SplitReader
 from boltbox.detector.evaluation.metrics import DetectionMetrics
@@ -77,29 +71,7 @@ def made_labels(images: int, corners: int = 0) -> LabelTable:
     )
 
 
-def made_hashes(n: int) -> np.ndarray:
-    """(n, 8) uint64, of smooth noise. One picture in fifty is an earlier one with more noise, one in
-    a hundred is a copy."""
-    rng = np.random.default_rng(n)
-    made = []
-    for i in range(n):
-        chance = rng.random()
-        seed = rng.integers(i + 1) if chance < 0.03 else i
-        picture = cv2.blur(np.random.default_rng(seed).normal(0, 1000, (16, 16)), (2, 2))
-        if chance < 0.02:
-            picture += rng.normal(0, rng.uniform(0, 250), (16, 16))
-        made.append(difference_hash(picture))
-    return np.frombuffer(b"".join(made), np.uint64).reshape(n, 8)
-
-
-def hashes(n: int) -> Callable[[], str]:
-    """The search for near duplicates among n images."""
-    made = made_hashes(n)
-    groups = np.random.default_rng(0).integers(0, 2, n)
-    return lambda: f"{len(list(near_duplicates(made, groups)))} found"
-
-
-def metrics(images: int) -> Callable[[], str]:
+def metrics(images: int) -> None:
     """The metrics of a validation: 300 detections per image, two of five near a label."""
     rng = np.random.default_rng(0)
     collected = DetectionMetrics(len(NAMES))
@@ -116,29 +88,8 @@ def metrics(images: int) -> Callable[[], str]:
         labels.crowd[:] = rng.random(len(labels.crowd)) < 0.01
         collected.update([rows], [labels], [i])
 
-    def compute() -> str:
-        summary = collected.compute().summary
-        return f"mAP50-95 {summary['mAP50-95']:.4f}, COCO's AP {summary['coco/AP']:.4f}"
-
-    return compute
-
-
-def tiles(side: int) -> Callable[[], str]:
-    """Merging 1,000 detections for each tile of 640 px of a square image, and for the whole of it,
-    as of an image full of small objects."""
-    rng = np.random.default_rng(0)
-    places = np.concatenate(([[0, 0, side, side]], tile_windows(side, side, 640)))
-    windows = places.repeat(1000, 0)
-    low = rng.uniform(windows[:, :2], windows[:, 2:])
-    high = np.minimum(low + rng.uniform(5, 120, low.shape), windows[:, 2:])
-    n = len(windows)
-    rows = np.column_stack((low, high, rng.random(n), rng.integers(0, 3, n)))
-
-    def merged() -> str:
-        left = merge(rows, windows, (side, side), iou=0.45, max_det=n)
-        return f"{len(places)} windows, {n} boxes, {len(left)} after merging"
-
-    return merged
+    with measured(f"metrics {images}"):
+        collected.compute()
 
 
 def write_set(root: Path, images: int, is_coco: bool) -> None:
@@ -180,17 +131,13 @@ def write_table(root: Path, images: int) -> None:
 
 def start(dataset: str) -> None:
     """Print what it costs until the keys of the first batch, with the doctor's check."""
-
-    def work() -> str:
+    with measured("start"):
         data = DetectionData(dataset, cache="none", workers=0)
         data.setup("fit")
         loader: Any = data.train_dataloader()
         next(iter(loader.batch_sampler))
-        begin = time.process_time()
-        brief(data.file, data.datasets, 640)
-        return f"of which the check {time.process_time() - begin:.2f} s"
-
-    measure("start", work)
+        with measured("of which the check"):
+            brief(data.file, data.datasets, 640)
 
 
 def measure_starts(what: str, images: int) -> None:
@@ -209,13 +156,13 @@ def measure_starts(what: str, images: int) -> None:
             subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def measure(name: str, work: Callable[[], str]) -> None:
-    """Print the row of a measurement; `work` returns what came of it."""
+@contextlib.contextmanager
+def measured(name: str) -> Iterator[None]:
+    """Print a row for what is done within this context."""
     before = peak()
     begin = seconds()
-    result = work()
-    took = seconds() - begin
-    print_row(name, f"{took:.2f}", f"{peak():.2f}", f"{peak() - before:+.2f}", result)
+    yield
+    print_row(name, f"{seconds() - begin:.2f}", f"{peak():.2f}", f"{peak() - before:+.2f}")
 
 
 def seconds() -> float:
@@ -229,18 +176,15 @@ def peak() -> float:
     return int(kilobytes) * 1024 / 1e9
 
 
-WORKS = {each.__name__: each for each in (hashes, metrics, tiles)}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=(*WORKS, "yolo", "coco", "table"))
+    parser.add_argument("what", choices=("metrics", "yolo", "coco", "table"))
     parser.add_argument("sizes", type=int, nargs="+")
     options = parser.parse_args()
-    print_header("", "seconds", "peak, GB", "more, GB", "result")
+    print_header("", "seconds", "peak, GB", "more, GB")
     for size in options.sizes:
-        if options.what in WORKS:
-            measure(f"{options.what} {size}", WORKS[options.what](size))
+        if options.what == "metrics":
+            metrics(size)
         else:
             print(f"{options.what}, {size} images:", flush=True)
             measure_starts(options.what, size)
