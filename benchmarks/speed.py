@@ -28,7 +28,6 @@ import numpy as np
 from benchmarks.tables import medians_and_ratios, print_header, print_row
 
 ROOT = Path(__file__).parents[1]
-Measure = Callable[[str, int], dict[str, float]]
 PROFILER = "lightning.pytorch.profilers.SimpleProfiler"
 PARTS = {  # name: profiled actions that belong to it; the rarest happens once each time
     "a training batch: forward, loss, backward, step": r"run_training_batch",
@@ -95,24 +94,26 @@ def parts(actions: dict[str, tuple[int, float]]) -> dict[str, float]:
     return found
 
 
-def turn_about(first: str, second: str, seeds: Sequence[int], measure: Measure) -> None:
-    """Measure both with each seed, A B, B A and so on, and print a table after each round: medians
-    of the rounds and of their ratios, the least and the greatest ratio.
+def turn_about(
+    first: str, second: str, rounds: int, measure: Callable[[str, int], dict[str, float]]
+) -> None:
+    """Measure both in each round, A B, B A and so on, and print a table after it: medians of the
+    rounds and of their ratios, the least and the greatest ratio.
 
     Args:
         first: Name.
         second: Likewise.
-        seeds: A round has one.
+        rounds: How many.
         measure: Figures of a training, by name and seed.
     """
-    rounds = []
-    for k, seed in enumerate(seeds):
-        order = (second, first) if k % 2 else (first, second)
-        rounds.append({name: measure(name, seed) for name in order})
-        print(f"after round {k + 1} of {len(seeds)}:\n")
+    done = []
+    for seed in range(rounds):
+        order = (second, first) if seed % 2 else (first, second)
+        done.append({name: measure(name, seed) for name in order})
+        print(f"after round {seed + 1} of {rounds}:\n")
         print_header("", first, second, "ratio", "lowest", "highest")
-        for row in rounds[k][second]:
-            pairs = [(old[first].get(row, np.nan), old[second][row]) for old in rounds]
+        for row in done[seed][second]:
+            pairs = [(old[first].get(row, np.nan), old[second][row]) for old in done]
             (median, *_), numbers = medians_and_ratios(np.array(pairs))
             print_row(row, *(f"{number:.3g}" for number in (median, *numbers)))
         print()
@@ -140,7 +141,7 @@ def main() -> None:
         short = ["--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1"]
         for name in trees:
             measure(name, given.rounds, short)
-        turn_about(*trees, range(given.rounds), measure)
+        turn_about(*trees, given.rounds, measure)
 
 
 if __name__ == "__main__":
