@@ -225,7 +225,7 @@ def files_of(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     files: list[Path] = []
-    for pattern in (METADATA, "index.html", "page/*", "model.*", "model.*/**/*"):
+    for pattern in (METADATA, "index.html", "page/[!.]*", "model.*", "model.*/**/*"):
         # model.xml, with a checksum inside, before model.bin
         files += sorted(filter(Path.is_file, path.glob(pattern)), reverse=True)
     return files

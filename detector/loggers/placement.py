@@ -41,3 +41,5 @@ def place_loggers(loggers: Any, run: Path, checkpoint: Mapping[str, Any]) -> Non
 
             if not wandb.login(verify=False, prompt=False):
                 os.environ.setdefault("WANDB_MODE", "offline")
+                if wandb.run is None:
+                    wandb.teardown()  # `login` has read the environment before

@@ -202,8 +202,9 @@ def test_where_loggers_write(tmp_path, monkeypatch):
         Namespace(class_path="TensorBoardLogger", init_args=board_options),
     ]
     place_loggers(loggers, tmp_path, {"global_step": 7, "run": {"wandb": "abc"}})
-    assert os.environ.pop("WANDB_MODE") == "offline"
     assert "WANDB_SERVICE" not in os.environ
+    assert wandb.setup().settings.mode == os.environ.pop("WANDB_MODE") == "offline"
+    wandb.teardown()
     assert vars(wandb_options) == {"save_dir": str(tmp_path), "name": tmp_path.name, "id": "abc"}
     assert vars(board_options) == {"save_dir": "elsewhere", "purge_step": 7}
 

@@ -259,6 +259,7 @@ def test_the_folder_of_a_page(made_package, checkpoint, tmp_path, refused):
     page = index.read_text()
     assert "https://" in page
     assert not re.search(r"RUNTIME|HASH", page)
+    (place / "n_web/page/.DS_Store").touch()  # by macOS
     for file in ("", "/model.onnx"):
         assert load_exported(f"{place}/n_web{file}").metadata.nms
     index.write_text(page.replace("Object", "Bird"))
