@@ -101,6 +101,7 @@ class DetectionDataset:
         return len(self.files)
 
     def __getitem__(self, i: int) -> Sample:
+        i = range(len(self))[i]
         boxes, classes, polygons = self.labels.counted(i)
         image = self.read(i)
         frame = LetterboxInfo(*image.shape[:2])

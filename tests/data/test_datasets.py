@@ -43,8 +43,8 @@ def test_samples(tmp_path):
     assert dataset.names == NAMES
     assert files_of(dataset) == ["a.png", "b.png", "c.png"]
     assert (counts(dataset), dataset.faults) == ((3, 3, 1, 0), [])
-    for k, (height, width, objects) in enumerate(SCENES.values()):
-        sample = dataset[k]
+    for k, sample in enumerate(dataset):
+        height, width, objects = list(SCENES.values())[k]
         truth = np.array(objects).reshape(-1, 5)
         assert np.array_equal(sample.image, picture(height, width, k))
         assert (sample.boxes.dtype, sample.classes.dtype) == (np.float32, np.int64)
@@ -55,6 +55,7 @@ def test_samples(tmp_path):
         assert sample.index == k
         sample.boxes[:] = -1  # a copy of the labels
         assert (dataset[k].boxes >= 0).all()
+    assert (k, dataset[-1].index) == (2, 2)
 
 
 @pytest.mark.parametrize(
