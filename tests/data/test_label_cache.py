@@ -315,17 +315,23 @@ def test_an_image_that_appears_where_it_is_looked_for_first(name, tmp_path):
     assert load(tmp_path).labels.sizes.tolist() == [[40, 50]]
 
 
-def test_a_listed_image_that_comes_later(tmp_path):
+def test_a_listed_image_that_comes_later(tmp_path, monkeypatch):
+    """Also where its path starts at the current folder, which was another one before."""
     as_yolo(tmp_path)
     image = tmp_path / "images/train/a.png"
+    moved = image.rename(tmp_path / "a.png")
     lay_out(
         tmp_path, {"l.txt": "/content/images/train/a.png", "data.yaml": "train: l.txt\n" + PAIR}
     )
-    moved = image.rename(tmp_path / "a.png")
     with pytest.raises(InputError):
         load(tmp_path)
     moved.rename(image)
     assert len(load(tmp_path)) == 1
+    lay_out(tmp_path, {"l/l.txt": "images/train/a.png", "l/data.yaml": "train: l.txt\n" + PAIR})
+    with pytest.raises(InputError):
+        load(tmp_path / "l")
+    monkeypatch.chdir(tmp_path)
+    assert len(load(tmp_path / "l")) == 1
 
 
 def test_damage_anywhere_changes_no_label(tmp_path, cache):
