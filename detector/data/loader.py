@@ -37,7 +37,7 @@ def make_loader(
     """A DataLoader of given batches.
 
     Args:
-        samples: a Dataset.
+        samples: a Dataset, or a list.
         batches: lists of the keys of its items, one list per batch.
         collate: makes a batch of a list of items.
         workers: at most; no more than the cores that each of the processes has.

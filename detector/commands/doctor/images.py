@@ -9,7 +9,7 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 from PIL import Image
-from torch.utils.data import BatchSampler, Dataset
+from torch.utils.data import BatchSampler
 
 from boltbox.detector.commands.doctor.finding import Finding
 from boltbox.detector.commands.doctor.near_duplicates import near_duplicates
@@ -79,8 +79,12 @@ class ImageFile(NamedTuple):
 def read_images(paths: Sequence[str]) -> list[ImageFile]:
     """`examine_image` for each of the files, on all processors."""
     batches = BatchSampler(range(len(paths)), BATCH, drop_last=False)
-    loader = make_loader(_ImageFiles(paths), batches, list, len(paths) // BATCH, seed=0)
+    loader = make_loader(paths, batches, _examine_batch, len(paths) // BATCH, seed=0)
     return list(progress(chain.from_iterable(loader), "images", len(paths)))
+
+
+def _examine_batch(paths: Sequence[str]) -> list[ImageFile]:
+    return [examine_image(path) for path in paths]
 
 
 def near_copies(images: Sequence[ImageFile], groups: Sequence[str]) -> Iterator[tuple[int, int]]:
@@ -154,13 +158,3 @@ def difference_hash(grey: np.ndarray) -> bytes:
     if bits.mean() <= 0.05:
         return b""
     return np.packbits(bits).tobytes().ljust(64, b"\0")
-
-
-class _ImageFiles(Dataset[ImageFile]):
-    """The images at these paths."""
-
-    def __init__(self, paths: Sequence[str]) -> None:
-        self.paths = paths
-
-    def __getitem__(self, i: int) -> ImageFile:
-        return examine_image(self.paths[i])
