@@ -62,8 +62,8 @@ def test_what_a_gpu_holds(memory, number, small_data, here, monkeypatch):
 
 @pytest.mark.parametrize("given", ["null", "auto"])
 def test_a_short_run_has_small_batches(given, small_data, here, monkeypatch):
-    """A run of 24 images has batches of 4; its continuation too, even if that is not short."""
-    check_chosen(small_data, given, "4")
-    monkeypatch.setattr("boltbox.detector.training.schedule.FEWEST_STEPS", 1)
+    """An epoch of 24 images has 3 batches of 8; its continuation too, although two have 3 of 16."""
+    monkeypatch.setattr("boltbox.detector.training.schedule.FEWEST_STEPS", 3)
+    check_chosen(small_data, given, "8")
     fit(small_data, given, RESUMED)
-    assert batch_size_of(given) == 4
+    assert batch_size_of(given) == 8

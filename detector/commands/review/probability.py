@@ -109,7 +109,8 @@ def probabilities(
         usual: (c, f) evidence of each class, see `class_means`.
 
     Returns:
-        (n, k), column 0: that there is none; and the `reliability`.
+        (n, k), column 0: that there is none; the others are in proportion to their probabilities.
+        And the `reliability`.
     """
     both = [*found, *made]
     kinds = np.array([each.kind for each in both], int)
@@ -128,10 +129,7 @@ def probabilities(
             odds[here] = judge.odds(table[here])
             wrong[here] = odds[here] * judge.share
     chances = wrong[: len(found)]
-    right = np.exp(-chances[:, 1:].sum(1))
-    chances[:, 0] = 0
-    chances *= ((1 - right) / chances.sum(1).clip(1e-9))[:, None]
-    chances[:, 0] = right
+    chances[:, 0] = np.exp(-chances[:, 1:].sum(1))
     return chances, reliability(odds / odds.sum(1, keepdims=True), kinds)
 
 

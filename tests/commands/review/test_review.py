@@ -127,7 +127,6 @@ def test_the_wrong_labels_come_first(names):
             continue
         kind, label = wrong[image]
         assert each.kind == kind
-        assert each.probability <= 1
         assert each.label == label or kind == "duplicate"
         found[image] = each
         true = predictions[image]
