@@ -248,6 +248,7 @@ def test_load_from_checkpoint(project):
     ours = Detector.load(checkpoint, "cpu")
     theirs = Detector.load_from_checkpoint(checkpoint, map_location="cpu")
     assert dict(ours.hparams) == dict(theirs.hparams)
+    assert ours.image_size == theirs.image_size
     assert ours.ema is None, "the average is its network"
     assert same(ours.evaluated_network().state_dict(), theirs.evaluated_network().state_dict())
     with pytest.raises(InputError, match=r"does not fit this network \(12 tensors, "):
