@@ -33,8 +33,8 @@ class Detections:
     """The objects found in one image, best first; `Detector.predict` returns them.
 
     Attributes:
-        xyxy: (n, 4) float32: left, top, right, bottom in pixels of the image as it was passed (a
-            file's after EXIF rotation).
+        xyxy: (n, 4) float32: left, top, right, bottom in pixels of the image as it was passed (of
+            a file or PIL image after EXIF rotation).
         confidence: (n,) float32 in 0..1.
         class_id: (n,) int64.
         names: The detector's class names, by class_id.

@@ -24,6 +24,7 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import PositiveInt
 
 CSV_COLUMNS = ("image", "frame", "class", "name", "confidence", "x1", "y1", "x2", "y2")
+FLUSHED = 2000  # files that are flushed to the disk together
 COCO_CLASSES = 80
 COCO_UNUSED = {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}  # of COCO's category ids 1 to 90
 
@@ -207,6 +208,12 @@ class PredictionFiles:
         """Completely, but not yet flushed to the disk."""
         write_atomically(path, content, sync=False)
         self._written.append(path)
+        if len(self._written) == FLUSHED:  # a stream may go on for days
+            self._flush()
+
+    def _flush(self) -> None:
+        sync_files(self._written)
+        self._written.clear()
 
     def close_video(self) -> None:
         """Finish the video that is being written; the next frame begins another."""
@@ -220,7 +227,7 @@ class PredictionFiles:
         self.close_video()
         if self.output.csv:
             self._written.append(self.folder / "predictions.csv")
-        sync_files(self._written)
+        self._flush()
         if self._results:
             with self._results:
                 write_atomically(self.folder / "predictions.json", self._write_results)

@@ -75,6 +75,18 @@ def test_image_ids(tmp_path):
         assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_a_stream_keeps_no_list_of_its_files(tmp_path, monkeypatch):
+    module = "boltbox.detector.report.prediction_files"
+    flushed = []
+    monkeypatch.setattr(f"{module}.FLUSHED", 3)
+    monkeypatch.setattr(f"{module}.sync_files", lambda paths: flushed.append(len(paths)))
+    files = PredictionFiles(tmp_path, NAMES, Output(images=False))
+    for frame in range(8):
+        files.add(SourceImage("camera0", "0", frame), np.zeros((0, 6)), 640, 480)
+    files.close()
+    assert flushed == [3, 3, 2]
+
+
 def test_categories_of_coco(tmp_path):
     """Its own classes have its own ids."""
     names = ["person", *map(str, range(78)), "toothbrush"]
