@@ -244,7 +244,10 @@ def start_of(run: Path) -> str:
     machine = read_machine(run)
     if not machine:
         return os.getcwd()
-    return os.path.abspath(run / os.path.relpath(machine["folder"], machine["run"]))
+    try:
+        return os.path.abspath(run / os.path.relpath(machine["folder"], machine["run"]))
+    except ValueError:  # on two drives of Windows
+        return machine["folder"]
 
 
 def path_from(start: str, path: str) -> str:

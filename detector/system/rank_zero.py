@@ -97,15 +97,16 @@ def program() -> str:
 
 
 def common_folder(files: Sequence[str]) -> str:
-    """The folder that all files are in; empty if there is none, or if some paths are absolute and
-    others relative.
+    """The folder that all files are in; empty if there is none, or if paths are relative and
+    absolute, or on several drives.
 
     >>> common_folder(["/data/a/1.png", "/data/b/1.png"]), common_folder(["a.png", "/b.png"])
     ('/data', '')
     """
-    if not files or len(set(map(os.path.isabs, files))) > 1:
+    try:
+        return os.path.commonpath([os.path.dirname(file) for file in files])
+    except ValueError:
         return ""
-    return os.path.commonpath([os.path.dirname(file) for file in files])
 
 
 def inside(file: str, folder: str) -> str:

@@ -122,7 +122,8 @@ def model_card(name: str, names: list[str], network: YOLOv5, run: str | Path | N
     lines = [f"# {name}", "", "An object detector.", CODE.format(name=name)]
     if run:
         dataset, metrics = _measured(Path(run))
-        values = [{"type": key, "name": key, "value": metrics[key]} for key in METRICS]
+        known = [key for key in METRICS if metrics[key] is not None]  # COCO's need an object
+        values = [{"type": key, "name": key, "value": metrics[key]} for key in known]
         result = {
             "task": {"type": "object-detection"},
             "dataset": {"name": dataset, "type": dataset},

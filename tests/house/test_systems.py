@@ -1,10 +1,15 @@
 """macOS and Windows, as far as Linux can play them: what one of them lacks is taken away from each
 process, and workers start anew instead of as forks."""
 
+import ntpath
 import subprocess
 import sys
+from types import SimpleNamespace
 
 from made_runs import ROOT, SMALL
+
+from boltbox.detector.checkpoint import runs
+from boltbox.detector.system import rank_zero
 
 LACKS = """
 import ctypes.util  # of macOS it needs what Debian leaves out
@@ -45,3 +50,12 @@ def test_fit_and_predict(small_data, here, monkeypatch):
     done = subprocess.run(program, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "results:" in done.stdout
+
+
+def test_two_drives(here, monkeypatch):
+    """Of Windows: for a run and where it was started, and for images."""
+    for module in (rank_zero, runs):
+        monkeypatch.setattr(module, "os", SimpleNamespace(path=ntpath))
+    monkeypatch.setattr(runs, "read_machine", lambda run: {"folder": "C:\\work", "run": "D:\\run"})
+    assert runs.start_of(here) == "C:\\work"
+    assert rank_zero.common_folder(["C:\\a.png", "D:\\b.png"]) == ""

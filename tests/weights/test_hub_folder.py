@@ -19,7 +19,9 @@ def test_a_folder_and_back(checkpoint, pictures, here, capsys):
     """Tensors, detections, origins and card; damaged or foreign folders are refused."""
     (here / "run").mkdir()
     values = {name: number / 10 for number, name in enumerate(METRICS)}
-    (here / "run/metrics.json").write_text(json.dumps(values | {"images": 9, "split": "val"}))
+    content = values | {"images": 9, "split": "val", METRICS[-1]: None}
+    del values[METRICS[-1]]
+    (here / "run/metrics.json").write_text(json.dumps(content))
     (here / "run/config.yaml").write_text("data: {dataset: 'sets/pets: all/data.yaml'}")
     detector = Detector.load(checkpoint, "cpu")
     detector.network.origins = [Origin("a.pt", "MIT")]
