@@ -20,6 +20,7 @@ GRID_SIDE = 1920  # maximum pixels of a grid of images
 CROP_SIDE = 240  # pixels
 CROP_CONTEXT = 2.0  # side of a crop over the longer side of its box
 CROP_MIN = 64  # minimum pixels of the file in a crop
+CROP_MAX = 2**13  # pixels; of a larger part some are left out, as Pillow refuses huge ones
 DETECTION = PALETTE[0]  # thin orange
 LABEL = PALETTE[1]  # thick blue
 
@@ -72,7 +73,9 @@ def crop_around(
     side = min(side, size.max())
     corner = np.clip((box[:2] + box[2:] - side) / 2, 0, np.maximum(size - side, 0))
     left, top = corner.tolist()
-    crop = Image.fromarray(image).crop((left, top, left + side, top + side))
+    step = int(side // CROP_MAX) + 1
+    area = np.array((left, top, left + side, top + side)) / step
+    crop = Image.fromarray(image[::step, ::step]).crop(tuple(area.tolist()))
     crop = crop.resize((CROP_SIDE, CROP_SIDE))
     canvas = ImageDraw.Draw(crop)
     for boxes, colour, width in ((labels, LABEL, 5), (detections, DETECTION, 2)):

@@ -69,6 +69,10 @@ def test_the_box_is_marked_and_in_the_middle(tmp_path):
     lost = Finding("fault", "empty", "", path, image=path, box=(200, 150, 200, 150))
     (image,) = shown(page(tmp_path, [lost]))
     assert near(image, DETECTION).sum() > 20, "a box without a size"
+    long = str(save(tmp_path / "long.png", np.full((20, 24000, 3), 128, np.uint8)))
+    half = Finding("fault", "large", "", long, image=long, box=(0, 0, 12000, 20))
+    (image,) = shown(page(tmp_path, [half]))
+    assert 110 <= np.flatnonzero(near(image, DETECTION).any(0)).max() <= 130
 
 
 def test_worst_images_come_first_and_each_once(tmp_path):
