@@ -77,13 +77,18 @@ def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
         content = ImageContent(path)
         # first Pillow: OpenCV, which reads more formats, would believe any header
         with Image.open(content) as file:
-            image = _decode_with_opencv(file, content.getvalue(), shrink)
-            return rgb(file) if image is None else image
+            return decode(file, content.getvalue(), shrink)
     except UNREADABLE as e:
         raise InputError(
             f"{path}: this image cannot be decoded ({e or 'not enough memory'}); remove or"
             " repair it"
         ) from None
+
+
+def decode(file: Image.Image, content: bytes, shrink: int = 1) -> np.ndarray:
+    """As `read_image`, of an open file with this content; raises UNREADABLE."""
+    image = _decode_with_opencv(file, content, shrink)
+    return rgb(file) if image is None else image
 
 
 def _decode_with_opencv(file: Image.Image, content: bytes, shrink: int) -> np.ndarray | None:

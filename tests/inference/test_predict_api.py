@@ -102,6 +102,9 @@ def test_kinds_of_images(checkpoint, pictures):
         assert other.path is None
     as_file, as_image = detector.predict(["turned.png", Image.open("turned.png")], conf=0.0005)
     np.testing.assert_array_equal(as_file.xyxy, as_image.xyxy)
+    Path("cut.jpg").write_bytes(file.read_bytes()[:-300])
+    of_file, of_bytes = detector.predict(["cut.jpg", Path("cut.jpg").read_bytes()], conf=0.0005)
+    np.testing.assert_array_equal(of_file.xyxy, of_bytes.xyxy)
     assert by_path.names == NAMES
     assert by_path.xyxy.dtype == by_path.confidence.dtype == np.float32
     assert by_path.class_id.dtype == np.int64

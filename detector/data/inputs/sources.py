@@ -26,6 +26,7 @@ from boltbox.detector.data.file_list import FileList
 from boltbox.detector.data.images import (
     SUFFIXES,
     UNREADABLE,
+    decode,
     find_images,
     image_sizes,
     read_image,
@@ -138,7 +139,7 @@ def _path_or_pixels(image: object) -> str | Path | np.ndarray:
         return image
     try:
         if isinstance(image, bytes):
-            return rgb(PIL.open(BytesIO(image)))
+            return decode(PIL.open(BytesIO(image)), image)
         if isinstance(image, PIL.Image):
             return rgb(image)
     except UNREADABLE:
