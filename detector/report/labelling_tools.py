@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from boltbox.detector.report.html import fill
 from boltbox.detector.system.atomic_file import write_atomically
-from boltbox.detector.system.rank_zero import common_folder, inside, printable
+from boltbox.detector.system.rank_zero import common_folder, inside, print_fact, printable
 
 Tool = Literal["label-studio", "cvat", "coco"]
 
@@ -33,7 +33,7 @@ class BoxedImage(NamedTuple):
 def write_boxes(
     tool: Tool, images: Sequence[BoxedImage], names: Sequence[str], folder: Path
 ) -> None:
-    """Write what a tool imports.
+    """Write what a tool imports, and print where it is.
 
     Images are called by their paths from their common folder, in Label Studio from the folder above
     it: LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT.
@@ -46,7 +46,7 @@ def write_boxes(
         folder: gets the files TOOL.json and TOOL.xml.
     """
     common = os.path.abspath(common_folder([image.file for image in images]))
-    for template in Path(__file__).parent.glob(f"{tool}.*.jinja"):
+    for template in sorted(Path(__file__).parent.glob(f"{tool}.*.jinja")):
         text = fill(
             template,
             images=images,
@@ -58,3 +58,4 @@ def write_boxes(
             printable=printable,
         )
         write_atomically(folder / template.stem, text)
+        print_fact("export", folder / template.stem)

@@ -65,6 +65,7 @@ def test_all_options_of_fit(capsys):
     short = printed("fit --config nowhere.yaml --help", capsys)
     shown = set(re.findall(r"^  --([\w.]+)", short, re.M))
     assert shown == LISTED["fit"] & set(HELP["shown"] + HELP["shown_for_training"])
+    assert set(CONTENT["review"]) <= set(HELP["shown"])
     everything = printed("fit --help all", capsys)
     names = re.findall(r"^  --([\w.]+)", everything, re.M)
     assert set(names) > shown - {"config"}

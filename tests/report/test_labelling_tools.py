@@ -64,7 +64,7 @@ def coco(folder, photos, monkeypatch):
 
 
 @pytest.mark.parametrize("tool", [label_studio, cvat, coco], ids=lambda tool: tool.__name__)
-def test_there_and_back(tool, here, monkeypatch):
+def test_there_and_back(tool, here, monkeypatch, capsys):
     photos = here / "my %2F photos"
     images = []
     for k, place in enumerate(("a&b/1.png", '<"é">#?/1.png', "a&b/none.png")):
@@ -72,6 +72,8 @@ def test_there_and_back(tool, here, monkeypatch):
         images.append(BoxedImage(str(file), 60, 40, ROWS[: 3 - k if k < 2 else 0].tolist()))
     Path("out").mkdir()
     write_boxes(tool.__name__.replace("_", "-"), images, NAMES, Path("out"))
+    written = capsys.readouterr().out.split()[1::2]
+    assert set(map(Path, written)) == set(Path("out").iterdir())
     file = DatasetFile.read(str(tool(Path("out"), photos, monkeypatch)))
     dataset = file.open("train")
     found = {}

@@ -206,7 +206,8 @@ def _begin(
 def environments(
     workers: int | None, devices: int, named: Sequence[int] = ()
 ) -> list[Mapping[str, str]]:
-    """Environment variables that give each worker its GPUs or its share of the CPU threads.
+    """Environment variables that give each worker its GPUs, or its share of the CPU threads unless
+    the user has set OMP_NUM_THREADS.
 
     Args:
         workers: number of workers; default: as many as there are GPUs for.
@@ -218,8 +219,8 @@ def environments(
     """
     if not devices:
         count = 1 if workers is None else workers
-        threads = max(available_cores() // count, 1)
-        return [{"OMP_NUM_THREADS": str(threads)}] * count
+        share = str(max(available_cores() // count, 1))
+        return [{"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", share)}] * count
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     gpus = visible.split(",") if visible else list(map(str, range(torch.cuda.device_count())))
     if named:

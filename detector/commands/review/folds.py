@@ -194,7 +194,8 @@ def predict_by_folds(
             data = write_fold(place, images, fold_of == number, names)
             line = [*fit, "--data.dataset", str(data), *QUIET.split(), "--run", str(place / "fit")]
             trainings.append(Training(line, place / "fit", {}))
-    print_fact("trainings", f"{len(trainings)} of {len(places)}, {len(workers)} at a time")
+    print_fact("trainings", f"{len(trainings)} of {len(places)} to do, {len(workers)} at a time")
+    print_fact("progress", folder / "folds" / "*" / "fit" / "log.txt")
     print_fact("continue", f"--run {folder}")
     with closing(train_each(trainings, workers)) as ended:
         for training in ended:

@@ -176,7 +176,9 @@ function draw() {
   const seen = [...entries()].filter(([key, { box }]) => key === selected || (box[0] < x2 && box[2] > x1 && box[1] < y2 && box[3] > y1));
   const area = ([, { box }]) => (box[2] - box[0]) * (box[3] - box[1]); // small ones on top
   $("boxes").replaceChildren(...seen.sort((a, b) => area(b) - area(a)).map(([key, label]) => boxNode(key, label)));
-  if (focused) document.querySelector(`[data-focus="${focused}"]`)?.focus({ preventScroll: true });
+  const find = (name) => document.querySelector(`[data-focus="${name}"]`);
+  const taken = focused?.replace("suggestion", selected); // a suggestion that is moved becomes a label
+  if (focused) (find(focused) ?? find(taken))?.focus({ preventScroll: true });
 }
 function boxNode(key, label) {
   const text = describe(key, label);

@@ -172,7 +172,7 @@ class Review:
             found = [suspect.probability for suspect in self.suspects if suspect.kind == kind]
             if found:
                 wrong = round(sum(found))
-                lines.append(f"{kind}: {len(found)} suspects, about {wrong} are wrong ({text})")
+                lines.append(f"{kind}: {len(found)} suspects, about {wrong} of them wrong ({text})")
         return lines
 
     def boxed(self) -> list[BoxedImage]:

@@ -181,4 +181,7 @@ def test_gpus_are_handed_out(monkeypatch):
     assert column(environments(None, 2), "CUDA_VISIBLE_DEVICES") == ["2,3", "5,7"]
     assert column(environments(3, 1), "CUDA_VISIBLE_DEVICES") == ["2", "3", "5"]
     assert column(environments(None, 1, [1, 3]), "CUDA_VISIBLE_DEVICES") == ["3", "7"]
+    monkeypatch.delenv("OMP_NUM_THREADS")
     assert list(map(list, environments(3, 0))) == [["OMP_NUM_THREADS"]] * 3
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    assert column(environments(3, 0), "OMP_NUM_THREADS") == ["7"] * 3

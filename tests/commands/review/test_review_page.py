@@ -148,7 +148,7 @@ def test_a_corner_and_a_box_are_dragged(page, finger):
 def test_keys_alone_correct(page):
     """Look at the keys. Go past the corners of the cat to the dog and delete it; undo. Move the box
     of the cat, choose its class, pull a corner past the image, add a box, delete it; delete the
-    cat."""
+    cat; pull a corner of the next suggestion twice."""
     page.press("?", "n", "?", "e", *["Tab"] * 10, "x")  # the suggestion is between them
     assert changes(page) == [(1, None, None)]
     page.press("u")
@@ -163,6 +163,8 @@ def test_keys_alone_correct(page):
     page.press("x", "e", "x")
     assert changes(page) == [(0, None, None)]
     assert saved(page)["decisions"] == [{"suspect": 7, "decision": "corrected"}]
+    page.press("j", "e", "Tab", "ArrowLeft", "ArrowLeft")  # a suggestion becomes a label
+    assert changes(page)[1:] == [(None, [148, *LOST[1:]], 1)]
 
 
 def test_filters_and_fingers(page):
