@@ -151,16 +151,13 @@ class SplitReader:
         # remembers all files and folders that it is asked for: while these are the same, so is what
         # the cache holds
         files = self.format.files
-        here = ""
         for path in self.format.split.paths:
             files.state(path)
-            if path.suffix == ".txt":  # a list, whose lines may start at the current folder
-                here = os.getcwd()
         entries: Sequence[Entry] = []
         if self.is_own:
             files.state(inspect.getfile(type(self.format)))
             entries = self._find()
-        key = [VERSION, self.names, digest([entry[:2] for entry in entries]), here]
+        key = [VERSION, self.names, digest([entry[:2] for entry in entries])]
         dataset = load_dataset(cache, key)
         if dataset is None:
             with without_collector():

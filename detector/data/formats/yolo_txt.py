@@ -47,8 +47,11 @@ class YoloText(PerImageFormat):
         root = self.split.root
         images = []
         for line in read_lines(source):
-            places = [join(folder, line) for folder in (source.parent, root, Path.cwd())]
+            # `line` as it is: where the current folder is another one, the files have changed
+            places = [join(source.parent, line), join(root, line), line]
             image = next(filter(self.files.is_file, places), None)
+            if image == line:
+                image = join(Path.cwd(), line)
             tail = image or find_tail(line, self.files.is_file, source.parent, root)
             images.append(str(tail or places[0]))
         return images
