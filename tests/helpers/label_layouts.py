@@ -161,7 +161,7 @@ def images_and_labels(root):
 def zip_file(root):
     """What the tools' web pages give, with a folder in it and what macOS adds."""
     folder = LAYOUTS["roboflow_yolo"].write(root / "given/pets").parent
-    lay_out(root, {"given/__MACOSX/pets/train/images/._p0.png": ""})
+    lay_out(root, {"given/__MACOSX/pets/train/images/._p0.png": "", "given/.DS_Store": ""})
     archive = shutil.make_archive(str(root / "pets"), "zip", folder.parent)
     shutil.rmtree(folder.parent)
     return Path(archive)

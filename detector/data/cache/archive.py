@@ -49,11 +49,11 @@ def unpacked(archive: Path) -> Path:
             f"{archive}: it cannot be unpacked into {folder} ({in_one_line(e)}). Unpack it and"
             " give the folder"
         ) from None
-    inner = list(folder.iterdir())
-    while len(inner) == 1 and inner[0].is_dir():
+    while True:
+        inner = list(folder.glob("[!.]*"))  # macOS adds .DS_Store
+        if len(inner) != 1 or not inner[0].is_dir():
+            return folder
         folder = inner[0]
-        inner = list(folder.iterdir())
-    return folder
 
 
 def fetched(name: str, folder: Path) -> Path:
