@@ -24,25 +24,19 @@ def doctor(line):
     return 0
 
 
-def test_a_single_class(tmp_path):
-    """The doctor reads the labels as training does, and so does the copy that it repairs."""
-    Image.new("RGB", (60, 40)).save(tmp_path / "a.png")
-    lay_out(tmp_path, {"a.txt": "7 .5 .5 .5 .5\n", "data.yaml": "train: .\nnames: [cat, dog]\n"})
+def test_the_objects_are_those_of_a_training(tmp_path):
+    """All of a single class, in the copy that it repairs too, and as large as in tiles."""
+    Image.new("RGB", (640, 640)).save(tmp_path / "a.png")
+    lay_out(tmp_path, {"a.txt": "7 .5 .5 .02 .02\n", "data.yaml": "train: .\nnames: [cat, dog]\n"})
     copy = tmp_path.with_name("copy")
-    line = f"--data.dataset {tmp_path} --data.single_class true --fix {copy} --run {tmp_path}/../y"
-    assert doctor(line) == 0
+    run = tmp_path.with_name("run")
+    line = f"--data.dataset {tmp_path} --data.image_size 64 --data.single_class true --run {run}"
+    for options, is_tiny in (("--data.tile_size 0", True), (f"--fix {copy}", False)):
+        assert doctor(f"{line} {options}") == 0
+        assert ("tiny_box" in (run / "doctor.json").read_text()) == is_tiny
     file = DatasetFile.read(str(copy))
     assert file.names == ["item"]
     assert len(file.open("train").labels.boxes) == 1
-
-
-def test_objects_have_the_size_that_tiles_give_them(tmp_path):
-    Image.new("RGB", (640, 640)).save(tmp_path / "a.png")
-    lay_out(tmp_path, {"a.txt": "0 .5 .5 .02 .02\n", "data.yaml": "train: .\nnames: [cat]\n"})
-    for tile_size, is_tiny in (("auto", False), (0, True)):
-        line = f"--data.dataset {tmp_path} --data.image_size 64 --data.tile_size {tile_size}"
-        assert doctor(f"{line} --run {tmp_path}/run") == 0
-        assert ("tiny_box" in (tmp_path / "run/doctor.json").read_text()) == is_tiny
 
 
 WORDS = {  # of FAULTS.tsv -> kind

@@ -73,19 +73,20 @@ def kill_at_write(patch, k):
         patch.setattr(RDBStorage, name, killed(getattr(RDBStorage, name)))
 
 
-@pytest.mark.parametrize("sampler", ["yolov5", "tpe"])
-def test_what_samplers_choose(tmp_path, sampler):
-    plan = PLAN._replace(evolve=replace(EVOLUTION, sampler=sampler))
-    found = individuals(search(tmp_path, plan))
-    assert column(found, slice(2)) == [(number, number // 4) for number in range(12)]
-    assert found[0][2] == START
-    assert len({tuple(values.values()) for _, _, values, _ in found}) == 12, "no copies"
-    for _, _, values, _ in found:
-        for gene in GENES:
-            assert gene.low <= values[gene.name] <= gene.high
-        assert isinstance(values["anchors"], int)
-    of_yolov5 = individuals(search(tmp_path / "yolov5"))
-    assert (found == of_yolov5) == (sampler == "yolov5")
+def test_what_samplers_choose(tmp_path):
+    chosen = []
+    for sampler in ("yolov5", "tpe"):
+        plan = PLAN._replace(evolve=replace(EVOLUTION, sampler=sampler))
+        found = individuals(search(tmp_path / sampler, plan))
+        assert column(found, slice(2)) == [(number, number // 4) for number in range(12)]
+        assert found[0][2] == START
+        assert len({tuple(values.values()) for _, _, values, _ in found}) == 12, "no copies"
+        for _, _, values, _ in found:
+            for gene in GENES:
+                assert gene.low <= values[gene.name] <= gene.high
+            assert isinstance(values["anchors"], int)
+        chosen.append(found)
+    assert chosen[0] != chosen[1]
 
 
 def test_a_kill_at_any_write_loses_no_individual(tmp_path, monkeypatch):
