@@ -33,6 +33,7 @@ from boltbox.detector.inference.exported import Exported, shape_for
 from boltbox.detector.inference.formats import format_of, load_exported
 from boltbox.detector.inference.tta import Forward, augmented
 from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.system.addresses import is_address
 from boltbox.detector.system.errors import InputError, in_one_line
 from boltbox.detector.system.torch_file import not_finite
 from boltbox.detector.weights.trained import Trained
@@ -309,8 +310,8 @@ class Predictor:
         Args:
             images: One or a list of: path of an image file, its bytes, PIL image, (H, W, 3) uint8
                 RGB array (of `cv2.imread`, which returns BGR: `array[..., ::-1]`; (H, W): grey),
-                (3, H, W) tensor, uint8 or float in 0..1. Or a folder or a glob pattern, whose
-                images are sorted; a file that cannot be read is named and skipped.
+                (3, H, W) tensor, uint8 or float in 0..1. Or a folder of this disk or a glob
+                pattern, whose images are sorted; a file that cannot be read is named and skipped.
             image_size: Longer side of the input in pixels, rounded up to the stride; default: that
                 of the training.
             tile_size: Predict on larger images whole and in tiles whose sides are this many pixels;
@@ -323,7 +324,9 @@ class Predictor:
         Raises:
             InputError: Something is no image, there is no such class, or an output is not finite.
         """
-        is_pattern = isinstance(images, str | Path) and not isfile(images)  # or a folder
+        is_pattern = False  # or a folder
+        if isinstance(images, str | Path):
+            is_pattern = not isfile(images) and not is_address(images)
         is_list = isinstance(images, Sequence) and not isinstance(images, str | bytes)
         items: Any = images if is_list else [images]
         if is_pattern:

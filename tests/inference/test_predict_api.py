@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -102,6 +103,9 @@ def test_kinds_of_images(checkpoint, pictures):
         assert other.path is None
     as_file, as_image = detector.predict(["turned.png", Image.open("turned.png")], conf=0.0005)
     np.testing.assert_array_equal(as_file.xyxy, as_image.xyxy)
+    shutil.make_archive("all", "zip", pictures)
+    at_address = detector.predict(f"zip://{Path.cwd()}/all.zip/0000.jpg", conf=0.0005)
+    np.testing.assert_array_equal(at_address.xyxy, by_path.xyxy)
     Path("cut.jpg").write_bytes(file.read_bytes()[:-300])
     of_file, of_bytes = detector.predict(["cut.jpg", Path("cut.jpg").read_bytes()], conf=0.0005)
     np.testing.assert_array_equal(of_file.xyxy, of_bytes.xyxy)
