@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import nn
@@ -130,8 +130,10 @@ class OptimOptions:
             continued: Options of the run that is continued, by name: they go before the defaults.
 
         Raises:
-            InputError: There is no such optimizer.
+            InputError: There is no such optimizer or lr_schedule.
         """
+        if self.lr_schedule not in get_args(LrSchedule):
+            raise InputError(f"model.optim.lr_schedule {self.lr_schedule}: give linear or cosine")
         is_auto = self.optimizer == "auto"
         optimizer: Any = self.to_dict()["optimizer"]
         if is_auto:
