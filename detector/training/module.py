@@ -158,8 +158,8 @@ class Detector(L.LightningModule):
         # for a fit; until then hparams say how it was trained
         detector.loaded = LoadedWeights("", True, range(len(file.names)))
         detector._starting_point = StartingPoint.PRETRAINED
-        detector._given_optim = OptimOptions()
-        optim = OptimOptions().resolve(StartingPoint.PRETRAINED)
+        detector._given_optim = detector._given_optim.left_open()
+        optim = detector._given_optim.resolve(StartingPoint.PRETRAINED)
         detector.options = detector.options._replace(optim=optim)
         return detector.to(device_of(device)).eval()
 

@@ -116,6 +116,11 @@ class OptimOptions:
         """The options that are left open, for `resolve` to choose."""
         return [name for name in AUTO if getattr(self, name) in (None, "auto")]
 
+    def left_open(self) -> OptimOptions:
+        """The same, but for those that may be left open."""
+        defaults = OptimOptions()
+        return replace(self, **{name: getattr(defaults, name) for name in AUTO})
+
     def resolve(
         self, start: StartingPoint, continued: Mapping[str, Any] | None = None
     ) -> OptimOptions:
