@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from os.path import relpath
+from os.path import dirname, relpath
 from pathlib import Path
 
 import numpy as np
@@ -80,7 +80,7 @@ def apply_decisions(
         format = source.format
     changes = defaultdict(list)
     for change in given.changes:
-        changes[relpath(change.file, source.dataset)].append(change)
+        changes[_place(change.file, source.dataset)].append(change)
     # in the copy, whose images have other names, `fit` would set others aside
     file = DatasetFile.read(home, source.split, format, needs_val=True)
     lines: list[str] = []
@@ -91,7 +91,7 @@ def apply_decisions(
         lines += [f"left out {fault}" for fault in part.faults]
         images = []
         for path, labels in zip(part.files, part.labels, strict=True):
-            place = relpath(path, home)
+            place = _place(path, file.source)
             of_image = changes.get(place, [])
             if of_image and labels.digest() == given.images.get(of_image[0].file):
                 missing.pop(place, None)
@@ -108,6 +108,12 @@ def apply_decisions(
         check_folder(file.root, out)
         write_copy(file, splits, out, "changes.txt", lines)
     return lines
+
+
+def _place(path: str, dataset: str) -> str:
+    """The path of an image from its dataset, which is a folder, or a data.yaml in it."""
+    is_file = dataset.endswith((".yaml", ".yml"))
+    return relpath(path, dirname(dataset) if is_file else dataset)
 
 
 def _changed(

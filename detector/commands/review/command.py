@@ -63,6 +63,8 @@ def run_review(
         if out:
             print_fact("next", f"{program()} fit --data.dataset {out}")
         return
+    if out or dry_run:
+        raise InputError("--out and --dry_run are for --apply decisions.json")
     options = datamodule.options
     file = datamodule.file
     checkpoint = ckpt_path or typed.get("ckpt_path")
@@ -71,10 +73,10 @@ def run_review(
     file.prepare()
     datasets, _ = open_splits(file, datamodule.single_class)
     names = next(iter(datasets.values())).names
-    if checkpoint:
-        datasets.pop("train", None)
-        print_fact("reviewed", f"{', '.join(datasets)}: images that {checkpoint} has not seen")
     images = images_of(datasets)
+    if checkpoint:
+        images = [image for image in images if image.split != "train"]
+        print_fact("reviewed", f"{len(images)} images that {checkpoint} has not seen")
     if not images:
         raise InputError(f"{file.source}: no image to review. Leave --ckpt_path out")
     with exit_on_signals():

@@ -75,6 +75,7 @@ class Scene:
         self.image = image
         self.labels = labels
         self.boxes = labels.boxes.astype(float)
+        rows = rows[area_xyxy(rows) > 0]  # no label has a box of another kind
         self.rows = np.concatenate((rows.astype(float), NONE))
         self.kind = self.rows[:, 5].astype(int)
         self.iou = pairwise_iou_xyxy(self.boxes, self.rows[:, :4])

@@ -40,7 +40,8 @@ def decide(*changes):
     """Writes decisions.json for the folder `set`; changes: image, label, box, class."""
     found = {name: (path, digest) for (_, name), _, path, digest in images("set")}
     rows = [{"file": found[a][0], "label": b, "box": c, "class": d} for a, b, c, d in changes]
-    source = {"dataset": str(Path("set").absolute()), "format": None, "split": 0.2}
+    file = DatasetFile.read("set")
+    source = {"dataset": str(Path(file.source).absolute()), "format": None, "split": 0.2}
     content = {"version": 1, "dataset": source | {"single_class": False}, "names": ["cat", "dog"]}
     content |= {"images": dict(found.values()), "changes": rows}
     Path("decisions.json").write_text(json.dumps(content))

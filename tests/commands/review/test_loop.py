@@ -87,18 +87,20 @@ def test_a_review_goes_on_after_a_kill(line, wrong, reviewed, here, capsys):
     with forks():
         cli.main(line + ["same", "--trainer.devices", "2"])
         assert Path("same/review.json").read_bytes() == before
+        both = wrong.with_name("both.yaml")
+        both.write_text(wrong.read_text().replace("val: ", "val: [images/train, images/val] #"))
         contents = []
         for devices in ("1", "2"):
             run = f"ranks{devices}"
             cli.main(
-                ["review", "--data.dataset", str(wrong), "--run", run]
+                ["review", "--data.dataset", str(both), "--run", run]
                 + SMALL.split()
                 + ["--ckpt_path", str(reviewed / "folds/0/fit"), "--trainer.devices", devices]
             )
             contents.append(read(f"{run}/review.json"))
     assert contents[0] == contents[1]
-    splits = {image["split"] for image in contents[0]["images"]}
-    assert splits <= {"val"}, "it was not trained on"
+    folders = {Path(image["file"]).parent.name for image in contents[0]["images"]}
+    assert folders <= {"val"}, "it was not trained on"
 
 
 def decide(browser, review, truth, names):

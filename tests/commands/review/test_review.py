@@ -59,6 +59,7 @@ def test_evidence_is_that_of_a_slow_loop():
         classes = rng.integers(0, 3, n)
         crowd = rng.random(n) < 0.2
         near = boxes[rng.integers(0, n, 12)] + rng.normal(0, 8, (12, 4))
+        near[0, 3] = near[0, 1]  # without area
         rows = np.column_stack((near, np.sort(rng.random(12))[::-1], rng.integers(0, 3, 12)))
         scene = Scene(0, labels_of(boxes, classes, crowd), rows, NONE)
         found = scene.found()
@@ -71,6 +72,7 @@ def test_evidence_is_that_of_a_slow_loop():
         for each in scene.unlabelled():
             covers = [overlap(each.box, boxes[i]) for i in np.flatnonzero(~crowd)]
             assert max(covers, default=0) < 0.5 + 1e-6
+            assert each.box[3] > each.box[1]
 
 
 def made_review(names, seed=0, images=48):
