@@ -145,8 +145,10 @@ class DetectorCLI(LightningCLI):
                     load_from_checkpoint_support=False,
                 )
             self._call_function()
-            if self.command == "fit" and has_checkpoints(Path(self.trainer.default_root_dir)):
-                print_fact("next", f"{program()} predict --source PHOTOS")
+            folder = self.trainer.default_root_dir
+            if self.command == "fit" and has_checkpoints(Path(folder)):
+                words = ["predict", "--ckpt_path", folder, "--source", "PHOTOS"]
+                print_fact("next", f"{program()} {shlex.join(words)}")
 
     def add_arguments_to_parser(self, parser: Any) -> None:
         """Add the options of run, callbacks and command to those of Trainer, model and data."""

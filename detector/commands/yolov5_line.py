@@ -16,6 +16,8 @@ TABLE: dict[str, Any] = load_yaml(
 COMMAND_NAMES: dict[str, str] = TABLE["commands"]
 YOLOV5_OPTIONS: dict[str, str] = TABLE["options"]
 FILES: dict[str, list[str]] = TABLE["files"]  # keys of YOLOv5's files, by a hint
+COMMAND_OF = {"evolve": "evolve", "task test": "test"}  # options that are commands here
+LISTS = (("fit", "model.start.freeze"), ("export", "image_size"))
 CLASSES = ("classes", "nc", "num_classes", "names")
 
 
@@ -34,27 +36,55 @@ def in_boltbox(
         InputError: One of these is not YOLOv5's either. It names the nearest option.
     """
     rows: dict[str, str] = YOLOV5_OPTIONS | TABLE.get(command, {})
+    start = program()
     words = [command]
+    configs: list[str] = []
     left_out: list[str] = []
-    for option, *values in parts:
+    for option, *values in _with_project(parts):
         name = option.lstrip("-").replace("_", "-")
-        first = Path(values[0]).name if values else ""
+        row = name
+        if values and f"{name} {Path(values[0]).name}" in rows:
+            row = f"{name} {Path(values[0]).name}"  # for this value, such as a device
         if option.lstrip("-") not in unknown:
             words += [option] + values
-        elif f"{name} {first}" in rows:  # a row for this value, such as a device
-            words += f"--{rows[f'{name} {first}']}".split()
-        elif name not in rows:
+            continue
+        if row not in rows:
             raise InputError(f"there is no option {option}; {_hint(option.lstrip('-'), known)}")
-        elif not rows[name] or values == [""]:
-            left_out.append(option)
-        else:
-            ours, *default = rows[name].split()
-            if name == "evolve":
-                words[0] = name  # here it is a command
-            words += [f"--{ours}"] + (values or default)
-    line = f"in boltbox: {program()} {shlex.join(words)}"
-    line = re.sub("(://[^:/]*:)[^@]*@", r"\1***@", line)  # a password
-    return f"{line} (left out: {', '.join(left_out)})" if left_out else line
+        ours, *default = rows[row].split() or [""]
+        if row in COMMAND_OF:
+            words[0] = COMMAND_OF[row]  # here it is a command
+        elif ours not in known or values == [""]:
+            left_out.append(option if row == name else f"{option} {values[0]}")
+            continue
+        if len(values) > 1 and (command, ours) in LISTS:
+            values = [f"[{','.join(values)}]"]
+        elif len(values) > 1:
+            left_out.append(shlex.join([option, *values[1:]]))
+        value = values[:1] if values and row == name else default
+        if name == "hyp":
+            configs += ["--config", *default]
+            if values and row == name:
+                start += f" import-hyp {shlex.quote(values[0])} && {program()}"
+                configs += ["--config", f"{Path(values[0]).stem}_boltbox.yaml"]
+        elif ours:
+            words += [f"--{ours}", *value]
+    # a file replaces what is typed before it
+    words[1:1] = configs
+    line = f"in boltbox: {start} {shlex.join(words)}"
+    if left_out:
+        line += f" (left out: {', '.join(left_out)})"
+    return re.sub("(://[^:/]*:)[^@]*@", r"\1***@", line)  # a password
+
+
+def _with_project(parts: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+    """The options with `--project P --name N` as `--name P/N`."""
+    folder: list[str] = []
+    for name in ("--project", "--name"):
+        folder += [part[1] for part in parts if part[0] == name and len(part) == 2]
+    if len(folder) < 2:
+        return list(parts)
+    others = [part for part in parts if part[0] not in ("--project", "--name")]
+    return [*others, ["--name", "/".join(folder)]]
 
 
 def _hint(name: str, known: Collection[str]) -> str:

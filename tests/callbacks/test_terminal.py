@@ -131,6 +131,7 @@ def test_facts_fit_a_narrow_terminal(small_data, here, terminal, monkeypatch):
     assert 0 < text.index("\ntime:      about 00:") < text.index("\n   1/2 ")
     assert {"hint", "best"} <= set(names)
     assert names[-1] == "next"
+    assert "predict --ckpt_path run --source" in " ".join(text.split()), "not the latest fit-N"
     assert re.search(r"^ {11}[^ ]", text, re.MULTILINE)
 
 

@@ -93,17 +93,20 @@ LINES = {
     "train --img 640 --batch 16 --epochs 3 --data d.yaml --weights yolov5s.pt": "fit --data.image_size 640"
     " --data.batch_size 16 --trainer.max_epochs 3 --data.dataset d.yaml --model.start.weights yolov5s.pt",
     "train --weights= --cfg models/yolov5n.yaml --batch-size -1 --hyp data/hyps/hyp.scratch-low.yaml":
-    "fit --model.network.size n --data.batch_size auto --config configs/yolov5.yaml --config configs/hyp/low.yaml"
+    "fit --config configs/yolov5.yaml --config configs/hyp/low.yaml --model.network.size n --data.batch_size auto"
     " (left out: --weights)",
-    "fit --device 0 --cache --hyp my.yaml": "fit --trainer.devices 1 --data.cache ram --config my.yaml",
+    "fit --device 0 --cache --hyp hyps/my.yaml --freeze 0 1": "import-hyp hyps/my.yaml && python cli.py fit --config"
+    " configs/yolov5.yaml --config my_boltbox.yaml --trainer.devices 1 --data.cache ram --model.start.freeze '[0,1]'",
     "fit --device 0,1 --cache disk": "fit --trainer.devices 0,1 --data.cache disk",
     "train --resume --device cpu": "fit --ckpt_path last --trainer.accelerator cpu",
-    "train --data my.yaml --evolve": "evolve --data.dataset my.yaml --evolve.generations 300",
+    "train --name N --data my.yaml --evolve --project P": "evolve --data.dataset my.yaml --evolve.generations 300 --run P/N",
     "fit --upload_dataset --quad --data.rect true": "fit --data.rect true (left out: --upload_dataset, --quad)",
     "val --weights a.pt --conf-thres 0.1 --half": "validate --ckpt_path a.pt --conf 0.1 --trainer.precision 16-true",
+    "val --task test --weights a.pt": "test --ckpt_path a.pt",
     "detect photos --save-txt --classes 0 2 --nosave": "predict --source photos --labels true --classes 0 2"
     " --images false",
-    "export --include onnx --imgsz 320 640 --half": "export --format onnx --image_size 320 640 --half",
+    "export --include engine onnx --imgsz 320 640 --half --device 0": "export --format tensorrt --image_size '[320,640]'"
+    " --half (left out: --include onnx, --device 0)",
     "train pets": "fit --data.dataset pets",
 }  # fmt: skip
 

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import math
+import shlex
 import shutil
 import statistics
 import warnings
@@ -29,7 +30,7 @@ from boltbox.detector.report.table import number as metric
 from boltbox.detector.system.atomic_file import not_fatal, write_atomically
 from boltbox.detector.system.csv_table import write_table
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.rank_zero import print_fact
+from boltbox.detector.system.rank_zero import print_fact, program
 from boltbox.detector.system.signals import exit_on_signals
 from boltbox.detector.training.batch_size import step_seconds
 from boltbox.detector.training.module import Detector
@@ -108,6 +109,10 @@ def run_evolution(
     with study.storage_errors():
         write_outputs(study)
     print_fact("study", folder)
+    evolved = folder / "hyp_evolved.yaml"
+    if evolved.exists():
+        files = shlex.join(["--config", str(folder / "config.yaml"), "--config", str(evolved)])
+        print_fact("next", f"{program()} fit {files}")
 
 
 def epoch_seconds(trainer: L.Trainer, model: Detector, data: DetectionData) -> float:

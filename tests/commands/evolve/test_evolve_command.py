@@ -91,8 +91,9 @@ def test_two_generations_of_two(small_data, here, capfd, refused):
     assert "model.optim.lr0" in refused(f"{line} --model.optim.lr0 0.02")
     assert sorted(column(here.iterdir(), "name")) == ["found", "space.yaml"]
 
+    (proposed,) = re.findall(r"next: +python cli.py (.*)", printed)
     with pytest.raises(SystemExit):
-        type_line("fit --config found/config.yaml --config found/hyp_evolved.yaml --print_config")
+        type_line(f"{proposed} --print_config")
     final = yaml.safe_load(capfd.readouterr().out)
     assert {name: final["data"]["augment"][name] for name in SPACE} == evolved
     assert final["data"]["dataset"] == str(small_data)
