@@ -20,6 +20,8 @@ def format_of(path: str | Path) -> Format | None:
     """The format that a path means by its name; None: no exported file."""
     path = Path(path)
     name = path.name
+    if (path / "checkpoints").is_dir():  # a run folder, as cats_web
+        return None
     if path.suffix == ".xml" or (path / "model.xml").is_file():
         name = OpenVINO.ending
     return next((each for each in FORMATS.values() if name.endswith(each.ending)), None)

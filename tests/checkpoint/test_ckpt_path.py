@@ -178,6 +178,8 @@ def test_a_run_folder_is_its_best(
     assert list(map(str, Predictor.load(run, device="cpu").files)) == [best]
     assert Detector.load(run, "cpu").names == NAMES
     assert "my: no run folder" in refused("predict --ckpt_path my --source my")
+    Path(run).rename("cats_web")
+    assert Predictor.load("cats_web", device="cpu").names == NAMES
 
 
 def test_a_damaged_configuration_is_that_of_the_checkpoint(moved, capsys):
