@@ -1,6 +1,7 @@
 """`python cli.py convert`: labels of CVAT, labelme and VIA become COCO files, by globox."""
 
 import json
+import shlex
 from collections.abc import Iterator
 from os.path import isfile, relpath
 from pathlib import Path
@@ -76,7 +77,7 @@ def convert(source: Path, out: Path | None = None, label_key: str | None = None)
     _write(splits, names, root, out)
     print_fact("boxes", f"{len(boxes)} of {', '.join(names)}")
     print_fact("left out", left_out)
-    print_fact("next", f"{program()} fit --data.dataset {out / 'data.yaml'}")
+    print_fact("next", f"{program()} fit --data.dataset {shlex.quote(str(out / 'data.yaml'))}")
 
 
 def _write(splits: dict[str, dict[str, Any]], names: list[str], root: Path, out: Path) -> None:

@@ -101,7 +101,7 @@ def run_evolution(
     limit = f"no more after {evolve.hours:g} hours" if evolve.hours else "no limit of time"
     print_fact("each", f"{epochs} epochs, {len(workers)} at a time, {limit}")
     print_fact("expected", estimate)
-    print_fact("continue", f"--run {folder}")
+    print_fact("continue", f"--run {shlex.quote(str(folder))}")
     if evolve.storage:
         print_fact("storage", f"{evolve.study} in {shown(study.url)}")
     with exit_on_signals():

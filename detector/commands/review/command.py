@@ -1,5 +1,6 @@
 """The command `review`."""
 
+import shlex
 from pathlib import Path
 
 import lightning as L
@@ -61,7 +62,7 @@ def run_review(
         for line in apply_decisions(apply, out, *places):
             rank_zero_print(line)
         if out:
-            print_fact("next", f"{program()} fit --data.dataset {out}")
+            print_fact("next", f"{program()} fit --data.dataset {shlex.quote(str(out))}")
         return
     if out or dry_run:
         raise InputError("--out and --dry_run are for --apply decisions.json")

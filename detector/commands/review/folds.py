@@ -5,6 +5,7 @@ The images are divided into folds; a training on all other images predicts those
 
 import json
 import os
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -196,7 +197,7 @@ def predict_by_folds(
             trainings.append(Training(line, place / "fit", {}))
     print_fact("trainings", f"{len(trainings)} of {len(places)} to do, {len(workers)} at a time")
     print_fact("progress", folder / "folds" / "*" / "fit" / "log.txt")
-    print_fact("continue", f"--run {folder}")
+    print_fact("continue", f"--run {shlex.quote(str(folder))}")
     with closing(train_each(trainings, workers)) as ended:
         for training in ended:
             place = training.run.parent
