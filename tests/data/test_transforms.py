@@ -185,13 +185,6 @@ def test_mosaic_draws_its_partners_and_its_centre(monkeypatch):
         assert 46 <= centre.max() < 48
 
 
-def test_without_mosaic_the_image_is_letterboxed():
-    sample = painted(16, 32, 8, 4, 24, 12)
-    boxed = Mosaic(32, 0.0)(sample, generator(), lambda: pytest.fail("no partner"))
-    assert boxed.boxes.tolist() == [[8, 12, 24, 20]]  # (32 - 16) / 2 = 8 lower
-    assert boxed.letterbox == (16, 32, 1, 1, 0, 8)
-
-
 def test_mixup():
     """The ratio of Beta(32, 32) has mean 1/2 and standard deviation sqrt(1 / (4 * 65)) = 0.062."""
     blend = mixup(random_sample(1, 12, 15), random_sample(2, 12, 15, n=2), 0.25)
