@@ -62,7 +62,10 @@ def run_review(
         for line in apply_decisions(apply, out, *places):
             rank_zero_print(line)
         if out:
-            print_fact("next", f"{program()} fit --data.dataset {shlex.quote(str(out))}")
+            step = f"fit --data.dataset {shlex.quote(str(out))}"
+        else:
+            step = f"review --apply {shlex.quote(str(apply))} --out DIR"
+        print_fact("next", f"{program()} {step}")
         return
     if out or dry_run:
         raise InputError("--out and --dry_run are for --apply decisions.json")

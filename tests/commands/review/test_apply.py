@@ -71,6 +71,7 @@ def test_a_repaired_copy(write, here, capsys):
     cli.main(words + ["--dry_run", "true"])
     assert not Path("copy").exists()
     told = capsys.readouterr().out
+    assert told.endswith(" review --apply decisions.json --out DIR\n")
     cli.main(words)
     lines = Path("copy/changes.txt").read_text().splitlines()
     assert len(lines) == sum(line in told for line in lines) == 4
