@@ -65,10 +65,12 @@ class Checkpoints(ModelCheckpoint):
                 needs the fitness of whole epochs.
         """
         trainer.strategy.checkpoint_io = self.io
+        self.signal.received = 0  # an earlier fit may have ended by one
         if stage == "fit":
             check_recipe(
                 {
                     "check_val_every_n_epoch": trainer.check_val_every_n_epoch,
+                    # a Trainer that validates by the clock has no such attribute
                     "val_check_interval": getattr(trainer, "val_check_interval", "by the clock"),
                 }
             )
@@ -78,8 +80,9 @@ class Checkpoints(ModelCheckpoint):
         checkpoint of another folder, the best.ckpt that is here does not count; the first own one
         replaces it."""
         best = _folder(trainer) / "best.ckpt"
+        self.io.failed.clear()
         self.best_model_path = ""
-        # of best.ckpt; None: not read from that file yet, or there is none
+        # fitness of best.ckpt; None: not read from that file yet, or there is none
         self._best_fitness: float | None = None
         if _continues_in_folder(trainer) and best.is_file():
             self.best_model_path = str(best)
@@ -99,8 +102,8 @@ class Checkpoints(ModelCheckpoint):
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """max_time and early stopping end a run only at the end of an epoch. An epoch with a
-        validation has one after its last batch too."""
+        """Let max_time and early stopping end a run only at the end of an epoch, and let an epoch
+        with a validation have one after its last batch too."""
         # Lightning does not stop within the first min_epochs epochs: this one becomes one of them
         trainer.fit_loop.min_epochs = max(self._given_min_epochs or 0, trainer.current_epoch + 1)
         # Lightning validates after every val_check_batch batches, which may leave a remainder
@@ -112,7 +115,7 @@ class Checkpoints(ModelCheckpoint):
         self, trainer: L.Trainer, pl_module: L.LightningModule, out: Any, batch: Any, batch_idx: int
     ) -> None:
         """Save within the epoch, if it is time or a signal came. Not before a validation: a run
-        that resumes there would skip it."""
+        that resumes there would skip that validation."""
         if trainer.is_last_batch or _validation_follows(trainer, batch_idx):
             return
         minutes = (time.monotonic() - self._saved_at) / 60
@@ -187,8 +190,8 @@ class Checkpoints(ModelCheckpoint):
         self._saved_at = time.monotonic()
 
     def _complete_first_save(self, trainer: L.Trainer) -> None:
-        """Make the copies of the run's first save now, if a kill came before the last of them,
-        which is last.ckpt. The training continues the file that was written."""
+        """Make the copies of the run's first save now, if a kill of the run, which is resumed here,
+        came before the last of them: last.ckpt."""
         folder = _folder(trainer)
         is_complete = (folder / "last.ckpt").exists()
         if is_complete or not _continues_in_folder(trainer):

@@ -50,7 +50,9 @@ class Warmup(L.Callback):
     def setup(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
         self._window = GradientWindow()  # not that of an earlier fit
         given = trainer.accumulate_grad_batches
-        is_left_over = given == COLLECT  # by an earlier fit, which ended within a window
+        is_left_over = (
+            given == COLLECT
+        )  # by a fit that ended within a window: Warmup sets it in one
         if stage == "fit" and not is_left_over:
             check_recipe({"accumulate_grad_batches": given})
         if stage == "fit" and (trainer.max_epochs or 0) < 1:
@@ -98,7 +100,7 @@ class Warmup(L.Callback):
         rates = self._schedule.rates_at(iteration)
         pl_module.set_rates(rates)
         # the epoch's last batch closes the window, however short; with literal, optimizer_step of
-        # the Detector discards the window's gradients instead, and its count goes on, as in YOLOv5
+        # the Detector discards the window's gradients instead, and the window goes on, as in YOLOv5
         must_step = trainer.is_last_batch and not pl_module.options.literal
         # counts the batch, and has Lightning step where its window ends
         self._window.start_batch(trainer, rates.accumulate, must_step)

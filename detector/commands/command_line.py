@@ -101,7 +101,8 @@ class CommandLine:
         words: The command and the words after it.
 
     Raises:
-        InputError: A file of options cannot be read, or holds none.
+        InputError: A file of options cannot be read, holds none, or has one that is typed before
+            it.
 
     Attributes:
         command: Name of the command.
@@ -163,6 +164,11 @@ class CommandLine:
                 " config.yaml"
             )
         options = flatten({str(key): value for key, value in content.items()})
+        for name in filter(self.is_typed, options):
+            raise InputError(
+                f"--config {path} would replace --{name}, which is typed before it. Give --config"
+                " first"
+            )
         self.options |= options
         self.origins |= dict.fromkeys(options, path)
         return text

@@ -173,7 +173,7 @@ class DetectorCLI(LightningCLI):
             if self.command in demo.COMMANDS:
                 shown += HELP["shown_for_training"]
             parser.show_only(shown)
-        typed_classes = paths_in(line.options)  # to type a class is to trust it
+        typed_classes = paths_in(line.options)  # to type a class, or its file, is to trust it
         trust_all = str(line.options.get("trust_parts")).lower() == "true"
         self.held.enter_context(trusting(map(package_of, typed_classes), trust_all))
 
@@ -212,7 +212,7 @@ class DetectorCLI(LightningCLI):
         if not ckpt_path:
             return
         is_word = ckpt_path in CKPT_WORDS  # last, best, auto
-        is_own = run == self.run_folder  # not that of a checkpoint elsewhere
+        is_own = run == self.run_folder  # the typed one, or none was typed
         self.continues_run = self.command == "fit" and is_word and is_own
         self.loaded = read_ckpt_path(ckpt_path, run, self.line)
         for name in STARTS:

@@ -254,7 +254,7 @@ def search_anchors(
             continue
         after = [measure(new, sizes, anchor_t) for sizes in bases]
         better = all(map(AnchorFit.is_at_least, after, before))
-        if better and after[0] != before[0]:
+        if better and after != before:
             now = after[-1]
             reason = (
                 f"new ones, BPR {was.bpr:.4f} -> {now.bpr:.4f}, fitness {was.fitness:.4f} ->"

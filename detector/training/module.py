@@ -130,7 +130,7 @@ class Detector(L.LightningModule):
         self.batch_size = 16
         self._seed = 0
         self.set_image_size(640)
-        self._knows_image_size = False
+        self._knows_image_size = False  # 640 is the default only
         self._compiled_shape: tuple[int, ...] = ()  # of batches for compiled code; others run eager
         self._loss_sums: dict[str, Tensor] = {}
         self._predictor: Predictor | None = None  # of trainer.predict
@@ -198,7 +198,7 @@ class Detector(L.LightningModule):
 
     def drop_average(self) -> None:
         """From now on the network itself is evaluated, so batch norm has running statistics."""
-        self.ema = None
+        self.ema = None  # the callback had set the momentum to 1: statistics of one batch
         set_momentum(self.network, self.options.network.bn_momentum or 0.1)
 
     def members(self) -> list[YOLOv5 | Exported]:
@@ -264,7 +264,8 @@ class Detector(L.LightningModule):
     def setup(self, stage: str) -> None:
         """Take image size, batch size and seed from the data; from a custom data module only
         `image_size`, if it has it. A fit also chooses its optimizer, by the data."""
-        if stage == "fit" and "EMA" in check_trainer(self.trainer):  # the callbacks that it lacks
+        missing_callbacks = check_trainer(self.trainer) if stage == "fit" else []
+        if "EMA" in missing_callbacks:
             self.drop_average()  # an earlier training's would stay as it is
         data: Any = getattr(self.trainer, "datamodule", None)
         check_names(data, self.names)
@@ -321,7 +322,7 @@ class Detector(L.LightningModule):
         if self.options.compile:
             data = data_of(self.trainer)
             shapes_vary = self.options.multi_scale or data is None or bool(data.rect)
-            # compiled by an earlier fit, or now, if it can be: compile_network tells the user
+            # compiled by an earlier fit, or now; compile_network refuses shapes that vary
             if self._compiled_shape or compile_network(self.network, shapes_vary):
                 size = self.image_size
                 self._compiled_shape = (self.batch_size // self.trainer.world_size, 3, size, size)
@@ -398,7 +399,7 @@ class Detector(L.LightningModule):
     ) -> None:
         if ends_in_step(self.trainer, batch_idx):
             super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
-        else:  # an epoch's end, where model.literal discards the open window's gradients
+        else:  # Lightning steps at an epoch's end; model.literal discards these gradients
             optimizer_closure()  # forward and backward
         optimizer.zero_grad()
 

@@ -120,7 +120,8 @@ class ResizedImages:
         height, width = self.shapes[i].tolist()
         image = LazyImage((height, width), [Patch(partial(self._item, i), (0, 0, width, height))])
         h, w = self.dataset.labels.sizes[i].tolist()
-        sample = Sample(None, *self.dataset.labels.counted(i), LetterboxInfo(h, w), i)
+        boxes, classes, polygons = self.dataset.labels.counted(i)
+        sample = Sample(None, boxes, classes, polygons, LetterboxInfo(h, w), i)
         return sample.moved(image, (width / w, height / h), (0, 0))
 
     def sample(self, number: int, rng: np.random.Generator) -> Sample:
