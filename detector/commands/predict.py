@@ -22,7 +22,7 @@ from boltbox.detector.report.labelling_tools import BoxedImage, write_boxes
 from boltbox.detector.report.prediction_files import Output, PredictionFiles
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import ClosedUnitInterval, NonNegativeInt, PositiveInt
-from boltbox.detector.system.rank_zero import print_fact, printable, rank_zero_print
+from boltbox.detector.system.rank_zero import amount, print_fact, printable, rank_zero_print
 from boltbox.detector.system.signals import exit_on_signals
 from boltbox.detector.system.trusted import trusting
 
@@ -246,8 +246,8 @@ def print_results(files: PredictionFiles, noun: str, seconds: float) -> None:
     objects = [f"{number} {files.names[k]}" for k, number in sorted(files.counts.items())]
     if not objects:
         objects = ["nothing"]
-    detections = counted(files.counts.total(), "detection")
-    images = counted(files.pictures, noun)
+    detections = amount(files.counts.total(), "detection")
+    images = amount(files.pictures, noun)
     text = f"{', '.join(objects)} ({detections} in {images}, {files.empty} without any)"
     print_fact("found", text)
     folders = [files.folder]
@@ -255,14 +255,6 @@ def print_results(files: PredictionFiles, noun: str, seconds: float) -> None:
         folders.append(files.labels)
     print_fact("results", ", ".join(str(folder) for folder in folders if folder.exists()))
     print_fact("speed", f"{files.pictures / seconds:.1f} {noun}s/s")
-
-
-def counted(number: int, noun: str) -> str:
-    """
-    >>> counted(1, "image"), counted(2, "image")
-    ('1 image', '2 images')
-    """
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _check_labels(sources: Sources, folder: Path, option: str) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.label_table import LabelTable, Texts
 from boltbox.detector.data.sample import LetterboxInfo, Sample
+from boltbox.detector.system.rank_zero import amount
 
 LISTED = 10  # faults of a split that are printed
 _KINDS = {  # how a reason begins -> its slug; of others it is malformed_label
@@ -132,17 +133,17 @@ class DetectionDataset:
     def summary(self) -> list[str]:
         """A line of counts, then the first names of what was left out; the run's dropped.txt has
         them all."""
-        counts = [f"{len(self)} images", f"{len(self.labels.boxes)} boxes"]
+        counts = [amount(len(self), "image"), amount(len(self.labels.boxes), "box")]
         background = int((np.diff(self.labels.starts) == 0).sum())
         if background:
             without_file = f"{self.unlabelled} without a label file"
-            counts.append(f"{background} images without objects ({without_file})")
+            counts.append(f"{amount(background, 'image')} without objects ({without_file})")
         boxes = sum(fault.where != "" for fault in self.faults)
         images = len(self.faults) - boxes
         if boxes:
-            counts.append(f"{boxes} boxes dropped")
+            counts.append(f"{amount(boxes, 'box')} dropped")
         if images:
-            counts.append(f"{images} images dropped")
+            counts.append(f"{amount(images, 'image')} dropped")
         lines = [", ".join(counts)]
         lines += [f"  left out: {fault}" for fault in self.faults[:LISTED]]
         if len(self.faults) > LISTED:

@@ -88,6 +88,17 @@ def printable(text: str) -> str:
     return CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
+def amount(number: int, noun: str) -> str:
+    """A number of things, in words.
+
+    >>> amount(1, "image"), amount(2, "image"), amount(0, "box")
+    ('1 image', '2 images', '0 boxes')
+    """
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {noun}es" if noun.endswith("x") else f"{number} {noun}s"
+
+
 def program() -> str:
     """How this program was started, for commands that a message proposes."""
     path = Path(sys.argv[0])
