@@ -15,7 +15,7 @@ import lightning as L
 import pytest
 from lightning.pytorch.loggers import CSVLogger
 from made_datasets import lay_out
-from made_runs import SMALL, contents, load, read, type_line
+from made_runs import SMALL, contents, load, read, train, type_line
 from ranks import together
 
 from boltbox.callbacks import recipe
@@ -263,3 +263,8 @@ def test_links_beside_pictures_and_videos(trained, small_data, here):
     (here / ".film.mp4.tmp.mp4").symlink_to(victim)
     VideoFile(here / "film.mp4", 5, (64, 64)).close()
     assert victim.read_text() == "untouched"
+
+
+def test_a_dry_run_saves_no_checkpoint(small_data, here):
+    train(small_data, "run", "--trainer.fast_dev_run true")
+    assert "checkpoints" not in os.listdir("run")
