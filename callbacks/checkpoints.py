@@ -185,7 +185,7 @@ class Checkpoints(ModelCheckpoint):
 
     def _save(self, trainer: L.Trainer, names: Sequence[str]) -> None:
         """The same content under each of these names, in this order."""
-        if trainer.fast_dev_run:  # as in the base class
+        if trainer.fast_dev_run:  # type: ignore[attr-defined]  # as in the base class
             return
         self.io.copies = names[1:]  # made of the file that is written next
         trainer.save_checkpoint(_folder(trainer) / names[0], weights_only=False)

@@ -211,8 +211,11 @@ class DetectorCLI(LightningCLI):
         ckpt_path, run = self._choose_ckpt_path()
         if not ckpt_path:
             return
+        # `fit --ckpt_path RUN` continues in that folder, unless --run is another
+        if run and (self.run_folder is None or self.run_folder.resolve() == run.resolve()):
+            self.run_folder = run
         is_word = ckpt_path in CKPT_WORDS  # last, best, auto
-        is_own = run == self.run_folder  # the typed one, or none was typed
+        is_own = run == self.run_folder  # both may be None: the most recent run
         self.continues_run = self.command == "fit" and is_word and is_own
         self.loaded = read_ckpt_path(ckpt_path, run, self.line)
         for name in STARTS:
@@ -225,8 +228,8 @@ class DetectorCLI(LightningCLI):
 
     def _choose_ckpt_path(self) -> tuple[str, Path | None]:
         """The value of --ckpt_path, "" for none, and the run folder where `last`, `best` and `auto`
-        look. `fit` takes the last checkpoint of a run folder, and continues in that folder (which
-        becomes `run_folder`) unless --run is another. Evaluations take the newest checkpoint."""
+        look. `fit` takes the last checkpoint of a run folder; evaluations, if none is given, the
+        newest one."""
         options = self.line.options
         ckpt_path = str(options.get("ckpt_path") or "")
         if self.command == "fit":
@@ -234,12 +237,10 @@ class DetectorCLI(LightningCLI):
             run = self.run_folder if is_restart(self.run_folder) else None
             if run and (has_checkpoints(run) or not ckpt_path):
                 return "auto", run
-            folder = Path(ckpt_path)
-            if not ckpt_path or ckpt_path in CKPT_WORDS or not (folder / "checkpoints").is_dir():
+            named = Path(ckpt_path)
+            if not ckpt_path or ckpt_path in CKPT_WORDS or not (named / "checkpoints").is_dir():
                 return ckpt_path, self.run_folder
-            if self.run_folder is None or self.run_folder.resolve() == folder.resolve():
-                self.run_folder = folder
-            return "last", folder
+            return "last", named
         has_start = any(options.get(name) for name in STARTS)
         is_evaluation = self.command in ("validate", "test")
         if is_evaluation and not ckpt_path and not has_start and not self.line.only_prints:
@@ -320,7 +321,7 @@ class DetectorCLI(LightningCLI):
             weights.fill(self.model.network, self.model.names)
         elif self.command in ("validate", "test"):
             weights.refuse_not_finite()
-        # what else a checkpoint holds, Lightning restores (trainer.fit(..., ckpt_path=...))
+        # a training checkpoint is restored by Lightning, or read by the command itself (review)
         if callback and checkpoint and self.command in ("fit", "validate", "test"):
             # Lightning restores it without reading it again
             callback.io.loaded = Checkpoint(weights.path, checkpoint)

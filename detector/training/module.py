@@ -156,7 +156,7 @@ class Detector(L.LightningModule):
         detector.evaluation.thresholds = file.thresholds
         detector.evaluation.tiles = file.tiles
         # for a fit; until then hparams say how it was trained
-        detector.loaded = LoadedWeights("", True, range(len(file.names)))
+        detector.loaded = LoadedWeights("", has_head=True, known_classes=range(len(file.names)))
         detector._starting_point = StartingPoint.PRETRAINED
         detector._given_optim = detector._given_optim.left_open()
         optim = detector._given_optim.resolve(StartingPoint.PRETRAINED)
