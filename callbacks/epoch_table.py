@@ -66,6 +66,8 @@ class EpochTable(L.Callback):
         print_fact("run", f"{trainer.default_root_dir} ({state})")
         _print_optimizer(trainer, pl_module)
         self._lines = 0
+        self._batches = 0
+        self._has_estimate = False
         self.on_train_epoch_start()
 
     def on_train_epoch_start(self, *_: Any) -> None:
@@ -84,7 +86,7 @@ class EpochTable(L.Callback):
         self._batches += 1
 
     def _print_estimate(self, trainer: L.Trainer, per_batch: float) -> None:
-        epochs = (trainer.max_epochs or 1) - trainer.current_epoch
+        epochs = _epochs(trainer) - trainer.current_epoch
         seconds = per_batch * int(trainer.num_training_batches) * epochs
         if seconds < SHORT:
             return
@@ -109,7 +111,7 @@ class EpochTable(L.Callback):
         if trainer.is_global_zero:
             write_table(Path(trainer.default_root_dir) / "metrics.csv", self.rows)
         losses = mean_losses(pl_module.loss_sums())
-        cells = self._cells(losses, seconds, trainer.max_epochs or 1)
+        cells = self._cells(losses, seconds, _epochs(trainer))
         if self._lines % HEADING_EVERY == 0:
             rank_zero_print(_line({name: name for name in cells}))
         self._lines += 1
@@ -161,10 +163,15 @@ class EpochTable(L.Callback):
         self.rows = list(state_dict["rows"])
 
 
+def _epochs(trainer: L.Trainer) -> int:
+    """In all; Warmup refuses None."""
+    return trainer.max_epochs or 1
+
+
 def _print_optimizer(trainer: L.Trainer, detector: Detector) -> None:
     """Print what a run trains with, why, and what may be wrong with it."""
     optim = detector.options.optim
-    epochs = trainer.max_epochs or 1
+    epochs = _epochs(trainer)
     batches = int(trainer.num_training_batches)
     step_images = optim.effective_batch_size(detector.batch_size, batches * epochs)
     step_batches = accumulation(step_images, detector.batch_size)

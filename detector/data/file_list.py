@@ -146,7 +146,7 @@ def state_of(path: str | Path) -> State | None:
     """
     if is_address(path):
         entry = ask(path, "info")
-        return entry and _state_at(entry)
+        return _state_at(entry) if entry else None
     try:
         status = os.stat(path)
     except (OSError, ValueError):  # ValueError: a name that no file can have

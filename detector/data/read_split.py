@@ -161,7 +161,8 @@ class SplitReader:
         dataset = load_dataset(cache, key)
         if dataset is None:
             with without_collector():
-                entries = entries or self._find()
+                if not entries:
+                    entries = self._find()
                 files.look()
                 dataset = self._read(entries)
             saved = save_dataset(cache, key, files, dataset)
@@ -286,7 +287,8 @@ class SplitReader:
             if isinstance(labels, ImageLabels):
                 objects += labels.objects
         for item, problem in zip(objects, box_problems(_corners(objects)), strict=True):
-            item.problem = item.problem or problem
+            if not item.problem:
+                item.problem = problem
             if not (item.problem or self.single_class or item.name in self.numbers):
                 count = len(self.names)
                 item.problem = f"unknown class {item.name!r}: it is not among the {count} names"

@@ -105,7 +105,7 @@ def read_bytes(path: str | Path, most: int | None = None) -> bytes:
 def many(question: Callable[[Any], Any], files: Sequence[Any]) -> list[Any]:
     """The answers to a question about files, AT_ONCE at a time. An error or Ctrl-C ends it: the
     threads are daemons, for which nobody waits."""
-    with ThreadPool(min(len(files), AT_ONCE) or 1) as pool:
+    with ThreadPool(max(1, min(len(files), AT_ONCE))) as pool:
         return list(pool.imap(question, files, len(files) // (2 * AT_ONCE) + 1))
 
 

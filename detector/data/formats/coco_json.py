@@ -57,9 +57,10 @@ class CocoJson(Format):
                 key = (image, annotations_of.get(image["id"]), names)
                 name = image["file_name"]
                 places = (join(folder, name) for folder in folders)
-                place = next(filter(self.files.is_file, places), None)
-                tail = place or find_tail(name, self.files.is_file, *folders)
-                entries.append(Entry(str(tail or join(folders[0], name)), str(source), key))
+                place: str | Path | None = next(filter(self.files.is_file, places), None)
+                if place is None:
+                    place = find_tail(name, self.files.is_file, *folders) or join(folders[0], name)
+                entries.append(Entry(str(place), str(source), key))
         return entries
 
     def _folders(self, source: Path) -> list[Path]:

@@ -49,11 +49,12 @@ class YoloText(PerImageFormat):
         for line in read_lines(source):
             # `line` as it is: where the current folder is another one, the files have changed
             places = [join(source.parent, line), join(root, line), line]
-            image = next(filter(self.files.is_file, places), None)
-            if image == line:
+            image: str | Path | None = next(filter(self.files.is_file, places), None)
+            if image is None:
+                image = find_tail(line, self.files.is_file, source.parent, root) or places[0]
+            elif image == line:
                 image = join(Path.cwd(), line)
-            tail = image or find_tail(line, self.files.is_file, source.parent, root)
-            images.append(str(tail or places[0]))
+            images.append(str(image))
         return images
 
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels | None:
