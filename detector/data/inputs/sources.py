@@ -46,15 +46,19 @@ from boltbox.detector.system.rank_zero import common_folder, inside, rank_zero_p
 
 Image = str | Path | bytes | np.ndarray | PIL.Image | Tensor
 VIDEOS = {
+    ".3gp",
     ".asf",
     ".avi",
+    ".flv",
     ".gif",
+    ".m2ts",
     ".m4v",
     ".mkv",
     ".mov",
     ".mp4",
     ".mpeg",
     ".mpg",
+    ".mts",
     ".ts",
     ".webm",
     ".wmv",
