@@ -50,9 +50,7 @@ class Warmup(L.Callback):
     def setup(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
         self._window = GradientWindow()  # not that of an earlier fit
         given = trainer.accumulate_grad_batches
-        is_left_over = (
-            given == COLLECT
-        )  # by a fit that ended within a window: Warmup sets it in one
+        is_left_over = given == COLLECT  # of a fit that ended within a window
         if stage == "fit" and not is_left_over:
             check_recipe({"accumulate_grad_batches": given})
         if stage == "fit" and (trainer.max_epochs or 0) < 1:

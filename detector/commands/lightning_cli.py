@@ -252,8 +252,7 @@ class DetectorCLI(LightningCLI):
         options = self.config
         trainer = options.trainer
         checkpoint_path = self.checkpoint_path
-        # a continued run keeps the numbers that were chosen for `auto`, also if
-        # `auto` is typed again
+        # a continued run keeps the numbers that were chosen for `auto`, also where `auto` is typed
         if self.loaded and self.continues_run:
             saved = flatten(self.loaded.options)
             for name in ("data.batch_size", "data.tile_size"):

@@ -111,9 +111,8 @@ class Predictor:
             "rounded": rounded,
         }
         self.names = list(names)
-        self.numbers = np.arange(
-            len(names), dtype=np.float32
-        )  # a class of the members -> its index in `names`
+        # a class of the members -> its index in `names`
+        self.numbers = np.arange(len(names), dtype=np.float32)
         self.image_size = image_size
         self.tiles = tiles
         self.precision = precision
@@ -324,7 +323,7 @@ class Predictor:
         Raises:
             InputError: Something is no image, there is no such class, or an output is not finite.
         """
-        is_pattern = False  # or a folder
+        is_pattern = False  # or the path of a folder
         if isinstance(images, str | Path):
             is_pattern = not isfile(images) and not is_address(images)
         is_list = isinstance(images, Sequence) and not isinstance(images, str | bytes)

@@ -44,9 +44,8 @@ def test_a_command(
     (tmp_path / "own_commands/__init__.py").touch()
     monkeypatch.syspath_prepend(str(tmp_path))
     row = eval(example("A command", 1), {"Command": Command})
-    command = row["count"]._replace(
-        function_path="own_commands.count:count"
-    )  # not where the page says
+    # not where the page says
+    command = row["count"]._replace(function_path="own_commands.count:count")
     monkeypatch.setitem(COMMANDS, "count", command)
     type_line(f"count {small_data} --split val")
     lines = capfd.readouterr().out.splitlines()
