@@ -133,8 +133,9 @@ class _Concatenate(torch.autograd.Function):
         return tuple(part.clone() for part in gradient.split(ctx.sizes, 1))
 
 
-def set_momentum(network: nn.Module, momentum: float) -> None:
-    """Set the share of a training batch's statistics in the running ones, in every batch norm."""
+def set_momentum(network: nn.Module, momentum: float | None) -> None:
+    """Set the share of a training batch's statistics in the running ones, in every batch norm;
+    None: 0.1."""
     for module in network.modules():
         if isinstance(module, _BatchNorm):
-            module.momentum = momentum
+            module.momentum = 0.1 if momentum is None else momentum

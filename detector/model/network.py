@@ -318,7 +318,7 @@ class YOLOv5(nn.Module):
             for module in self.modules():
                 if isinstance(module, Conv):
                     module.act = ACTIVATIONS[given.activation]()
-        set_momentum(self, given.bn_momentum or 0.1)
+        set_momentum(self, given.bn_momentum)
         self.origins: list[Origin] = []
 
     def forward(self, images: Tensor) -> list[Tensor]:

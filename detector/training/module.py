@@ -199,7 +199,7 @@ class Detector(L.LightningModule):
     def drop_average(self) -> None:
         """From now on the network itself is evaluated, so batch norm has running statistics."""
         self.ema = None  # the callback had set the momentum to 1: statistics of one batch
-        set_momentum(self.network, self.options.network.bn_momentum or 0.1)
+        set_momentum(self.network, self.options.network.bn_momentum)
 
     def members(self) -> list[YOLOv5 | Exported]:
         """What predicts: network or exported file, and the ensemble of a validation."""
