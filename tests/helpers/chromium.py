@@ -158,12 +158,16 @@ class Browser:
             self.send("Input.dispatchKeyEvent", type="keyUp", **event)
 
     def box(self, selector):
-        """left, top, width and height of the first match in the window, scrolled into view."""
+        """left, top, width and height of the first match in the window, scrolled into view, once
+        it stands still: a new size of the window moves things with the next frame."""
         find = f"document.querySelector({json.dumps(selector)})"
         return self.wait(
-            f"(() => {{ const found = {find}; if (!found) return null;"
-            " found.scrollIntoView({block: 'nearest'}); const r = found.getBoundingClientRect();"
-            " return [r.left, r.top, r.width, r.height]; })()"
+            "(async () => {"
+            f" const measure = () => {{ const r = {find}?.getBoundingClientRect();"
+            " return r && [r.left, r.top, r.width, r.height]; };"
+            f" {find}?.scrollIntoView({{block: 'nearest'}}); const before = measure();"
+            " await new Promise(requestAnimationFrame); const after = measure();"
+            " return String(before) === String(after) ? after : null; })()"
         )
 
     def middle(self, selector):
