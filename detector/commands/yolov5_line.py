@@ -35,42 +35,44 @@ def in_boltbox(
     Raises:
         InputError: One of these is not YOLOv5's either. It names the nearest option.
     """
-    rows: dict[str, str] = YOLOV5_OPTIONS | TABLE.get(command, {})
-    start = program()
-    words = [command]
+    table: dict[str, str] = YOLOV5_OPTIONS | TABLE.get(command, {})
+    before = ""  # a command that has to run first
+    shown_command = command
     configs: list[str] = []
+    words: list[str] = []
     left_out: list[str] = []
     for option, *values in _with_project(parts):
-        name = option.lstrip("-").replace("_", "-")
-        row = name
-        if values and f"{name} {Path(values[0]).name}" in rows:
-            row = f"{name} {Path(values[0]).name}"  # for this value, such as a device
-        if option.lstrip("-") not in unknown:
-            words += [option] + values
+        typed_name = option.lstrip("-")
+        if typed_name not in unknown:
+            words += [option, *values]
             continue
-        if row not in rows:
-            raise InputError(f"there is no option {option}; {_hint(option.lstrip('-'), known)}")
-        ours, *default = rows[row].split() or [""]
-        if row in COMMAND_OF:
-            words[0] = COMMAND_OF[row]  # here it is a command
+        name = typed_name.replace("_", "-")
+        entry = name
+        if values and f"{name} {Path(values[0]).name}" in table:
+            entry = f"{name} {Path(values[0]).name}"  # for this value, such as a device
+        if entry not in table:
+            raise InputError(f"there is no option {option}; {_hint(typed_name, known)}")
+        ours, *default = table[entry].split() or [""]
+        keeps_value = bool(values) and entry == name
+
+        if entry in COMMAND_OF:
+            shown_command = COMMAND_OF[entry]
         elif ours not in known or values == [""]:
-            left_out.append(option if row == name else f"{option} {values[0]}")
+            left_out.append(option if entry == name else f"{option} {values[0]}")
             continue
         if len(values) > 1 and (command, ours) in LISTS:
             values = [f"[{','.join(values)}]"]
         elif len(values) > 1:
             left_out.append(shlex.join([option, *values[1:]]))
-        value = values[:1] if values and row == name else default
         if name == "hyp":
             configs += ["--config", *default]
-            if values and row == name:
-                start += f" import-hyp {shlex.quote(values[0])} && {program()}"
+            if keeps_value:
+                before = f"import-hyp {shlex.quote(values[0])} && {program()} "
                 configs += ["--config", f"{Path(values[0]).stem}_boltbox.yaml"]
         elif ours:
-            words += [f"--{ours}", *value]
+            words += [f"--{ours}", *(values[:1] if keeps_value else default)]
     # a file replaces what is typed before it
-    words[1:1] = configs
-    line = f"in boltbox: {start} {shlex.join(words)}"
+    line = f"in boltbox: {program()} {before}{shlex.join([shown_command, *configs, *words])}"
     if left_out:
         line += f" (left out: {', '.join(left_out)})"
     return re.sub("(://[^:/]*:)[^@]*@", r"\1***@", line)  # a password
