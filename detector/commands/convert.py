@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import yaml
 
 from boltbox.detector.data.images import find_images
-from boltbox.detector.data.layouts import CONVERTED, split_named
+from boltbox.detector.data.layouts import CONVERTED, check_no_run, split_named
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError, in_one_line, need
 from boltbox.detector.system.rank_zero import print_fact, program
@@ -41,15 +41,18 @@ def convert(source: Path, out: Path | None = None, label_key: str | None = None)
         out = Path(f"{source.resolve().stem}_coco")
     if out.is_dir() and any(out.iterdir()):
         raise InputError(f"{out}: it is not empty, and nothing is overwritten; give another --out")
+    if source.suffix.lower() == ".zip":
+        raise InputError(f"{source}: unpack it, and give the folder: images stay where they are")
     root = source.parent
     files = [source]
     if source.is_dir():
         root = source
         files = sorted(path for path in source.rglob("*") if path.suffix in (".xml", ".json"))
+    check_no_run(root)
     images = _images_by_name(root)
     splits: dict[str, dict[str, Any]] = {}  # globox' Annotation by path of the image, by split
     boxes: list[Any] = []
-    objects = 0
+    lost = 0
     missing: set[str] = set()
     for file in files:
         for annotation, number in _read_file(file, label_key):
@@ -64,11 +67,13 @@ def convert(source: Path, out: Path | None = None, label_key: str | None = None)
             same = splits.setdefault(split, {}).setdefault(
                 name, globox.Annotation(name, annotation.image_size)
             )
-            same.boxes += annotation.boxes
-            boxes += annotation.boxes
-            objects += number
+            # a project of VIA may lie beside its export
+            new = [box for box in annotation.boxes if box not in same.boxes]
+            same.boxes += new
+            boxes += new
+            lost += number - len(annotation.boxes)
     left_out = (
-        f"{objects - len(boxes)} objects without a box or a class,"
+        f"{lost} objects without a box or a class,"
         f" {len(missing)} images that are not there or share their name"
     )
     if not boxes:
@@ -119,13 +124,12 @@ def _read_file(file: Path, label_key: str | None) -> list[tuple[Any, int]]:
     try:
         text = read_text(file)
         if file.suffix == ".xml":
-            return list(_read_cvat(ElementTree.fromstring(text)))
+            return list(_read_cvat(ElementTree.fromstring(text), file.parent))
         content = json.loads(text)
         if not isinstance(content, dict):
             return []
         if {"shapes", "imagePath"} <= content.keys():
-            annotation = globox.Annotation.from_labelme(file, include_poly=True)
-            return [(annotation, len(content["shapes"]))]
+            return [_read_labelme(content)]
         entries = list(content.get("_via_img_metadata", content).values())
         if all(isinstance(entry, dict) and "regions" in entry for entry in entries):
             return list(_read_via(entries, label_key))
@@ -137,9 +141,22 @@ def _read_file(file: Path, label_key: str | None) -> list[tuple[Any, int]]:
         raise InputError(f"{file}: these labels cannot be read ({problem})") from None
 
 
-def _read_cvat(root: ElementTree.Element) -> Images:
-    """Rotated boxes are left out: globox reads them as if they were upright."""
+def _read_labelme(content: dict[str, Any]) -> tuple[Any, int]:
+    size = (content["imageWidth"], content["imageHeight"])
+    annotation = globox.Annotation(content["imagePath"], size)
+    for shape in content["shapes"]:
+        if shape["shape_type"] in ("rectangle", "polygon"):
+            annotation.add(_box_around(shape["label"], shape["points"]))
+    return annotation, len(content["shapes"])
+
+
+def _read_cvat(root: ElementTree.Element, folder: Path) -> Images:
+    """Rotated boxes are left out: globox reads them as if they were upright. Images of subsets,
+    which may share their names, lie in folders of these."""
     for node in root.iter("image"):
+        place = Path("images", node.get("subset", ""), node.attrib["name"])
+        if isfile(folder / place):
+            node.set("name", str(place))
         objects = len(node) - len(node.findall("tag"))
         for box in node.findall("box[@rotation]"):
             node.remove(box)

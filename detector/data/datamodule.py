@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import lightning as L
 import numpy as np
@@ -43,6 +43,7 @@ from boltbox.detector.system.gather import gather
 from boltbox.detector.system.ranges import BelowOne, NonNegativeInt, PositiveInt
 from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
 
+Cache = Literal["auto", "none", "ram", "disk"]
 # by the Trainer's stage; `Trainer.predict` is for users' own data
 SPLITS = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",)}
 
@@ -96,7 +97,7 @@ class DetectionData(L.LightningDataModule):
         val_batch_size: PositiveInt | None = None,
         tile_size: NonNegativeInt | Literal["auto"] = "auto",
         tile_overlap: BelowOne = OVERLAP,
-        cache: Literal["auto", "none", "ram", "disk"] = "auto",
+        cache: Cache = "auto",
         split: float | None = None,
         format: str | None = None,
     ) -> None:
@@ -109,6 +110,8 @@ class DetectionData(L.LightningDataModule):
         super().__init__()
         if dataset is None:
             raise InputError("no data: give --data.dataset FILE (a data.yaml, or demo)")
+        if cache not in get_args(Cache):
+            raise InputError(f"data.cache {cache}: give auto, none, ram or disk")
         self.file = DatasetFile.read(dataset, split, format, needs_val=True)
         self.image_size: int = self.options["image_size"]
         self.batch_size: int = 16 if batch_size in (None, "auto") else self.options["batch_size"]

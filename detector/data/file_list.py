@@ -80,7 +80,7 @@ class FileList:
 
     def images(self, folder: str | Path) -> Iterator[str]:
         """The image files in a folder and its subfolders, in any order; names that begin with a dot
-        are left out."""
+        are left out, and links to a folder that they are in."""
         folder = os.fspath(folder)
         self._searched.add(folder)
         for name, state in (self.folder(folder) or {}).items():
@@ -88,7 +88,8 @@ class FileList:
             if name.startswith("."):
                 continue
             if state == FOLDER:
-                yield from self.images(path)
+                if not _is_loop(path):
+                    yield from self.images(path)
             elif splitext(name)[1].lower() in SUFFIXES:
                 yield path
 
@@ -113,6 +114,11 @@ class FileList:
             if look_at(folder, searched) != checksum:
                 return False
         return all(state_of(path) == state for path, state in files.items())
+
+
+def _is_loop(path: str) -> bool:
+    """Whether it is a link to a folder that it is in."""
+    return os.path.islink(path) and Path(path).parent.resolve().is_relative_to(Path(path).resolve())
 
 
 def look_at(folder: str, searched: bool, expected: Mapping[str, State] | None = None) -> str:

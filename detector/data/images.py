@@ -66,8 +66,8 @@ def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
             frequencies of its blocks only. Other formats keep their size.
 
     Returns:
-        (H, W, 3) uint8 RGB, turned as EXIF says. Grey, palette and 16-bit images are converted,
-        alpha is dropped.
+        (H, W, 3) uint8 RGB, turned as EXIF says. Grey, palette, 16-bit and float images are
+        converted, alpha is dropped.
 
     Raises:
         InputError: it cannot be decoded, or promises more pixels than Pillow opens.
@@ -135,6 +135,8 @@ def _orientation(file: Image.Image) -> int:
 def rgb(file: Image.Image) -> np.ndarray:
     """(H, W, 3) uint8 of Pillow's image, as `read_image` gives it."""
     image = file if _orientation(file) == 1 else ImageOps.exif_transpose(file)
+    if image.mode == "F" and not (np.asarray(image) > 1).any():  # fractions of white
+        image = Image.fromarray((np.asarray(image) * 255).round())
     if image.mode.startswith("I"):  # 16 bits, which Pillow would limit to 255
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     return np.array(image.convert("RGB"))  # which may be written to

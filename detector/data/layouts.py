@@ -51,6 +51,7 @@ def describe(root: Path) -> Content:
     Raises:
         InputError: there are no labels that boltbox reads; with the data.yaml to write.
     """
+    check_no_run(root)
     for content in _descriptions(root):
         if content:
             return content
@@ -67,6 +68,15 @@ def describe(root: Path) -> Content:
         f" {root / DESCRIPTIONS[0]}: {{train: FOLDER, val: FOLDER, names: [NAME, ...]}}; {where};"
         f" {conversion(root)}"
     )
+
+
+def check_no_run(root: Path) -> None:
+    """Raises InputError for the folder of a run, where `predict` draws boxes into the images."""
+    if isfile(root / "machine.json"):
+        raise InputError(
+            f"{root}: the folder of a run, whose images have boxes drawn into them; give the folder"
+            " of the images that were predicted on (docs/classes.md, Pseudo-labels)"
+        )
 
 
 def split_named(path: str) -> str:

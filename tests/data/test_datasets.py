@@ -18,6 +18,7 @@ from made_datasets import (
     as_voc,
     as_yolo,
     by_name,
+    coco_content,
     coco_with,
     counts,
     files_of,
@@ -76,9 +77,10 @@ def test_names(tmp_path, lines, names):
 
 def test_paths_of_splits(here):
     """Beside the file before the current folder; images without their own label file; a test split
-    that is not there."""
+    that is not there; a link to the folder that it is in."""
     save(here / "set/images/wrong.png", picture(20, 20))
     save(here / "about/set/images/right.png", picture(20, 20))
+    (here / "about/set/images/images").symlink_to(here / "about/set/images")
     lay_out(here, {"about/data.yaml": "path: set\ntrain: images\ntest: gone\nnames: [cat]\n"})
     file = DatasetFile.read("about/data.yaml")
     dataset = file.open("train", strict=False)
@@ -148,6 +150,32 @@ def test_coco_segmentation_crowd_area(tmp_path):
     assert dataset[0].classes.tolist() == [0, 0], "and in no sample"
     assert len(dataset[0].parts()) == 2
     assert dataset[1].boxes.shape == (0, 4)
+
+
+def test_coco_lists_an_image_several_times(tmp_path):
+    """Under two ids and in two files: it is one image with the objects of all, each once."""
+    as_coco(tmp_path)
+    content = coco_content()
+    content["images"].append({"id": 31, "file_name": "./a.png"})
+    content["annotations"].append({"id": 9, "image_id": 31, "category_id": 3, "bbox": [1, 2, 3, 4]})
+    lines = "train: [train.json, more.json]\nimages: photos\n"
+    lay_out(tmp_path, {"more.json": json.dumps(content), "data.yaml": lines + PAIR})
+    dataset = load(tmp_path)
+    assert counts(dataset) == (3, 4, 1, 0)
+    assert dataset.labels[0].boxes.tolist() == [[5.25, 10.5, 30.75, 39], [1, 2, 4, 6]]
+    assert set(column(dataset.faults, "kind")) == {"duplicate_box"}
+    assert dataset.faults[0].where == f"annotation 1 (cat) of {tmp_path}/more.json"
+    assert dataset.places[1] == f"annotation 9 (dog) of {tmp_path}/more.json"
+
+
+def test_csv_files_side_by_side(tmp_path):
+    """Images of another split are no background."""
+    for split in ("train", "val"):
+        save(tmp_path / f"{split}.png", picture(40, 60))
+        text = label_layouts.csv([]) + f"{split}.png,60,40,cat,1,2,9,9\n"
+        lay_out(tmp_path, {f"{split}.csv": text})
+    lay_out(tmp_path, {"data.yaml": "train: train.csv\nval: val.csv\n"})
+    assert files_of(load(tmp_path)) == ["train.png"]
 
 
 def test_class_counts(tmp_path):

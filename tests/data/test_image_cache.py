@@ -112,6 +112,8 @@ def test_a_store(data, tmp_path):
         assert copy.read(i) is None
         pixels = images.read(i)
         assert np.array_equal(copy.read(i), pixels)
+    with pytest.raises(InputError, match=r"data\.cache memory"):
+        opened(data, "memory")
     with pytest.raises(InputError, match=r"8\.png: this image cannot be decoded"):
         images.read(8)
     assert np.count_nonzero(copy.checks) == 8

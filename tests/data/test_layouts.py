@@ -8,7 +8,7 @@ import label_layouts as layouts
 import numpy as np
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, List, Value
-from made_datasets import lay_out
+from made_datasets import lay_out, load, picture, save
 from made_runs import column, read, type_line
 
 from boltbox import save_hugging_face
@@ -127,7 +127,8 @@ def test_folders_become_splits(here, capsys):
                     "all_points_y": ys,
                 }
             entry["regions"] = {str(k): region for k, region in enumerate(entry["regions"])}
-        file.write_text(json.dumps(content))
+        for path in (file, file.with_name("via_project.json")):  # the same
+            path.write_text(json.dumps({"_via_img_metadata": content}))
     layouts.cvat_xml(here / "pets/test")
     file = here / "pets/test/annotations.xml"
     text = file.read_text().replace("</image>", '<box label="cat" xtl="1" ytl="1" xbr="9" ybr="9" rotation="30"/>'
@@ -145,6 +146,19 @@ def test_folders_become_splits(here, capsys):
     assert boxes_of(file, "val") == expected
     assert boxes_of(file, "test")["p0"] == [[0, 1, 2, 9.5, 20], *expected["p0"]]
     assert len(boxes_of(file, "test")) == 5
+
+
+def test_subsets_of_cvat(here):
+    """Their images may share a name."""
+    text = ""
+    for k in ("Train", "Validation"):
+        save(here / f"pets/images/{k}/a.png", picture(40, 60))
+        text += f'<image subset="{k}" name="a.png" width="60" height="40">'
+        text += '<box label="cat" xtl="1" ytl="1" xbr="9" ybr="9"/></image>'
+    lay_out(here, {"pets/annotations.xml": f"<annotations>{text}</annotations>"})
+    type_line("convert pets")
+    for split in ("train", "val"):
+        assert len(load("pets_coco", split)) == 1
 
 
 @pytest.mark.parametrize("labels", [[5, 0], [5, "cat"]], ids=str)

@@ -182,7 +182,7 @@ def cvat_xml(root):
 
 
 def labelme(root):
-    """A json file beside each image."""
+    """A json file beside each image, with a byte order mark."""
     for name, (height, width, boxes) in PICTURES.items():
         _picture(root / f"{name}.png")
         shapes = []
@@ -191,7 +191,7 @@ def labelme(root):
             shapes.append(shape | {"shape_type": "rectangle", "flags": {}})
         size = {"imageHeight": height, "imageWidth": width, "imageData": None}
         content = {"version": "5.5.0", "flags": {}, "shapes": shapes, "imagePath": f"{name}.png"}
-        lay_out(root, {f"{name}.json": json.dumps(content | size)})
+        lay_out(root, {f"{name}.json": "\ufeff" + json.dumps(content | size)})
     return root
 
 

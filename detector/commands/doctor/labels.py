@@ -11,6 +11,7 @@ from boltbox.detector.data.dataset_file import DatasetFile, format_class
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.file_list import list_folder
 from boltbox.detector.data.formats.format import PerImageFormat
+from boltbox.detector.data.images import SUFFIXES
 from boltbox.detector.data.label_table import LabelTable
 
 PAST_FRAME = 0.25  # pixels; less is the rounding of the fractions in a label file
@@ -182,15 +183,25 @@ def examine_orphans(
     for dataset in datasets.values():
         for labels, images in dataset.folders:
             image_folders[labels].add(images)
+    orphans = {}
     for labels, folders in sorted(image_folders.items()):
         if labels in folders:  # other text files may be there
             continue
         stems = {"classes"}  # labelImg writes classes.txt beside the labels
         for folder in folders:
-            stems.update(splitext(name)[0] for name in list_folder(folder) or ())
+            for stem, suffix in map(splitext, list_folder(folder) or ()):
+                if suffix.lower() in SUFFIXES:
+                    stems.add(stem)
         for name in sorted(list_folder(labels) or ()):
             stem, suffix = splitext(name)
             if suffix == kind.suffix and stem not in stems:
-                path = join(labels, name)
-                problem = f"no image of this name in {', '.join(sorted(folders))}"
-                yield Finding("warning", "orphan_labels", problem, path)
+                orphans[join(labels, name)] = ", ".join(sorted(folders))
+    used: set[str] = set()
+    if orphans:  # a list may name images of any suffix
+        for dataset in datasets.values():
+            used.update(dataset.label_files)
+    suffixes = ", ".join(sorted(SUFFIXES))
+    for path, places in orphans.items():
+        if path not in used:
+            problem = f"no image of this name in {places} ({suffixes})"
+            yield Finding("warning", "orphan_labels", problem, path)

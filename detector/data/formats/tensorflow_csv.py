@@ -24,8 +24,8 @@ Row = tuple[int, dict[str, str]]  # number of the line, values by column
 
 class TensorflowCsv(Format):
     """A split is a csv file, or several, with the columns filename, width, height, class, xmin,
-    ymin, xmax, ymax, in pixels. Images beside it that are in no row have no objects; names that
-    begin with a dot are left out."""
+    ymin, xmax, ymax, in pixels. Images beside it that are in no row have no objects, unless another
+    csv file lies there; names that begin with a dot are left out."""
 
     def find(self) -> list[Entry]:
         entries = []
@@ -34,9 +34,11 @@ class TensorflowCsv(Format):
             for line, row in _rows(path):
                 rows_of[row["filename"]].append((line, row))
             images = set(rows_of)
-            for name in self.files.folder(path.parent) or ():
-                if Path(name).suffix.lower() in SUFFIXES and not name.startswith("."):
-                    images.add(name)
+            listing = self.files.folder(path.parent) or ()
+            if sum(name.endswith(".csv") for name in listing) == 1:
+                for name in listing:
+                    if Path(name).suffix.lower() in SUFFIXES and not name.startswith("."):
+                        images.add(name)
             for name in sorted(images):
                 entries.append(Entry(str(path.parent / name), str(path), rows_of[name]))
         return entries

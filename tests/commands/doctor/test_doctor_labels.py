@@ -87,6 +87,7 @@ def test_yolo(tmp_path):
             "labels/train/gone.txt": "1 .5 .5 .1 .1",
             "labels/train/classes.txt": "cat\ndog",
             "images/train/broken.png": "no picture",
+            "images/train/gone.avif": "",
             "images/test.txt": "./train/a.png\n./train/gone.png",
             "data.yaml": "train: images/train\nval: images/val\ntest: images/test.txt\n"
             "names: [cat, dog]\n",
