@@ -19,7 +19,7 @@ from boltbox.detector.training.module import Detector
 from boltbox.detector.training.schedule import accumulation
 
 METRICS = ("P", "R", "mAP50", "mAP50-95")
-WIDTHS = {"epoch": 6, "P": 5, "R": 5, "mAP50": 5, "mAP50-95": 8, "time": 7, "ETA": 7, "best": 8}
+WIDTHS = {"P": 5, "R": 5, "mAP50": 5, "mAP50-95": 8, "time": 6, "ETA": 7, "best": 8}
 HEADING_EVERY = 20  # epochs
 ESTIMATE_AFTER = 5.0  # seconds of the first epoch, from which the time of all epochs is estimated
 SHORT = 60  # seconds of a training whose time is not printed
@@ -113,9 +113,9 @@ class EpochTable(L.Callback):
         losses = mean_losses(pl_module.loss_sums())
         cells = self._cells(losses, seconds, _epochs(trainer))
         if self._lines % HEADING_EVERY == 0:
-            rank_zero_print(_line({name: name for name in cells}))
+            rank_zero_print(_line({name: name for name in cells}, _epochs(trainer)))
         self._lines += 1
-        rank_zero_print(_line(cells))
+        rank_zero_print(_line(cells, _epochs(trainer)))
 
     def _cells(self, losses: Iterable[str], seconds: float, epochs: int) -> dict[str, str]:
         """What the terminal shows of the last row, by column."""
@@ -198,8 +198,11 @@ def _print_optimizer(trainer: L.Trainer, detector: Detector) -> None:
         )
 
 
-def _line(cells: dict[str, str]) -> str:
-    return " ".join(text.rjust(WIDTHS.get(name, 6)) for name, text in cells.items())
+def _line(cells: dict[str, str], epochs: int) -> str:
+    """Cells under their names, however long the names of the losses and the epochs' numbers."""
+    widths = {name: max(len(name), 6) for name in cells} | WIDTHS
+    widths["epoch"] = max(2 * len(f"{epochs}") + 1, 6)
+    return " ".join(text.rjust(widths[name]) for name, text in cells.items())
 
 
 def _model(detector: Detector) -> str:

@@ -62,6 +62,7 @@ class MetricsFiles(L.Callback):
         content: dict[str, Any] = {"command": command, "split": split}
         if command == "fit":
             content["epoch"] = trainer.current_epoch
+            content["optim"] = pl_module.hparams["optim"]  # also what was left open
         content |= result.to_json(pl_module.names)
         origins = pl_module.network.origins
         content["origins"] = [origin._asdict() for origin in origins]

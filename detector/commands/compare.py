@@ -56,10 +56,14 @@ def compare(runs: list[str], run: Path | None = None) -> None:
 def _options(runs: Mapping[str, RunFiles]) -> Section:
     """The options that differ, of those that were typed for one of the runs."""
     typed: set[str] = set()
+    configs = []
     for run in runs.values():
-        typed.update(run.changed or flatten(run.config))
+        config = flatten(run.config)
+        typed.update(run.changed or config)
+        # the optimizer and its rates as the run chose them
+        configs.append(config | flatten(run.metrics.get("optim", {}), "model.optim."))
     rows = [["option", *runs]]
-    for name, values in differences([run.config for run in runs.values()]).items():
+    for name, values in differences(configs).items():
         if name in typed:
             rows.append([name] + [str(value) for value in values])
     if len(rows) == 1:
@@ -73,7 +77,7 @@ def _metrics(runs: Mapping[str, RunFiles]) -> Section:
         row = [name, str(len(run.epochs) or "-"), str(run.metrics.get("images", "-"))]
         row += [number(run.metrics.get(metric)) for metric in METRICS]
         seconds = sum(value for _, value in points(run.epochs, "seconds"))
-        row.append(f"{seconds:.0f} s")
+        row.append(f"{seconds:.0f} s" if run.epochs else "-")
         rows.append(row)
     text = ["The best run first."]
     evaluated = {tuple(map(run.metrics.get, EVALUATED)) for run in runs.values() if run.metrics}

@@ -11,7 +11,12 @@ from pkgutil import resolve_name
 from boltbox.detector.commands.command_line import Command, CommandLine
 from boltbox.detector.system.errors import InputError, Unreachable, in_one_line
 from boltbox.detector.system.operating_system import die_with_parent
-from boltbox.detector.system.rank_zero import first_to_report, printable, program
+from boltbox.detector.system.rank_zero import (
+    first_to_report,
+    printable,
+    program,
+    rank_zero_print,
+)
 
 LONGEST = 2000  # characters of a message; what the user gave may be longer than anyone reads
 MISCONFIGURED = "MisconfigurationException"  # Lightning's, whose import takes seconds
@@ -89,17 +94,27 @@ def main(args: Sequence[str] | None = None) -> None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (kept)
     with contextlib.suppress(AttributeError):  # something else instead of a text file
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    words = list(sys.argv[1:] if args is None else args)
+    try:
+        _start(list(sys.argv[1:] if args is None else args))
+    finally:
+        try:
+            sys.stdout.flush()
+        except OSError:  # who read it has left, as `head` does; Python would report that at the end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _start(words: list[str]) -> None:
+    """Run a command, or print the list of them."""
     if words and words[0] == "help":
         words = words[1:] + ["--help"]
     if not words:
         print(overview(), file=sys.stderr)
         raise SystemExit(2)
     if words[0] in ("-h", "--help"):
-        print(overview())
+        rank_zero_print(overview())
         raise SystemExit(0)
     if words in (["--version"], ["version"]):
-        print(f"boltbox {version('boltbox')}")
+        rank_zero_print(f"boltbox {version('boltbox')}")
         return
     try:
         run_command(words)

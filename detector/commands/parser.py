@@ -67,7 +67,7 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
         return (
             textwrap.fill(
                 f"  {text}  {' '.join(about.split())}",
-                self._width,
+                max(self._width, 20),
                 subsequent_indent=6 * " ",
                 break_on_hyphens=False,
             )

@@ -181,7 +181,7 @@ def draw_boxes(
     line_width = style.line_width
     if line_width is None:
         line_width = max(round(sum(picture.size) / 800), 2)
-    font = ImageFont.load_default(max(round(sum(picture.size) / 90), 10))
+    font = _font(max(round(sum(picture.size) / 90), 10), "".join(names))
     order = np.argsort(np.nan_to_num(rows[:, 4]), kind="stable")
     for x1, y1, x2, y2, score, c, *track in rows[order].tolist():
         text = names[int(c)]
@@ -205,6 +205,15 @@ def draw_boxes(
         bottom = min(top + STRIP, picture.height)
         image[top:bottom] = picture.crop((0, top, picture.width, bottom))
     return image
+
+
+def _font(size: int, text: str) -> Any:
+    """Pillow's own, or matplotlib's, which also has letters that are not English."""
+    if text.isascii():
+        return ImageFont.load_default(size)
+    import matplotlib
+
+    return ImageFont.truetype(f"{matplotlib.get_data_path()}/fonts/ttf/DejaVuSans.ttf", size)
 
 
 def encode_jpeg(image: np.ndarray, quality: int = 92) -> bytes:

@@ -79,10 +79,10 @@ def short(name: str) -> str:
         name: Of a class, a file or a run.
 
     >>> short("polychromatic triangle"), short("disc")
-    ('polychromatic trian…', 'disc')
+    ('polychroma… triangle', 'disc')
     """
     if len(name) > 20:
-        name = f"{name[:19]}…"
+        name = f"{name[:10]}…{name[-9:]}"
     # matplotlib leaves names that begin with an underscore out of legends
     return f" {name}" if name.startswith("_") else name
 
@@ -131,8 +131,9 @@ def draw_panels(panels: Panels, path: Path) -> bool:
                 # a line without points keeps its colour in the other panels
                 label = short(name) if pairs else "_"
                 axis.plot(xs, ys, label=label, marker=".", markersize=4)
-            axis.set(title=title, xlabel="epoch", ylim=(0, None))
-            axis.locator_params("x", integer=True, nbins=7)
+            axis.set(title=title, xlabel="epoch")
+            axis.axhline(0, color="0.5", linewidth=0.8)
+            axis.locator_params("x", integer=True, nbins=7, min_n_ticks=1)
             axis.grid(visible=True)
             if len(lines) > 1:
                 axis.legend(fontsize=9)
@@ -189,7 +190,7 @@ def draw_confidence(metrics: ClassMetrics, names: Sequence[str], path: Path) -> 
             axis.plot(xs, curves.mean(0), label="mean", color="black", linestyle="-", linewidth=2.5)
             if xs is CONFIDENCES:
                 best = metrics.best_confidence
-                axis.axvline(best, color="0.35", linestyle=":", label=f"best F1: {best:.3f}")
+                axis.axvline(best, color="0.35", linestyle=":", label=f"best F1 at {best:.3f}")
             axis.grid(visible=True)
             axis.legend(fontsize=9)
 
@@ -248,7 +249,7 @@ def draw_labels(datasets: Mapping[str, DetectionDataset], path: Path) -> None:
         return
     shown = np.argsort(-counts.sum(0), kind="stable")[:BARS][::-1]
     height = 0.8 / len(counts)
-    with picture(path, 8, 6) as figure:
+    with picture(path, 8, max(0.15 * len(shown) * len(counts), 6)) as figure:
         axis = figure.add_subplot()
         for k, split in enumerate(datasets):
             rows = np.arange(len(shown)) - k * height

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from tqdm.utils import disp_len
+
 from boltbox.detector.evaluation.metrics import COLUMNS
 
 
@@ -16,16 +18,17 @@ def aligned(cells: Sequence[Sequence[str]]) -> str:
     Returns:
         Lines of text.
 
-    >>> print(aligned([["row", "ms"], ["1", "12.5"]]))
+    >>> print(aligned([["row", "ms"], ["猫", "12.5"]]))
     row    ms
-    1    12.5
+    猫   12.5
     """
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    widths = [max(map(disp_len, column)) for column in zip(*cells, strict=True)]
     lines = []
     for row in cells:
-        line = row[0].ljust(widths[0])
-        for text, width in zip(row[1:], widths[1:], strict=True):
-            line += f"  {text.rjust(width)}"
+        line = ""
+        for text, width in zip(row, widths, strict=True):
+            space = " " * (width - disp_len(text))  # a Chinese letter takes two columns
+            line += f"  {space}{text}" if line else text + space
         lines.append(line.rstrip())
     return "\n".join(lines)
 

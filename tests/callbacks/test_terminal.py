@@ -112,6 +112,14 @@ def test_a_terminal_of_80_columns(small_data, here, terminal):
     assert re.search(bar, terminal.getvalue())
 
 
+def test_long_runs_and_long_names():
+    names = dict.fromkeys(("epoch", "distribution", "best"))
+    heading = epoch_table._line({name: name for name in names}, 300)
+    for epoch in ("1/300", "300/300"):
+        line = epoch_table._line(dict.fromkeys(names, "0.1234") | {"epoch": epoch}, 300)
+        assert ends(line) == ends(heading)
+
+
 def test_facts_fit_a_narrow_terminal(small_data, here, terminal, monkeypatch):
     """One in each line, in one column, and what to do next at the end; how long it takes is told
     before the first epoch has ended, and on a CPU what is faster."""

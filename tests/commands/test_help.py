@@ -1,5 +1,7 @@
 """Help, names and ranges of options, what is wrong with a line; names of YOLOv5."""
 
+import contextlib
+import os
 import platform
 import re
 from importlib.metadata import version
@@ -36,7 +38,7 @@ def test_names_of_options_are_those_of_the_parsers():
     assert FILE.read_text() == text()
 
 
-def test_words_for_help(capsys):
+def test_words_for_help(capsys, monkeypatch):
     listed = printed("--help", capsys)
     lines = listed.splitlines()
     assert max(map(len, lines)) <= 80
@@ -46,6 +48,12 @@ def test_words_for_help(capsys):
     assert printed("help predict", capsys) == printed("predict --help", capsys)
     type_line("version")
     assert capsys.readouterr().out.startswith("boltbox ")
+    monkeypatch.setenv("COLUMNS", "1")
+    assert printed("predict --help", capsys)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as left, contextlib.redirect_stdout(left):
+        type_line("version")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

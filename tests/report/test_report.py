@@ -24,7 +24,7 @@ from boltbox.detector.evaluation.metrics import DetectionMetrics
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
 from boltbox.detector.inference.detections import draw_boxes, encode_jpeg
 from boltbox.detector.report import charts
-from boltbox.detector.report.charts import draw_confusion, draw_labels, picture, short
+from boltbox.detector.report.charts import draw_confusion, draw_labels, draw_panels, picture, short
 from boltbox.detector.report.table import class_table
 from boltbox.detector.system.errors import InputError
 
@@ -198,11 +198,21 @@ def test_names_are_text(tmp_path, drawn, capfd):
     pictures = [
         draw_boxes(image.copy(), np.array([[5, 60, 90, 95, 0.9, k]]), NAMES) for k in range(4)
     ]
-    assert len({drawn.tobytes() for drawn in pictures} - {image.tobytes()}) == 4
+    for letters in (["ß"], ["ж"]):
+        pictures.append(draw_boxes(image.copy(), np.array([[5, 60, 90, 95, 0.9, 0]]), letters))
+    assert len({drawn.tobytes() for drawn in pictures} - {image.tobytes()}) == 6
     assert "Glyph" not in capfd.readouterr().err
     with picture(tmp_path / "ours.png", 2, 2) as figure:
         figure.text(0.1, 0.5, "$\\frac{$")
     assert Text(0, 0, "$x$").get_parse_math(), "the user's own figures"
+
+
+def test_curves_of_one_epoch(tmp_path, drawn):
+    """No epoch 0.96; long names differ at their ends."""
+    lines = {f"run with a long name {k}": [(1.0, 0.5)] for k in range(2)}
+    draw_panels({"val/P": lines}, tmp_path / "curves.png")
+    assert not any(text.startswith("0.9") for text in drawn)
+    assert {"run with a…ng name 0", "run with a…ng name 1"} <= {*drawn}
 
 
 def test_tensor_board_shows_names_as_they_are():

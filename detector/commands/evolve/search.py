@@ -1,19 +1,16 @@
 """The command `evolve`: what it prints, logs, and leaves in its folder."""
 
 import contextlib
-import io
 import math
 import shlex
 import shutil
 import statistics
-import warnings
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import lightning as L
-import optuna
 import torch
 import yaml
 from lightning.pytorch.loggers import Logger
@@ -26,6 +23,7 @@ from boltbox.detector.commands.evolve.study import Evolution, Plan, Study, plann
 from boltbox.detector.commands.evolve.trainings import environments, train_all
 from boltbox.detector.commands.training_process import FitCommand, prepare
 from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.report.charts import picture
 from boltbox.detector.report.table import number as metric
 from boltbox.detector.system.atomic_file import not_fatal, write_atomically
 from boltbox.detector.system.csv_table import write_table
@@ -177,13 +175,12 @@ def write_outputs(study: Study) -> None:
     best = study.best()
     if not best:
         return
-    files = {
-        "hyp_evolved.yaml": _overlay(study.plan, len(rows), best).encode(),
-        "evolve.png": _picture(study.optuna),
-    }
-    for name, content in files.items():
-        with not_fatal(study.folder / name):
-            write_atomically(study.folder / name, content)
+    overlay = study.folder / "hyp_evolved.yaml"
+    with not_fatal(overlay):
+        write_atomically(overlay, _overlay(study.plan, len(rows), best))
+    drawing = study.folder / "evolve.png"
+    with not_fatal(drawing):
+        _draw(study, drawing)
 
 
 def _row(genes: Sequence[Gene], trial: FrozenTrial) -> dict[str, Any]:
@@ -223,16 +220,17 @@ def _overlay(plan: Plan, count: int, best: FrozenTrial) -> str:
     return overlay_text(options, [comment])
 
 
-def _picture(study: optuna.Study) -> bytes:
-    """Fitness over the value of each gene, as PNG."""
-    from matplotlib import pyplot
-    from optuna.visualization import matplotlib as plots
-
-    pyplot.switch_backend("agg")
-    # Optuna calls its pictures experimental, and sets pyplot's style for good
-    with warnings.catch_warnings(action="ignore"), pyplot.rc_context():
-        plots.plot_slice(study, target_name="fitness")
-        file = io.BytesIO()
-        pyplot.savefig(file, dpi=110, format="png", bbox_inches="tight")
-        pyplot.close()
-    return file.getvalue()
+def _draw(study: Study, path: Path) -> None:
+    """Fitness over the value of each gene, five genes per row, to a PNG file."""
+    trials = study.trials(TrialState.COMPLETE)
+    fitness = [trial.value for trial in trials]
+    age = [trial.number for trial in trials]
+    rows = math.ceil(len(study.plan.genes) / 5)
+    with picture(path, 15, 3 * rows, fitted=False) as figure:
+        for number, gene in enumerate(study.plan.genes, 1):
+            axis = figure.add_subplot(rows, 5, number)
+            axis.set(title=f"fitness by {gene.name}", xscale="log" if gene.log else "linear")
+            axis.xaxis.set_major_formatter("{x:g}")
+            axis.xaxis.set_minor_formatter("")
+            values = [trial.params[gene.name] for trial in trials]
+            axis.scatter(values, fitness, c=age, cmap="Blues", edgecolors="0.5")
