@@ -14,7 +14,7 @@ from boltbox.detector.data.images import find_images
 from boltbox.detector.data.layouts import CONVERTED, check_no_run, split_named
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError, in_one_line, need
-from boltbox.detector.system.rank_zero import print_fact, program
+from boltbox.detector.system.rank_zero import inside, print_fact, program
 from boltbox.detector.system.text_file import read_text
 
 globox = need("globox")
@@ -88,7 +88,8 @@ def convert(source: Path, out: Path | None = None, label_key: str | None = None)
 def _write(splits: dict[str, dict[str, Any]], names: list[str], root: Path, out: Path) -> None:
     """A COCO file per split, then the data.yaml."""
     numbers = {name: number for number, name in enumerate(names)}
-    description: dict[str, Any] = {"images": relpath(root, out), "names": names}
+    images_folder = inside(str(root.absolute()), str(out))
+    description: dict[str, Any] = {"images": images_folder, "names": names}
     for split, images in splits.items():
         name = split if len(splits) > 1 else "train"
         ids = {image: number for number, image in enumerate(images)}

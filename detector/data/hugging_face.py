@@ -29,19 +29,22 @@ def save_hugging_face(
         The data.yaml. Its names are those of the ClassLabel; without one, what the labels hold.
 
     Raises:
-        InputError: a column is missing, a split has another name, an image has no bytes, or the
-            folder is in use.
+        InputError: a column is missing, a split or bbox_format has another name, an image has no
+            bytes, or the folder is in use.
     """
     target = Path(folder) / "data.yaml"
     if target.exists():
         raise InputError(f"{target}: already exists and is not overwritten; give another folder")
+    if bbox_format not in ("xywh", "xyxy"):
+        raise InputError(f"save_hugging_face: bbox_format {bbox_format}: give xywh or xyxy")
     content: dict[str, Any] = {}
     splits = dataset if isinstance(dataset, dict) else {"train": dataset}
     for name, rows in splits.items():
         split = {"validation": "val"}.get(name, name)
         fields = _element(rows.features.get("objects"))
         label = next((key for key in LABELS if key in (fields or ())), "")
-        if split not in SPLIT_NAMES or not label or "image" not in rows.features:
+        has_columns = "image" in rows.features and label and "bbox" in fields
+        if split not in SPLIT_NAMES or not has_columns:
             raise InputError(
                 f"save_hugging_face: the split {name} has the columns {list(rows.features)}; give a"
                 " Dataset with `image` and `objects` (`bbox`, `category`), or a DatasetDict of"

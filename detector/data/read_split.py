@@ -50,7 +50,7 @@ from boltbox.detector.system.operating_system import (
     available_cores,
     start_method,
 )
-from boltbox.detector.system.rank_zero import progress
+from boltbox.detector.system.rank_zero import inside, progress
 
 PART = 1000  # images that are read at a time
 PARALLEL = 4 * PART  # images from which on several processes read
@@ -75,7 +75,8 @@ def part_of(entries: Sequence[Entry], share: float, split: Split) -> list[Entry]
     """
 
     def rank(path: str) -> bytes:
-        return sha256(os.fsencode(os.path.relpath(path, split.root))).digest()
+        place = inside(path, str(split.root)).replace(os.sep, "/")
+        return sha256(os.fsencode(place)).digest()
 
     ranked = sorted({entry.image for entry in entries}, key=rank)
     count = min(max(round(len(ranked) * share), 1), len(ranked) - 1)

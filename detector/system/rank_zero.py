@@ -121,5 +121,9 @@ def common_folder(files: Sequence[str]) -> str:
 
 
 def inside(file: str, folder: str) -> str:
-    """The path of a file from a folder; if `folder` is empty, the path as it is."""
-    return os.path.relpath(file, folder) if folder else file
+    """The path of a file from a folder; if `folder` is empty, or on another drive, the path as it
+    is."""
+    try:
+        return os.path.relpath(file, folder) if folder else file
+    except ValueError:
+        return file

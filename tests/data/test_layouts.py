@@ -189,8 +189,11 @@ def test_hugging_face_corners_and_errors(tmp_path):
         save_hugging_face(good, file.parent)
     with pytest.raises(InputError, match="unlabelled"):
         save_hugging_face(DatasetDict(unlabelled=good), tmp_path / "a")
-    with pytest.raises(InputError, match="train"):
-        save_hugging_face(good.remove_columns("objects"), tmp_path / "a")
+    with pytest.raises(InputError, match="bbox_format coco"):
+        save_hugging_face(good, tmp_path / "a", bbox_format="coco")
+    for odd in (good.remove_columns("objects"), table(given, ["p2"], {"category": List(LABEL)})):
+        with pytest.raises(InputError, match="train"):
+            save_hugging_face(odd, tmp_path / "a")
     (given / "p0.png").unlink()
     with pytest.raises(InputError, match="train, row 0"):
         save_hugging_face(good, tmp_path / "b")

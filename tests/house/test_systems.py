@@ -2,13 +2,18 @@
 process, and workers start anew instead of as forks."""
 
 import ntpath
+import os
 import subprocess
 import sys
+from pathlib import PureWindowsPath
 from types import SimpleNamespace
 
 from made_runs import ROOT, SMALL
 
 from boltbox.detector.checkpoint import runs
+from boltbox.detector.data import read_split
+from boltbox.detector.data.formats.format import Entry, Split
+from boltbox.detector.data.read_split import part_of
 from boltbox.detector.system import rank_zero
 
 LACKS = """
@@ -52,10 +57,23 @@ def test_fit_and_predict(small_data, here, monkeypatch):
     assert "results:" in done.stdout
 
 
-def test_two_drives(here, monkeypatch):
-    """Of Windows: for a run and where it was started, and for images."""
-    for module in (rank_zero, runs):
-        monkeypatch.setattr(module, "os", SimpleNamespace(path=ntpath))
+def val_of(root):
+    """The names of a half of 20 images."""
+    entries = [Entry(str(root / f"images/{k}.png"), "") for k in range(20)]
+    return [
+        root.joinpath(entry.image).name for entry in part_of(entries, 0.5, Split("val", (), root))
+    ]
+
+
+def test_paths_of_windows(here, monkeypatch):
+    """Two drives: of a run and where it was started, and of images. The same part of a dataset is
+    val as elsewhere."""
+    expected = val_of(here)
+    windows = SimpleNamespace(path=ntpath, sep="\\", fsencode=os.fsencode)
+    for module in (rank_zero, runs, read_split):
+        monkeypatch.setattr(module, "os", windows)
+    assert val_of(PureWindowsPath("C:\\pets")) == expected
     monkeypatch.setattr(runs, "read_machine", lambda run: {"folder": "C:\\work", "run": "D:\\run"})
     assert runs.start_of(here) == "C:\\work"
     assert rank_zero.common_folder(["C:\\a.png", "D:\\b.png"]) == ""
+    assert rank_zero.inside("C:\\a.png", "D:\\") == "C:\\a.png"
