@@ -31,6 +31,9 @@ class Pictures(L.Callback):
         self.enabled = enabled
         self.images: list[BatchImage] = []
 
+    def on_fit_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
+        self.images = []  # of an earlier validation
+
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: Detector, batch: Batch, batch_idx: int
     ) -> None:

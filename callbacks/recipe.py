@@ -45,7 +45,8 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
         InputError: An option does not go together with the recipe, or the folder is no run's.
     """
     check_recipe(options)
-    warnings.filterwarnings("ignore", message=".*LeafSpec")  # of torch, about Lightning
+    # of torch about Lightning; of Lightning about Detector and DetectionData, which have one hook
+    warnings.filterwarnings("ignore", message=".*LeafSpec|You have overridden `on_before_batch_tr")
     folder = run or options.get("default_root_dir") or new_run("fit")
     if is_first_process():
         claim(Path(folder), "fit")  # loggers may write into it before RunFolder does

@@ -273,6 +273,10 @@ def test_a_new_run_knows_nothing_of_others(small_data, here):
         trainer.fit(detectors[-1], data)
     assert own[0].updates == 1
     assert own[1].wait_count == 0
+    pictures = Pictures(enabled=False)
+    pictures.images = ["of an earlier validation"]
+    plain_fit(pictures)
+    assert not pictures.images
     assert equal("one", "two")
     assert column(rows(here / "two"), "epoch") == ["0"]
 
