@@ -204,19 +204,31 @@ class Exported:
         return output
 
 
-def shape_for(members: Iterable[object], image_size: int) -> tuple[int, int] | None:
+def shape_for(members: Iterable[object], image_size: int, stride: int) -> tuple[int, int] | None:
     """(height, width) in pixels that all members take; None: any multiples of the stride.
 
+    Args:
+        members: Networks and exported files.
+        image_size: Longer side in pixels.
+        stride: Of all together.
+
     Raises:
-        InputError: An exported file among them takes no images of this size.
+        InputError: An exported file among them takes no images of this size, or another member
+            takes none of its shape.
     """
-    fixed = None
+    fixed: tuple[int, int] | None = None
     for member in members:
-        if isinstance(member, Exported) and not member.metadata.dynamic:
-            fixed = member.metadata.image_size
-            if image_size != member.image_size:
-                size = f"{fixed[0]}x{fixed[1]}"
-                raise InputError(f"{member.path} takes images of {size} px, not of {image_size} px")
+        if not isinstance(member, Exported) or member.metadata.dynamic:
+            continue
+        height, width = member.metadata.image_size
+        takes = f"{member.path} takes images of {height}x{width} px"
+        if image_size != member.image_size:
+            raise InputError(f"{takes}, not of {image_size} px")
+        if height % stride or width % stride or fixed not in (None, (height, width)):
+            raise InputError(
+                f"{takes}, which another of the ensemble does not: export it --dynamic"
+            )
+        fixed = (height, width)
     return fixed
 
 

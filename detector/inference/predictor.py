@@ -274,7 +274,7 @@ class Predictor:
         """How images become the input; for the arguments see `predict`."""
         if image_size is None:
             image_size = self.image_size
-        fixed = shape_for(self.exported, image_size) if self.exported else None
+        fixed = shape_for(self.exported, image_size, self.stride)
         size = round_up(image_size, self.stride)
         tiles = self.tiles
         if tile_size is not None:

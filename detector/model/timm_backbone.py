@@ -136,15 +136,16 @@ def map_numbers(name: str, levels: Sequence[int]) -> list[int]:
         with torch.random.fork_rng(devices=[]), torch.device("meta"), torch.no_grad():
             body = create(name).eval()
             maps = body(torch.zeros(1, 3, 256, 320))
-        strides = list(body.feature_info.reduction())
+        strides = body.feature_info.reduction()  # of timm's choice of maps
+        all_numbers = body.feature_info.out_indices
         numbers = []
         for level in levels:
-            number = len(strides) - 1 - strides[::-1].index(2**level)  # the last of this stride
-            shape = maps[number].shape
+            place = len(strides) - 1 - strides[::-1].index(2**level)  # the last of this stride
+            shape = maps[place].shape
             sides = shape[1:3] if has_channels_last(body) else shape[2:]
             if sides != (256 >> level, 320 >> level):
                 raise ValueError(f"its map of stride {2**level} has the shape {tuple(shape)}")
-            numbers.append(number)
+            numbers.append(all_numbers[place])
     except Exception as e:  # whatever a model raises that has no maps
         strides_text = ", ".join(str(2**level) for level in levels)
         raise InputError(

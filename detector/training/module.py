@@ -211,7 +211,7 @@ class Detector(L.LightningModule):
 
     def shape_for(self, image_size: int) -> tuple[int, int] | None:
         """The fixed (height, width) of an exported file; None: all multiples of `max_stride`."""
-        return shape_for(self.members(), image_size)
+        return shape_for(self.members(), image_size, self.max_stride())
 
     def set_image_size(self, image_size: int) -> None:
         """Set the longer side of the input in pixels; the gains of the loss depend on it."""

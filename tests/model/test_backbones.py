@@ -57,11 +57,16 @@ def test_maps_are_those_of_timm_with_the_weights_of_a_file(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("size", "strides"), [("p2", [4, 8, 16, 32]), ("p34", [8, 16]), ("p7", [8, 16, 32, 64, 128])]
+    ("size", "name", "strides"),
+    [
+        ("p2", "dla46_c", [4, 8, 16, 32]),  # of whose maps timm leaves out the first
+        ("p34", RESNET, [8, 16]),
+        ("p7", RESNET, [8, 16, 32, 64, 128]),
+    ],
 )
 @torch.no_grad()
-def test_levels_that_a_backbone_has_and_has_not(size, strides):
-    options = {"depth_multiple": 0.1, "width_multiple": 0.125, "backbone": f"timm/{RESNET}"}
+def test_levels_that_a_backbone_has_and_has_not(size, name, strides):
+    options = {"depth_multiple": 0.1, "width_multiple": 0.125, "backbone": f"timm/{name}"}
     network = YOLOv5(2, size, **options).eval()
     raw = network(torch.rand(1, 3, 128, 256))
     for maps, stride in zip(raw, strides, strict=True):
