@@ -7,7 +7,7 @@ import torch
 from lightning.pytorch.callbacks import EarlyStopping
 
 from boltbox.detector.system.ranges import NonNegativeInt
-from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.rank_zero import amount, rank_zero_print
 
 
 class EarlyStop(EarlyStopping):
@@ -37,7 +37,8 @@ class EarlyStop(EarlyStopping):
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if self.wait_count >= self.patience:
             rank_zero_print(
-                f"early stop: no better one in {self.patience} validations (early_stop.patience)"
+                f"early stop: no better one in {amount(self.patience, 'validation')}; resume with a"
+                " higher early_stop.patience"
             )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

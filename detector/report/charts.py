@@ -36,10 +36,9 @@ STYLE: dict[Any, Any] = {
         " + cycler('linestyle', ['-', '--', '-.', ':', '-', '--', '-.'])"
     ),
 }
-PANELS = {  # title and columns of metrics.csv, after those of the losses
+PANELS = {  # title and columns of metrics.csv, between losses and learning rates
     "Precision and recall": ["val/P", "val/R"],
     "mAP and fitness": ["val/mAP50", "val/mAP50-95", "val/fitness"],
-    "Learning rate": ["lr/bias", "lr/weight", "lr/norm"],
 }
 COLOURED = 6  # maximum number of classes with a colour each; more are thin grey lines
 MATRIX_CLASSES = 100  # maximum of a confusion matrix
@@ -98,12 +97,15 @@ def draw_curves(rows: Rows, path: Path) -> bool:
         Whether there was anything to draw.
     """
     columns: dict[str, list[str]] = {}
+    rates = []  # of the groups of parameters
     for column in rows[0] if rows else ():
+        if column.startswith("lr/"):
+            rates.append(column)
         if column.startswith("train/"):  # a part of the loss, whatever it is called
             name = column.removeprefix("train/")
             columns[name] = [column, f"val/{name}"]
     panels: dict[str, dict[str, Points]] = {}
-    for title, names in (columns | PANELS).items():
+    for title, names in (columns | PANELS | {"Learning rate": rates}).items():
         panels[title] = {name: points(rows, name) for name in names}
     return draw_panels(panels, path)
 

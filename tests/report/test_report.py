@@ -24,7 +24,14 @@ from boltbox.detector.evaluation.metrics import DetectionMetrics
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
 from boltbox.detector.inference.detections import draw_boxes, encode_jpeg
 from boltbox.detector.report import charts
-from boltbox.detector.report.charts import draw_confusion, draw_labels, draw_panels, picture, short
+from boltbox.detector.report.charts import (
+    draw_confusion,
+    draw_curves,
+    draw_labels,
+    draw_panels,
+    picture,
+    short,
+)
 from boltbox.detector.report.table import class_table
 from boltbox.detector.system.errors import InputError
 
@@ -211,8 +218,9 @@ def test_curves_of_one_epoch(tmp_path, drawn):
     """No epoch 0.96; long names differ at their ends."""
     lines = {f"run with a long name {k}": [(1.0, 0.5)] for k in range(2)}
     draw_panels({"val/P": lines}, tmp_path / "curves.png")
+    draw_curves([{"epoch": 0, "lr/bias": 0.5, "lr/backbone_bias": 0.1}], tmp_path / "curves.png")
     assert not any(text.startswith("0.9") for text in drawn)
-    assert {"run with a…ng name 0", "run with a…ng name 1"} <= {*drawn}
+    assert {"run with a…ng name 0", "run with a…ng name 1", "lr/backbone_bias"} <= {*drawn}
 
 
 def test_tensor_board_shows_names_as_they_are():
