@@ -1,9 +1,9 @@
 """Servers of files on this machine: one of S3, and one of HTTP that fails as it is told to."""
 
-import socket
+import re
 import subprocess
 import sys
-import time
+import tempfile
 from collections import Counter
 from contextlib import contextmanager
 from functools import partial
@@ -12,9 +12,9 @@ from pathlib import Path
 from threading import Event, Thread
 
 import pytest
+from made_runs import until
 
 KEYS = {"AWS_ACCESS_KEY_ID": "me", "AWS_SECRET_ACCESS_KEY": "me", "AWS_DEFAULT_REGION": "us-east-1"}
-PATIENCE = 60  # seconds for a server to start
 
 
 @contextmanager
@@ -22,24 +22,20 @@ def s3():
     """fsspec's file system of a server in a process of its own, to which the environment leads."""
     pytest.importorskip("moto.server")
     fsspec = pytest.importorskip("s3fs")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    line = [sys.executable, "-m", "moto.server", "-p", str(port)]
+    line = [sys.executable, "-m", "moto.server", "--port", "0"]
     with (
-        subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server,
+        tempfile.NamedTemporaryFile("r") as log,
+        subprocess.Popen(line, stdout=log, stderr=log) as server,
         pytest.MonkeyPatch.context() as patch,
     ):
+
+        def started():
+            said = Path(log.name).read_text()
+            assert server.poll() is None, said
+            return re.search(r"http://127\.0\.0\.1:\d+", said)
+
         try:
-            end = time.monotonic() + PATIENCE
-            while server.poll() is None and time.monotonic() < end:
-                try:
-                    socket.create_connection(("127.0.0.1", port)).close()
-                    break
-                except OSError:
-                    time.sleep(0.1)
-            else:
-                pytest.skip("no server of S3 can be started")
-            patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+            patch.setenv("AWS_ENDPOINT_URL", until(started, "a server of S3")[0])
             for name, value in KEYS.items():
                 patch.setenv(name, value)
             yield fsspec.S3FileSystem(skip_instance_cache=True)
@@ -86,11 +82,15 @@ class Files(SimpleHTTPRequestHandler):
         """Nothing is printed."""
 
 
+class Server(ThreadingHTTPServer):
+    request_queue_size = 128  # of 32 at once each beyond the queue would wait for a second or more
+
+
 @contextmanager
 def http(folder):
     """A server with `address`, `faults` to come by name of the file, `requests` by path, and
     `stalled`, which is set once half a file was sent."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Files, directory=str(folder)))
+    server = Server(("127.0.0.1", 0), partial(Files, directory=str(folder)))
     server.faults = {}
     server.requests = Counter()
     server.stalled = Event()
