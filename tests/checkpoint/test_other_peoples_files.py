@@ -185,7 +185,7 @@ def whole(here, trained, as_yolov5):
 
 
 NEW = f"fit --trainer.max_epochs 1 {SMALL} --data.dataset DATA --run new"
-VALIDATE = "validate --data.dataset DATA --trainer.enable_progress_bar false"
+VALIDATE = "validate --data.dataset DATA --data.workers 0 --trainer.enable_progress_bar false"
 DOORS = {  # the file that it opens, and the line
     "start": ("best.ckpt", f"{NEW} --model.start.weights FILE"),
     "start x.pt": ("x.pt", f"{NEW} --model.start.weights FILE"),
@@ -193,13 +193,16 @@ DOORS = {  # the file that it opens, and the line
     "fit": ("best.ckpt", "fit --ckpt_path best --run run"),
     "validate": ("best.ckpt", f"{VALIDATE} --ckpt_path FILE"),
     "validate x.pt": ("x.pt", f"{VALIDATE} --ckpt_path FILE"),
-    "ensemble": ("best.ckpt", "predict --ckpt_path LAST --ensemble [FILE] --source DATA"),
+    "ensemble": (
+        "best.ckpt",
+        "predict --ckpt_path LAST --ensemble [FILE] --source DATA --workers 0",
+    ),
     "ensemble in validate": (
         "best.ckpt",
         f"{VALIDATE} --ckpt_path LAST --ensemble [FILE]",
     ),
-    "predict": ("best.ckpt", "predict --ckpt_path FILE --source DATA"),
-    "predict x.pt": ("x.pt", "predict --ckpt_path FILE --source DATA"),
+    "predict": ("best.ckpt", "predict --ckpt_path FILE --source DATA --workers 0"),
+    "predict x.pt": ("x.pt", "predict --ckpt_path FILE --source DATA --workers 0"),
     "export": ("best.ckpt", "export --ckpt_path FILE"),
 }
 
