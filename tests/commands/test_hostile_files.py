@@ -14,7 +14,7 @@ from boltbox.detector.data.images import image_sizes
 
 pytestmark = pytest.mark.usefixtures("ends_soon")
 LONG = "a" * 300  # a file system takes 255
-BEYOND = "b/" * 3000 + "c"  # the system takes 4096 in all
+BEYOND = f"{'b' * 200}/" * 21 + "c"  # the system takes 4096 in all
 
 
 @pytest.fixture
