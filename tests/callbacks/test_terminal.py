@@ -136,7 +136,7 @@ def test_facts_fit_a_narrow_terminal(small_data, here, terminal, monkeypatch):
             assert line[11] != " "
     assert names[:3] == ["train", "val", "cache"]
     text = "\n".join(lines)
-    assert 0 < text.index("\ntime:      about 00:") < text.index("\n   1/2 ")
+    assert 0 < text.index("\ntime:      about ") < text.index("\n   1/2 ")
     assert {"hint", "best"} <= set(names)
     assert names[-1] == "next"
     assert "predict --ckpt_path run --source" in " ".join(text.split()), "not the latest fit-N"

@@ -15,7 +15,7 @@ import lightning as L
 import pytest
 from lightning.pytorch.loggers import CSVLogger
 from made_datasets import lay_out
-from made_runs import SMALL, contents, load, read, train, type_line
+from made_runs import SMALL, contents, load, read, train, type_line, until
 from ranks import together
 
 from boltbox.callbacks import recipe
@@ -54,8 +54,8 @@ def reserve(number, begin):
         os.read(begin, 1)
         run = new_run("fit")
         Path(f"chosen-{number}").touch()
-        while len(list(Path().glob("chosen-*"))) < TOGETHER:  # before any of them writes
-            time.sleep(0.001)
+        # before any of them writes
+        until(lambda: len(list(Path().glob("chosen-*"))) == TOGETHER, "the choice of the others")
         with locked(run, "fit"):
             (run / "config.yaml").write_text(str(number))
         code = 0
@@ -84,7 +84,7 @@ def hold(taken):
     with locked(Path("run"), "fit"):
         if os.fork():
             taken.set()
-        time.sleep(60)
+        time.sleep(600)
 
 
 def test_a_second_process_in_one_run_is_refused(small_data, here, refused):
@@ -93,7 +93,7 @@ def test_a_second_process_in_one_run_is_refused(small_data, here, refused):
     first = multiprocessing.get_context("fork").Process(target=hold, args=(taken,))
     first.start()
     try:
-        assert taken.wait(60)
+        until(taken.is_set, "the lock", lambda: first.exitcode)
         (worker,) = children(first.pid)
         told = refused(small(small_data, "--run run"))
         assert f"run run is in use by process {first.pid} on {socket.gethostname()}" in told

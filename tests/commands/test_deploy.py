@@ -2,14 +2,13 @@
 
 import struct
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import cv2
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
-from made_runs import column, type_line
+from made_runs import column, type_line, until
 from shared import published_file, shared  # noqa: F401 - a fixture
 
 from boltbox.detector.inference.predictor import Predictor
@@ -78,8 +77,9 @@ def busy(client, monkeypatch):
     with ThreadPoolExecutor(server.MAX_REQUESTS) as pool:
         bodies = [str(k) for k in range(server.MAX_REQUESTS)]
         answers = [pool.submit(client.post, "/detect", content=body) for body in bodies]
-        while client.get("/health").json()["requests"] < server.MAX_REQUESTS:
-            time.sleep(0.01)
+        until(
+            lambda: client.get("/health").json()["requests"] == server.MAX_REQUESTS, "all requests"
+        )
         assert client.post("/detect", content="more").status_code == 503
         may_end.set()
         assert {answer.result().status_code for answer in answers} == {200}

@@ -8,12 +8,11 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
 from made_datasets import image_set, picture
-from made_runs import until
+from made_runs import is_running, until
 
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.loader import make_loader
@@ -114,5 +113,4 @@ def test_a_worker_ends_with_its_parent(tmp_path):
     process.start()
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
-    worker = Path("/proc") / log.read_text()
-    until(lambda: not worker.exists(), "the end of the worker")
+    until(lambda: not is_running(log.read_text()), "the end of the worker")

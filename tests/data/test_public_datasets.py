@@ -15,7 +15,7 @@ import cv2
 import pytest
 import servers
 from made_datasets import picture, voc_object, voc_xml
-from made_runs import contents, type_line
+from made_runs import contents, type_line, until
 
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.public_datasets import PUBLIC
@@ -139,9 +139,12 @@ def test_a_kill_half_way(web):
     web.faults["coco128.zip"] = ["stalled"]
     child = os.fork()
     if child == 0:
-        DatasetFile.read("coco128")
-        os._exit(0)
-    web.stalled.wait()
+        try:
+            DatasetFile.read("coco128")
+        finally:
+            os._exit(0)
+    until(web.stalled.is_set, "half a file")
+    until(lambda: list(Path("datasets").iterdir()), "a part of it")
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     assert [path.suffix for path in Path("datasets").iterdir()] == [".partial"]

@@ -139,8 +139,8 @@ class Browser:
         return answer["result"].get("value")
 
     def wait(self, script):
-        """Evaluate until the value is true; the value."""
-        return until(lambda: self.evaluate(script), script)
+        """Evaluate until the value is true; the value. Not after an error."""
+        return until(lambda: self.evaluate(script), script, lambda: self.errors or None)
 
     def press(self, *keys):
         """Press keys one after the other: "a", "Tab", "Control+z"."""
@@ -216,7 +216,11 @@ class Browser:
     def downloaded(self, name):
         """The path of a finished download."""
         path = self.downloads / name
-        until(lambda: path.is_file() and not list(self.downloads.glob("*.crdownload")), name)
+        until(
+            lambda: path.is_file() and not list(self.downloads.glob("*.crdownload")),
+            name,
+            lambda: self.errors or None,
+        )
         return path
 
     def screen(self, width, height, touch=False):

@@ -1,5 +1,6 @@
 """Short runs as a user types them, and what lies in their folders."""
 
+import contextlib
 import csv
 import json
 import re
@@ -85,10 +86,27 @@ def contents(folder):
     return found
 
 
-def until(found, what="it"):
-    """What it finds, as soon as it finds something."""
+def until(found, what="it", code=lambda: None):
+    """What it finds, as soon as it finds something.
+
+    Args:
+        found: Nothing yet, or what it finds.
+        what: For the message.
+        code: Of the process that makes it; None while it runs.
+    """
     end = time.monotonic() + 240
-    while not (result := found()):
+    while True:
+        ended = code()
+        if result := found():
+            return result
+        assert ended is None, f"{what} did not happen, and the process ended with {ended}"
         assert time.monotonic() < end, f"{what} did not happen"
         time.sleep(0.02)
-    return result
+
+
+def is_running(process):
+    """Not one that has ended and that nobody has waited for: /proc has it too, for ever where the
+    first process of a container does not wait."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False

@@ -54,7 +54,8 @@ def run_all(*jobs, folder="", **environment):
 
 def free_port():
     """One that no socket gets by itself: those of other processes would be in the way."""
-    for port in random.sample(range(20000, 30000), 100):
+    # not of the common generator: the tests seed it, and in all workers with the same
+    for port in random.SystemRandom().sample(range(20000, 30000), 100):
         with socket.socket() as s, contextlib.suppress(OSError):
             s.bind(("localhost", port))
             return port

@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import termios
-import time
+
+from made_runs import until
 
 from boltbox.detector.data.loader import prepare_worker
 from boltbox.detector.system.operating_system import STOP_SIGNALS
@@ -31,20 +32,17 @@ def test_a_closed_terminal_asks_to_stop():
             stop = StopSignal()
             stop.install()
             os.write(done, b"x")
-            for _ in range(600):
-                if stop.received:
-                    os.write(1, b"saved\n")
-                    code = stop.exit_code
-                    break
-                time.sleep(0.1)
+            until(lambda: stop.received)
+            os.write(1, b"saved\n")
+            code = stop.exit_code
         finally:
             os._exit(code)
     os.close(its_end)
+    os.close(done)
     os.read(ready, 1)
     os.close(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 129
     os.close(ready)
-    os.close(done)
 
 
 def test_nohup_is_respected_and_handlers_are_restored(monkeypatch):
@@ -75,7 +73,7 @@ class Hangs:
 
 batches = iter(make_loader(Hangs(), [[0]], list, workers=1, seed=0))
 """
-    done = subprocess.run([sys.executable, "-c", code], timeout=60, stderr=subprocess.PIPE)
+    done = subprocess.run([sys.executable, "-c", code], timeout=240, stderr=subprocess.PIPE)
     assert done.returncode == 0
     assert not done.stderr
 
@@ -84,18 +82,19 @@ def test_a_worker_outlives_signals():
     """The training process gets them too, and needs its workers until it ends."""
     context = multiprocessing.get_context("fork")
     ready = context.Event()
+    sent = context.Event()
 
     def work():
         prepare_worker(0)
         ready.set()
-        time.sleep(600)
+        sent.wait()
+        os._exit(5)
 
     worker = context.Process(target=work, daemon=True)
     worker.start()
-    assert ready.wait(60)
+    until(ready.is_set, "the start of the worker", lambda: worker.exitcode)
     for number in STOP_SIGNALS:
         os.kill(worker.pid, number)
-    worker.join(0.2)
-    assert worker.is_alive()
-    worker.kill()
+    sent.set()
     worker.join()
+    assert worker.exitcode == 5

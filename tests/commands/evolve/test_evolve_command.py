@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from forked import forks
-from made_runs import column, read, type_line, until
+from made_runs import column, is_running, read, type_line, until
 from optuna import load_study
 from optuna.trial import TrialState
 
@@ -136,16 +136,17 @@ def test_kill_9_of_a_training_and_of_the_command(
     def held():
         return [int(p.name.partition("-")[2]) for p in here.glob("held-*")]
 
-    (first,) = until(held)
-    until((run / "checkpoints/last.ckpt").is_file)
+    (first,) = until(held, "the first training", command.poll)
+    until((run / "checkpoints/last.ckpt").is_file, "its checkpoint", command.poll)
     refused(line)  # one command at a time
     os.kill(first, signal.SIGKILL)
-    (second,) = set(until(lambda: held() if len(held()) == 2 else None)) - {first}
+    until(lambda: len(held()) == 2, "the second training", command.poll)
+    (second,) = set(held()) - {first}
     assert "last.ckpt" in (run / "log.txt").read_text(), "the second process continues from it"
     before = (run / "metrics.csv").read_text()
     command.kill()
     assert command.wait() == -signal.SIGKILL
-    until(lambda: not Path(f"/proc/{second}").exists())  # it ends with the command
+    until(lambda: not is_running(second), "its end with the command")
     (trial,) = [trial for trial in trials("found") if trial.state != TrialState.WAITING]
     assert trial.state == TrialState.RUNNING, "nobody could say that it ended"
 

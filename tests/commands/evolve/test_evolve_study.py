@@ -224,7 +224,7 @@ def test_a_command_that_is_stopped(tmp_path, trained):
     run = tmp_path / "trials/0000"
 
     def stop(trial):
-        until((run / "waits").is_file)
+        until((run / "waits").is_file, "its training")
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

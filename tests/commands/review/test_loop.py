@@ -59,7 +59,7 @@ def reviewed(line, tmp_path_factory):
         words = [sys.executable, cli.__file__] + line + [str(run)]
         command = subprocess.Popen(words, stdout=subprocess.DEVNULL)
         try:
-            until(first.is_file)
+            until(first.is_file, "the first fold", command.poll)
         finally:
             command.kill()
         assert command.wait() == -signal.SIGKILL
