@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 from made_predictions import NAMES, checkpoint_file, pictures_folder, predict, predict_line  # noqa: F401
-from made_runs import column, contents, load, read, rows, type_line
+from made_runs import column, contents, load, read, rows, type_line, until
 
 from boltbox.detector.commands.validate import load_ensemble
 from boltbox.detector.data.dataset_file import DatasetFile
@@ -277,7 +277,7 @@ def test_a_stream_gives_its_newest_frame(here, monkeypatch):
     frame is seen in turn."""
 
     class Camera:
-        """Frame k shows k; the camera waits for nobody."""
+        """Frame k shows k; the camera waits for nobody, once somebody has looked."""
 
         def __init__(self, source):
             self.number = 0
@@ -290,25 +290,28 @@ def test_a_stream_gives_its_newest_frame(here, monkeypatch):
 
         def grab(self):
             self.number += 1
+            shown.append(self.number)
             return self.number <= 300
 
         def retrieve(self):
             return True, np.full((4, 4, 3), self.number % 256, np.uint8)
 
         def read(self):
-            slow.wait(0.001)
+            looked.wait(0.001 if self.number < 100 else 60)
             return (True, self.retrieve()[1]) if self.grab() else (False, None)
 
         def release(self):
             pass
 
-    slow = threading.Event()
+    looked = threading.Event()
+    shown = []
     monkeypatch.setattr(cv2, "VideoCapture", Camera)
     numbers = []
     for number, pixels in Video("rtsp://camera", newest=True):
         assert pixels[0, 0, 0] == (number + 1) % 256
         numbers.append(number)
-        slow.wait(0.02)
+        looked.set()
+        until(lambda: shown[-1] >= min(number + 4, 301), "a newer frame")  # noqa: B023
     assert numbers == sorted(set(numbers))
     assert 2 <= len(numbers) < 150
     assert numbers[-1] == 299
