@@ -98,6 +98,14 @@ class Machines:
         return process
 
     def _work(self, name, grace, patience, workers):
+        requeue = Study._requeue
+
+        def once(study, trial):
+            """Whoever trains it next may be slow."""
+            requeue(study, trial)
+            study_module.GRACE = NEVER
+
+        Study._requeue = once
         os.chdir(self.folder)
         sys.stdout = sys.stderr = open(f"{name}.txt", "a")  # noqa: SIM115
         study_module.BEAT = 0.1
@@ -184,10 +192,12 @@ def test_kill_9_of_machines(machines, tmp_path):
     machines.release(5)
     second = machines.go(again)
     assert machines.begun(5, 2) == again
-    until(lambda: (7, "ends") in column(machines.log(), slice(2)))
+    until(
+        lambda: (7, "ends") in column(machines.log(), slice(2)), "the end", lambda: second.exitcode
+    )
     machines.release(4)
     (tmp_path / dead).rename(tmp_path / "away")
-    third = machines.go("three", grace=2.0)
+    third = machines.go("three", grace=0.5)
     assert (ended(third), ended(second)) == (0, 0)
     taker = machines.begun(4, 2)
     assert taker != dead
@@ -204,7 +214,11 @@ def test_the_server_goes_away(server, machines, tmp_path):
     server.stop()
     try:
         machines.release(1)
-        until(lambda: (1, "ends") in column(machines.log(), slice(2)))
+        until(
+            lambda: (1, "ends") in column(machines.log(), slice(2)),
+            "the end",
+            lambda: machine.exitcode,
+        )
         server.start()
         machines.begun(3)
         machine.kill()
@@ -231,11 +245,11 @@ def test_a_machine_that_slept(machines, tmp_path):
         sleeper = machines.go("one")
     assert machines.begun(0) == "one"
     os.kill(sleeper.pid, signal.SIGSTOP)
-    other = machines.go("two", grace=2.0, workers=8)
+    other = machines.go("two", grace=0.5, workers=8)
     assert machines.begun(0, 2) == "one", "the folder is reached"
     assert set(map(machines.begun, range(1, 8))) == {"two"}
     os.kill(sleeper.pid, signal.SIGCONT)
-    until(lambda: "trial 0" in (tmp_path / "one.txt").read_text())
+    until(lambda: "trial 0" in (tmp_path / "one.txt").read_text(), "a line of the sleeper")
     for number in range(8):
         machines.release(number)
     assert (ended(sleeper), ended(other)) == (0, 0)
