@@ -123,7 +123,7 @@ class Detector(L.LightningModule):
             raise InputError("no class names: give --data.dataset FILE, or weights that have them")
         self.network = network.build(len(names)).to(memory_format=torch.channels_last)
         self.ema: YOLOv5 | None = None
-        self.loaded = start.load(self.network, names, keep_anchors=network.anchors is not None)
+        self.loaded = start.load(self.network, names, not isinstance(network.anchors, int | None))
         self._frozen_layers = start.freeze_layers(self.network)
         self.loss = loss.build(len(names), self.network.strides, literal)
         self.evaluation = Evaluation(len(names))

@@ -286,8 +286,8 @@ def as_typed(options: dict[str, Any]) -> str:
 
 
 def _yolov5(path: Path, weights: Weights) -> Trained:
-    """A file of YOLOv5 states its anchors and may state its multiples; its size is that whose
-    network has tensors of the same shapes. Its activation is taken to be SiLU."""
+    """A file of YOLOv5 states its anchors, and may state its multiples and its activation, else
+    SiLU; its size is that whose network has tensors of the same shapes."""
     anchors = Tensor()
     for name, tensor in weights.state.items():
         if name.endswith(".anchors"):
@@ -295,11 +295,13 @@ def _yolov5(path: Path, weights: Weights) -> Trained:
             break
     if anchors.ndim != 3:
         raise InputError(f"{path}: these weights hold no anchors, so they are not of a detector")
+    per_level = None if anchors.shape[1] == 3 else anchors.shape[1]
+    stated = {"anchors": per_level, "activation": weights.activation}
     candidates: list[dict[str, Any]] = []
     for multiples in ({}, weights.multiples):
         for size, row in SIZES.items():
             if len(row.levels) == len(anchors):
-                candidates.append({"size": size} | multiples)
+                candidates.append({"size": size} | multiples | stated)
     for options in candidates:
         with as_input_error(path, "a YOLOv5 checkpoint"):
             network = empty_network(len(weights.names), options)

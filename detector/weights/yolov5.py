@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.torch_file import (
     StandIn,
     as_input_error,
@@ -23,6 +24,12 @@ from boltbox.detector.system.torch_file import (
 
 MOST_CLASSES = 10_000
 MULTIPLES = ("depth_multiple", "width_multiple")
+ACTIVATIONS = {  # ours by YOLOv5's text
+    "nn.SiLU()": "silu",
+    "nn.ReLU()": "relu",
+    "nn.LeakyReLU(0.1)": "leaky_relu",
+    "nn.Hardswish()": "hardswish",
+}
 # Everything that a detection checkpoint may name besides tensors and plain types.
 ALLOWED = [
     "models.yolo.DetectionModel",
@@ -73,11 +80,13 @@ class Weights:
         state: Tensors by YOLOv5's names ("model.0.conv.weight"), floats in float32.
         names: Class names.
         multiples: depth_multiple and width_multiple, if the file states them.
+        activation: By our name.
     """
 
     state: dict[str, Tensor]
     names: list[str]
     multiples: dict[str, float] = field(default_factory=dict)
+    activation: str = "silu"
 
 
 def yolov5_weights(path: str | Path, content: dict[str, Any]) -> Weights:
@@ -88,13 +97,20 @@ def yolov5_weights(path: str | Path, content: dict[str, Any]) -> Weights:
         content: What it holds, with stand-ins for ALLOWED.
 
     Raises:
-        InputError: It is no YOLOv5 detection checkpoint.
+        InputError: It is no YOLOv5 detection checkpoint, or has another activation.
     """
     with as_input_error(path, "a YOLOv5 checkpoint"):
         model = content.get("ema")
         if not model:
             model = content["model"]
-        return Weights(dict(_tensors(model)), _names(model.state), _multiples(model.state))
+        config = model.state.get("yaml") or {}
+        multiples = {key: float(config[key]) for key in MULTIPLES if key in config}
+        activation = config.get("activation") or "nn.SiLU()"
+        if activation not in ACTIVATIONS:
+            raise InputError(f"no network of boltbox has its activation {activation!r}")
+        return Weights(
+            dict(_tensors(model)), _names(model.state), multiples, ACTIVATIONS[activation]
+        )
 
 
 def _names(state: dict[str, Any]) -> list[str]:
@@ -105,13 +121,6 @@ def _names(state: dict[str, Any]) -> list[str]:
     elif isinstance(names, dict):
         names = [names[i] for i in range(len(names))]
     return text_names(names)
-
-
-def _multiples(state: dict[str, Any]) -> dict[str, float]:
-    config = state.get("yaml")
-    if not config:
-        return {}
-    return {key: float(config[key]) for key in MULTIPLES if key in config}
 
 
 def _tensors(module: StandIn, prefix: str = "") -> Iterator[tuple[str, Tensor]]:

@@ -11,9 +11,11 @@ from weight_files import read_yolov5
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.weights.start import load_weights
+from boltbox.detector.weights.trained import read_trained
 from boltbox.detector.weights.yolov5 import by_our_names, key_map
 
 ABC = ["a", "b", "c"]
+MULTIPLES = {"depth_multiple": 0.33, "width_multiple": 0.125}
 
 
 def test_published_weights(published):
@@ -45,6 +47,20 @@ def test_published_weights_of_another_size(size, published):
     assert same(network.state_dict(), before), "nothing is half loaded"
 
 
+def test_yolov5_with_another_activation_and_more_anchors(tmp_path, as_yolov5):
+    """The file states both. A training that asks for as many anchors starts with the file's."""
+    file = tmp_path / "own.pt"
+    network = small(activation="relu", anchors=5)
+    network.head.anchors *= 1.5
+    config = MULTIPLES | {"activation": "nn.ReLU()"}
+    torch.save({"model": as_yolov5(network, names=ABC, yaml=config)}, file)
+    trained = read_trained(file)
+    assert trained.options["activation"] == "relu"
+    made = made_detector(ABC, anchors=5, weights=str(file), **MULTIPLES).network
+    for other in (trained.network, made):
+        assert same(other.state_dict(), network.state_dict())
+
+
 @pytest.mark.parametrize("names", [ABC, dict(enumerate(ABC)), None])
 def test_files_of_trainings_of_yolov5(tmp_path, as_yolov5, names):
     """In half precision, names as a list or a map; as its last.pt, with an average, or as its
@@ -67,13 +83,13 @@ def test_files_of_trainings_of_yolov5(tmp_path, as_yolov5, names):
 def test_files_of_yolov5_that_do_not_fit(tmp_path, as_yolov5):
     """The error names the network that fits. Nothing is left out in silence."""
     file = tmp_path / "odd.pt"
-    custom = {"depth_multiple": 0.33, "width_multiple": 0.125}
-    more = as_yolov5(small(), nc=3, yaml=custom)
+    more = as_yolov5(small(), nc=3, yaml=MULTIPLES)
     more.get_submodule("model.0").register_buffer("extra", torch.zeros(3))
     for model, message in (
         (as_yolov5(YOLOv5(3, "s6"), nc=3), "made with --model.network.size s6$"),
-        (as_yolov5(small(), nc=3, yaml=custom), "--model.network.width_multiple 0.125$"),
+        (as_yolov5(small(), nc=3, yaml=MULTIPLES), "--model.network.width_multiple 0.125$"),
         (more, "no network of"),
+        (as_yolov5(small(), yaml={"activation": "nn.Mish()"}), r"nn\.Mish"),
     ):
         torch.save({"model": model}, file)
         with pytest.raises(InputError, match=rf"odd\.pt: .*{message}"):
@@ -102,9 +118,8 @@ def test_a_checkpoint_of_ours(tmp_path):
         torch.save(checkpoint(ABC, **networks), file)
         assert "loaded 349 of 349 tensors" in load_weights(network, file).line
         assert same(network.state_dict(), expected.state_dict())
-    options = {"depth_multiple": 0.33, "width_multiple": 0.125, "weights": str(file)}
     for given in (None, [[5.0, 6.0] * 3] * 3):
-        made = made_detector(ABC, anchors=given, **options).network
+        made = made_detector(ABC, anchors=given, weights=str(file), **MULTIPLES).network
         assert made.head.anchors_px.flatten(1).tolist() == (given or anchors)
     with pytest.raises(InputError, match=r"last.saved: these weights do not fit"):
         load_weights(small(width_multiple=0.25), file)
