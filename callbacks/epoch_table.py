@@ -214,6 +214,8 @@ def _model(detector: Detector) -> str:
     start = " and ".join(origin.source for origin in detector.network.origins)
     classes = f"{len(detector.names)} classes" if len(detector.names) > 1 else "1 class"
     size = f"{detector.image_size} px, batch {detector.batch_size}"
+    if detector.options.start.freeze:  # also that of a file that was loaded
+        size += f", model.start.freeze {detector.options.start.freeze}"
     return f"{name} from {start or 'scratch'}, {classes}, {size}"
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import zipfile
+from os.path import exists
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,12 @@ class RunFolder(L.Callback):
         self._trained_epochs = progress["current"]["processed"]
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
-        is_new = self.config is None and not trainer.ckpt_path  # Lightning sets it no earlier
+        path = trainer.ckpt_path  # Lightning sets it no earlier
+        # BatchSizeFinder and LearningRateFinder restore and remove one; then this is a new run
+        has_vanished = path is not None and not exists(path)
+        if has_vanished:
+            trainer.ckpt_path = None
+        is_new = has_vanished or (self.config is None and not path)
         if is_new and trainer.is_global_zero:
             refuse_earlier_run(Path(trainer.default_root_dir))
         has_ended = 0 <= (trainer.max_epochs or 0) <= self._trained_epochs

@@ -3,6 +3,7 @@
 from typing import Any
 
 import lightning as L
+from lightning.pytorch.callbacks import GradientAccumulationScheduler, StochasticWeightAveraging
 
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import BelowOne, NonNegativeFloat
@@ -53,6 +54,12 @@ class Warmup(L.Callback):
         is_left_over = given == COLLECT  # of a fit that ended within a window
         if stage == "fit" and not is_left_over:
             check_recipe({"accumulate_grad_batches": given})
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, GradientAccumulationScheduler | StochasticWeightAveraging):
+                raise InputError(
+                    f"{type(callback).__name__} and Warmup both set how batches are trained: leave"
+                    " it out, or use a Trainer without boltbox.callbacks.Warmup"
+                )
         if stage == "fit" and (trainer.max_epochs or 0) < 1:
             raise InputError(
                 "trainer.max_epochs must be a positive number: the learning rate falls over the"

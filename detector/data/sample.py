@@ -278,7 +278,7 @@ def rescaled(images: Tensor, size: int, stride: int, seed: int, iteration: int) 
     """
     rng = np.random.default_rng((seed, 2, iteration))
     longest = int(rng.integers(size // 2, size * 3 // 2 + stride))
-    longest = max(longest // stride, 1) * stride
+    longest = max(longest // stride, 2) * stride  # batch norm needs two values
     height, width = images.shape[2:]
     sides = []
     for side in (height, width):

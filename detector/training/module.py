@@ -110,15 +110,12 @@ class Detector(L.LightningModule):
         start = as_group(StartOptions, start)
         # what checkpoints hold, in plain types; logger=False: boltbox.callbacks.Dashboard logs it
         self.save_hyperparameters(ignore=["network", "loss", "optim", "start"], logger=False)
-        self.hparams["network"] = network.to_dict()
-        self.hparams["loss"] = loss.to_dict()
-        self.hparams["start"] = start.to_dict()
         self.options = Options(network, loss, optim, start, literal, multi_scale, compile)
         self.names = names
         self._given_optim = optim  # before the options that were left open are chosen
         self._starting_point = StartingPoint.of(start.weights, start.backbone_weights)
         self._has_scored_weights = False
-        self._resolve_optim()  # sets hparams["optim"] too
+        self._resolve_optim()  # sets hparams too
         if not names:
             raise InputError("no class names: give --data.dataset FILE, or weights that have them")
         self.network = network.build(len(names)).to(memory_format=torch.channels_last)
@@ -181,7 +178,8 @@ class Detector(L.LightningModule):
         """Choose what the user left open: by the starting point, or as the checkpoint has it."""
         optim = self._given_optim.resolve(self._starting_point, saved)
         self.options = self.options._replace(optim=optim)
-        self.hparams["optim"] = optim.to_dict()
+        for name in ("network", "loss", "start", "optim"):  # a subclass may have saved the groups
+            self.hparams[name] = getattr(self.options, name).to_dict()
 
     def is_auto(self, name: str) -> bool:
         """Whether the user left this option of `optim` open."""
@@ -406,6 +404,7 @@ class Detector(L.LightningModule):
     def on_validation_start(self) -> None:
         self.evaluation.start(self.trainer)
 
+    @torch.compiler.disable  # NumPy in it fails in torch.compile(detector)
     def validation_step(self, batch: Batch, batch_idx: int) -> dict[str, list[np.ndarray]]:
         head = self.evaluated_network().head
         return {"detections": self.evaluation.step(batch, self.make_predictor, self.loss, head)}
@@ -420,6 +419,7 @@ class Detector(L.LightningModule):
     def on_predict_start(self) -> None:
         self._predictor = self.make_predictor(**self.evaluation.predictor_options)
 
+    @torch.compiler.disable
     def predict_step(self, batch: Batch, batch_idx: int) -> list[Detections]:
         """The objects in each image of custom data (see `on_before_batch_transfer`)."""
         assert self._predictor is not None

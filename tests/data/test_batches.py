@@ -20,7 +20,7 @@ from made_samples import SIZE, few, noise_set, seeds
 
 from benchmarks.resume_fuzz import difference
 from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.data.sample import LetterboxInfo, Sample, collate
+from boltbox.detector.data.sample import LetterboxInfo, Sample, collate, rescaled
 from boltbox.detector.data.sampler import (
     PARTNERS,
     Key,
@@ -253,3 +253,9 @@ def test_collate_in_numbers(data_yaml):
     assert (nothing.shape, nothing.dtype) == ((0, 6), torch.float32)
     moved = DetectionData(data_yaml, workers=0).on_after_batch_transfer(batch, 0)
     assert torch.equal(moved.images, batch.images / 255)
+
+
+def test_sizes_of_small_images():
+    """In multi-scale training: batch norm needs two values of a map."""
+    images = torch.zeros(1, 3, 64, 64)
+    assert {rescaled(images, 64, 32, 0, i).shape[2] for i in range(99)} == {64, 96}

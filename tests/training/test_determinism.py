@@ -20,12 +20,13 @@ def train(data, run, options):
     return tensors
 
 
-def test_frozen_layers_do_not_move(small_data, tmp_path):
+def test_frozen_layers_do_not_move(small_data, tmp_path, capfd):
     """Weights and, by default, the statistics of their batch norms; YOLOv5 lets the statistics
     move."""
     more = f"--model.start.freeze 10 --warmup.warmup_epochs 0 --trainer.limit_val_batches 0 {ONE_EPOCH}"
     start = train(small_data, tmp_path / "start", f"{more} --model.optim.lr0 0")
     frozen = train(small_data, tmp_path / "frozen", more)
+    assert "model.start.freeze 10\n" in capfd.readouterr().out
     moving = train(small_data, tmp_path / "moving", f"{more} --model.literal true")
     backbone = [name for name in start if name.startswith("network.backbone.")]
     for name in backbone:

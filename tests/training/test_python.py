@@ -13,7 +13,13 @@ import lightning as L
 import numpy as np
 import pytest
 import torch
-from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar, TQDMProgressBar
+from lightning.pytorch.callbacks import (
+    BatchSizeFinder,
+    GradientAccumulationScheduler,
+    LearningRateMonitor,
+    ProgressBar,
+    TQDMProgressBar,
+)
 from made_networks import same
 from made_options import made_detector
 from made_runs import ROOT, code_of, column, load, rows, type_line
@@ -131,6 +137,10 @@ def test_callbacks_work_alone(small_data, here, capsys):
 
 
 class OwnGroups(Detector):
+    def __init__(self, names, network, share=0.5):
+        super().__init__(names, network)
+        self.save_hyperparameters()
+
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.01)
 
@@ -150,15 +160,20 @@ def test_a_detector_follows_its_data(small_data, here):
     own = OwnGroups(data.names, NetworkOptions(width_multiple=0.125, levels=[5]))
     stranger = made_detector(["a", "b"], width_multiple=0.125)
     half = options(run="half") | {"precision": "bf16-true"}
+    windows = GradientAccumulationScheduler({0: 2})
+    finder = BatchSizeFinder(max_trials=1, steps_per_trial=1)
     for detector, given, named in (
         (stranger, options(run="other"), "data.names"),
         (small_detector(data), options(run="run"), "checkpoints/last.ckpt"),
         (small_detector(data), half, "precision bf16-true"),
         (own, options(run="own"), "OptimOptions"),
+        (small_detector(data), options(run="two", callbacks=[windows]), "GradientAccum"),
+        (small_detector(data), options(run="run", callbacks=[finder]), "checkpoints/last.ckpt"),
     ):
         with pytest.raises(InputError, match=named):
             L.Trainer(**given).fit(detector, data)
     assert not (here / "other").exists()
+    assert own.hparams["network"] == own.options.network.to_dict()
 
 
 def test_options_of_numpy(small_data, here):
@@ -241,7 +256,8 @@ def test_a_script_resumes(small_data, here, capsys):
         trainer.fit(detector, data)
     best = trainer.checkpoint_callback
     assert best.best_model_path == "part/checkpoints/best.ckpt"
-    (found,) = trainer.validate(detector, data, ckpt_path="best", verbose=False)
+    compiled = torch.compile(detector, backend="eager")
+    (found,) = trainer.validate(compiled, data, ckpt_path="best", verbose=False)
     (row,) = rows(here / "part")
     assert found["val/box_loss"] == pytest.approx(float(row["val/box_loss"]), rel=1e-4)
     files = sorted(map(str, column(Path().rglob("metrics.json"), "parent")))
