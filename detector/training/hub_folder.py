@@ -59,7 +59,9 @@ def save_pretrained(
     detector.on_save_checkpoint(content)
     content.pop("class_maps", None)
     content["hyper_parameters"] = dict(detector.hparams)
-    tensors = {f"network.{key}": t.cpu().contiguous() for key, t in network.state_dict().items()}
+    tensors = {}
+    for key, tensor in network.state_dict().items():  # copies: layers may share a tensor
+        tensors[f"network.{key}"] = tensor.cpu().clone(memory_format=torch.contiguous_format)
     write_atomically(folder / TENSORS, save(tensors))
     write_atomically(folder / CARD, card)
     write_atomically(folder / CONFIG, json.dumps(content, indent=1))
