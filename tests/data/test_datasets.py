@@ -18,7 +18,6 @@ from made_datasets import (
     as_voc,
     as_yolo,
     by_name,
-    coco_content,
     coco_with,
     counts,
     files_of,
@@ -150,22 +149,6 @@ def test_coco_segmentation_crowd_area(tmp_path):
     assert dataset[0].classes.tolist() == [0, 0], "and in no sample"
     assert len(dataset[0].parts()) == 2
     assert dataset[1].boxes.shape == (0, 4)
-
-
-def test_coco_lists_an_image_several_times(tmp_path):
-    """Under two ids and in two files: it is one image with the objects of all, each once."""
-    as_coco(tmp_path)
-    content = coco_content()
-    content["images"].append({"id": 31, "file_name": "./a.png"})
-    content["annotations"].append({"id": 9, "image_id": 31, "category_id": 3, "bbox": [1, 2, 3, 4]})
-    lines = "train: [train.json, more.json]\nimages: photos\n"
-    lay_out(tmp_path, {"more.json": json.dumps(content), "data.yaml": lines + PAIR})
-    dataset = load(tmp_path)
-    assert counts(dataset) == (3, 4, 1, 0)
-    assert dataset.labels[0].boxes.tolist() == [[5.25, 10.5, 30.75, 39], [1, 2, 4, 6]]
-    assert set(column(dataset.faults, "kind")) == {"duplicate_box"}
-    assert dataset.faults[0].where == f"annotation 1 (cat) of {tmp_path}/more.json"
-    assert dataset.places[1] == f"annotation 9 (dog) of {tmp_path}/more.json"
 
 
 def test_csv_files_side_by_side(tmp_path):

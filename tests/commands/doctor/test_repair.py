@@ -86,14 +86,16 @@ def test_images_of_several_folders_keep_their_labels(tmp_path, monkeypatch):
 
 
 def test_several_coco_files_become_one(tmp_path):
-    """Both use the same ids, for other images and other categories."""
+    """Both use the same ids, for other images and other categories. An image that both list, or one
+    of them twice, has the objects of all, each once."""
     source = tmp_path / "source"
     for k, categories in enumerate(("cat dog", "dog cat"), 1):
         save(source / f"images/{k}.png", picture(40, 60, k))
-        box = {"category_id": 1, "bbox": [1, 2, 30, 20], "id": 1, "image_id": 1}
+        box = {"category_id": 1, "bbox": [1, 2, 30, 20], "id": 1}
+        ids = range(1, k + 2)
         content = {
-            "images": [{"id": 1, "file_name": f"{k}.png"}],
-            "annotations": [box],
+            "images": [{"id": i, "file_name": f"{min(i, k)}.png"} for i in ids],
+            "annotations": [box | {"image_id": i} for i in ids],
             "categories": [{"id": i, "name": n} for i, n in enumerate(categories.split(), 1)],
         }
         lay_out(source, {f"{k}.json": json.dumps(content)})
@@ -102,8 +104,10 @@ def test_several_coco_files_become_one(tmp_path):
     for folder in (source, tmp_path / "copy"):
         dataset = DatasetFile.read(str(folder)).open("train")
         assert files_of(dataset) == ["1.png", "2.png"]
-        assert dataset.labels.classes.tolist() == [0, 1]
-        assert dataset.labels.boxes.tolist() == [[1, 2, 31, 22]] * 2
+        assert dataset.labels.classes.tolist() == [0, 1, 1]
+        assert dataset.labels.boxes.tolist() == [[1, 2, 31, 22]] * 3
+    assert "1.json, annotation 1 (cat): dropped" in (tmp_path / "copy/repairs.txt").read_text()
+    assert DatasetFile.read(str(source)).open("train").places[1].endswith(f"of {source}/2.json")
 
 
 def test_folders_that_are_refused(here, refused):
