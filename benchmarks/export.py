@@ -19,7 +19,8 @@ from torch import Tensor
 
 from benchmarks.tables import race
 from boltbox.detector.commands.export.graph import Decoded
-from boltbox.detector.data.images import find_images, read_image
+from boltbox.detector.data.file_list import find_images
+from boltbox.detector.data.images import read_image
 from boltbox.detector.data.inputs.sources import Video
 from boltbox.detector.data.transforms.letterbox import letterbox
 from boltbox.detector.inference.formats import load_exported

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import yaml
 
-from boltbox.detector.data.images import find_images
+from boltbox.detector.data.file_list import find_images
 from boltbox.detector.data.layouts import CONVERTED, check_no_run, split_named
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError, in_one_line, need

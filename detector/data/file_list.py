@@ -3,9 +3,10 @@
 import os
 import stat
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from glob import glob
 from hashlib import sha256
-from os.path import splitext
+from os.path import isdir, isfile, splitext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,7 +79,7 @@ class FileList:
         listing = self.folder(path)
         return bool(listing) if is_address(path) else listing is not None
 
-    def images(self, folder: str | Path) -> Iterator[str]:
+    def images(self, folder: str | Path, suffixes: Collection[str] = SUFFIXES) -> Iterator[str]:
         """The image files in a folder and its subfolders, in any order; names that begin with a dot
         are left out, and links to a folder that they are in."""
         folder = os.fspath(folder)
@@ -89,8 +90,8 @@ class FileList:
                 continue
             if state == FOLDER:
                 if not _is_loop(path):
-                    yield from self.images(path)
-            elif splitext(name)[1].lower() in SUFFIXES:
+                    yield from self.images(path, suffixes)
+            elif splitext(name)[1].lower() in suffixes:
                 yield path
 
     def look(self) -> None:
@@ -114,6 +115,21 @@ class FileList:
             if look_at(folder, searched) != checksum:
                 return False
         return all(state_of(path) == state for path, state in files.items())
+
+
+def find_images(source: str | Path, suffixes: Collection[str] = SUFFIXES) -> list[Path]:
+    """Image files, sorted.
+
+    Args:
+        source: a file, a folder (with its subfolders) or a glob pattern.
+        suffixes: of image files, in lower case. A file that `source` names may have any.
+    """
+    if isfile(source):
+        return [Path(source)]
+    if isdir(source):
+        return list(map(Path, sorted(FileList().images(source, suffixes))))
+    files = map(Path, sorted(glob(str(source), recursive=True)))
+    return [file for file in files if file.suffix.lower() in suffixes and file.is_file()]
 
 
 def _is_loop(path: str) -> bool:

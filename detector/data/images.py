@@ -1,13 +1,11 @@
 """Image files: which ones, how large, their pixels."""
 
-import os
 import struct
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from glob import escape, glob
 from io import BytesIO
-from os.path import exists, isdir, isfile
+from os.path import exists, isfile
 from pathlib import Path
 
 import cv2
@@ -181,20 +179,6 @@ def image_sizes(images: Sequence[str | Path | np.ndarray]) -> list[tuple[int, in
         return height, width
 
     return many(probe, images)
-
-
-def find_images(source: str | Path, suffixes: Collection[str] = SUFFIXES) -> list[Path]:
-    """Image files, sorted.
-
-    Args:
-        source: a file, a folder (with its subfolders) or a glob pattern.
-        suffixes: of image files, in lower case. A file that `source` names may have any.
-    """
-    if isfile(source):
-        return [Path(source)]
-    pattern = os.path.join(escape(str(source)), "**") if isdir(source) else str(source)
-    files = map(Path, sorted(glob(pattern, recursive=True)))
-    return [file for file in files if file.suffix.lower() in suffixes and file.is_file()]
 
 
 def read_lines(source: Path) -> list[str]:

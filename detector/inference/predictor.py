@@ -17,7 +17,7 @@ from torch import Tensor
 
 from boltbox.detector.checkpoint.reader import find_trained
 from boltbox.detector.data.class_names import same_names
-from boltbox.detector.data.images import find_images
+from boltbox.detector.data.file_list import find_images
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput
 from boltbox.detector.data.inputs.sources import Image, PredictionSamples
 from boltbox.detector.data.inputs.tiles import Tiles

@@ -16,7 +16,8 @@ from PIL import Image, ImageFile
 from PIL.PngImagePlugin import PngInfo
 
 from boltbox.detector.commands.doctor.images import examine_images
-from boltbox.detector.data.images import find_images, image_size, image_sizes, read_image, rgb
+from boltbox.detector.data.file_list import find_images
+from boltbox.detector.data.images import image_size, image_sizes, read_image, rgb
 from boltbox.detector.data.inputs.sources import _path_or_pixels
 from boltbox.detector.model.network import NetworkOptions
 from boltbox.detector.system.errors import InputError
@@ -168,6 +169,7 @@ def test_find_images(here):
     names = ["b.JPG", "a.png", "deep/c.webp", "notes.txt", "d.jpg.bak", ".hidden/e.png"]
     lay_out(here, {f"set/{name}": "" for name in names} | {"set/folder.png/": ""})
     (here / "linked").mkdir()
+    (here / "set/loop").symlink_to(here / "set")
     (here / "linked/folder").symlink_to(here / "set")
     found = {}
     for source in ("set", "linked", "set/notes.txt", "set/*.JPG", "*/deep/*", "set/*.txt", "gone"):

@@ -22,12 +22,11 @@ import torch
 from PIL import Image as PIL
 from torch import Tensor
 
-from boltbox.detector.data.file_list import FileList
+from boltbox.detector.data.file_list import FileList, find_images
 from boltbox.detector.data.images import (
     SUFFIXES,
     UNREADABLE,
     decode,
-    find_images,
     image_sizes,
     read_image,
     read_lines,
