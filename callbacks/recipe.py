@@ -16,6 +16,7 @@ from boltbox.callbacks.progress import Progress
 from boltbox.callbacks.run_folder import RunFolder
 from boltbox.callbacks.run_state import RunState
 from boltbox.detector.checkpoint.runs import claim, new_run
+from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import is_first_process
 from boltbox.detector.training.trainer_options import (
     DEFAULT,
@@ -93,9 +94,18 @@ def in_order(
         with_options: In the order of CALLBACKS.
         others: The user's own.
         bar: Show the progress, unless there is a progress bar among the others.
+
+    Raises:
+        InputError: There are two of a class.
     """
     callbacks = [run_folder, EpochTable(resume), RunState(), MetricsFiles(), *with_options]
     if bar and not any(isinstance(callback, ProgressBar) for callback in others):
         callbacks.append(Progress())
-    callbacks += others
+    for callback in others:
+        if type(callback) in map(type, callbacks):
+            raise InputError(
+                f"{type(callback).__name__} is in the recipe already: give its options only"
+                " (--ema.decay; in a script one callback, with the options)"
+            )
+        callbacks.append(callback)
     return callbacks

@@ -202,6 +202,12 @@ def check_trainer(trainer: L.Trainer) -> list[str]:
     it lacks and that change what is trained. One that is switched off is not missing."""
     options = ("precision", "limit_train_batches")
     check_recipe({name: getattr(trainer, name) for name in options})
+    profiler: Any = trainer.profiler  # type: ignore[attr-defined]
+    if getattr(profiler, "_record_module_names", False):
+        raise InputError(
+            "trainer.profiler: names of modules are hooks, which no validation can copy with the"
+            " network; give PyTorchProfiler with record_module_names false"
+        )
     callbacks: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
     names = set[str]()
     for callback in callbacks:

@@ -20,6 +20,7 @@ from lightning.pytorch.callbacks import (
     ProgressBar,
     TQDMProgressBar,
 )
+from lightning.pytorch.profilers import PyTorchProfiler
 from made_networks import same
 from made_options import made_detector
 from made_runs import ROOT, code_of, column, load, rows, type_line
@@ -31,6 +32,7 @@ from boltbox.callbacks import (
     AutoAnchor,
     DoctorCheck,
     EarlyStop,
+    EpochTable,
     MetricsFiles,
     Pictures,
     Progress,
@@ -44,6 +46,7 @@ from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.model.network import NetworkOptions
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
+from boltbox.detector.training.trainer_options import check_trainer
 
 SMALL = {"image_size": 64, "batch_size": 8, "workers": 0}
 QUIET = {
@@ -308,6 +311,11 @@ def test_own_callbacks_take_the_place_of_the_recipes(here):
     assert warmup in given["callbacks"]
     assert kinds[-1] is LearningRateMonitor
     assert Progress not in map(type, recipe(enable_progress_bar=False)["callbacks"])
+    with pytest.raises(InputError, match="EpochTable is in the recipe already"):
+        recipe(callbacks=[EpochTable()])
+    profiled = L.Trainer(profiler=PyTorchProfiler(), logger=False)
+    with pytest.raises(InputError, match="record_module_names"):
+        check_trainer(profiled)
     bar = TQDMProgressBar()
     callbacks = recipe(callbacks=[bar])["callbacks"]
     assert [callback for callback in callbacks if isinstance(callback, ProgressBar)] == [bar]
