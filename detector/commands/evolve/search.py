@@ -232,5 +232,6 @@ def _draw(study: Study, path: Path) -> None:
             axis.set(title=f"fitness by {gene.name}", xscale="log" if gene.log else "linear")
             axis.xaxis.set_major_formatter("{x:g}")
             axis.xaxis.set_minor_formatter("")
+            axis.tick_params(labelleft=number % 5 == 1)  # the same for all
             values = [trial.params[gene.name] for trial in trials]
             axis.scatter(values, fitness, c=age, cmap="Blues", edgecolors="0.5")
