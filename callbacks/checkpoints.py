@@ -143,7 +143,8 @@ class Checkpoints(ModelCheckpoint):
 
     def on_train_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """Wait for the files: every on_fit_end, and what follows in a script, finds them in every
-        process. Lightning calls this after all other callbacks."""
+        process. Lightning calls this after all other callbacks, then restores the handlers of
+        signals from before the fit."""
         trainer.val_check_batch = self._given_val_check_batch
         trainer.fit_loop.min_epochs = self._given_min_epochs
         self.io.wait()
@@ -152,10 +153,14 @@ class Checkpoints(ModelCheckpoint):
             if isfile(path):
                 print_fact("saved", path)
                 break
+        self.signal.restore()
+
+    def on_exception(self, *_: Any) -> None:
+        """Now: else they are when this object is freed, perhaps in the middle of the next fit."""
+        self.signal.restore()
 
     def teardown(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
         """The last hook of a training without an exception."""
-        self.signal.restore()  # Lightning's handlers; it then restores those from before the fit
         if stage == "fit" and self.io.failed:
             files = ", ".join(f"{path} ({problem})" for path, problem in self.io.failed.items())
             raise InputError(
