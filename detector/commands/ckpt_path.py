@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from boltbox.detector.checkpoint.reader import CKPT_WORDS, find_trained
-from boltbox.detector.checkpoint.runs import path_from, run_of, start_of
+from boltbox.detector.checkpoint.reader import CKPT_WORDS, find_trained, newest_checkpoint
+from boltbox.detector.checkpoint.runs import has_checkpoints, path_from, run_of, start_of
 from boltbox.detector.commands.command_line import CommandLine
 from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.distributed.process_group import is_restart
 from boltbox.detector.inference.exported import Exported
 from boltbox.detector.inference.formats import format_of, load_exported
 from boltbox.detector.system.errors import InputError
@@ -22,6 +23,7 @@ from boltbox.detector.weights.trained import DETECTOR, Trained, is_published
 
 MACHINES = ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID")
 GROUPS = ("seed_everything", "data", "model")  # of config.yaml that every command continues with
+STARTS = ("model.start.weights", "model.start.backbone_weights")  # weights to start from
 OF_THE_DATASET = ("split", "format")  # options of data that describe one dataset
 
 
@@ -45,6 +47,34 @@ class LoadedCheckpoint:
     def checkpoint(self) -> dict[str, Any] | None:
         """The content of a checkpoint that a training can continue from."""
         return self.weights.checkpoint if isinstance(self.weights, Trained) else None
+
+
+def choose_ckpt_path(line: CommandLine, run_folder: Path | None) -> tuple[str, Path | None]:
+    """The value of --ckpt_path, as typed or by default.
+
+    Args:
+        line: The command line.
+        run_folder: The one that was typed; None: the most recent one of a fit.
+
+    Returns:
+        The value, "" for none, and the run folder where `last`, `best` and `auto` look. `fit` takes
+        the last checkpoint of a run folder; evaluations, if none is given, the newest one.
+    """
+    ckpt_path = str(line.options.get("ckpt_path") or "")
+    if line.command == "fit":
+        # after a crash torchrun starts this command again, perhaps before its first checkpoint
+        restarted = run_folder if is_restart(run_folder) else None
+        if restarted and (has_checkpoints(restarted) or not ckpt_path):
+            return "auto", restarted
+        named = Path(ckpt_path)
+        if not ckpt_path or ckpt_path in CKPT_WORDS or not (named / "checkpoints").is_dir():
+            return ckpt_path, run_folder
+        return "last", named
+    has_start = any(line.options.get(name) for name in STARTS)
+    is_evaluation = line.command in ("validate", "test")
+    if is_evaluation and not ckpt_path and not has_start and not line.only_prints:
+        ckpt_path = newest_checkpoint(run_folder)
+    return ckpt_path, run_folder
 
 
 def read_ckpt_path(ckpt_path: str, run: Path | None, line: CommandLine) -> LoadedCheckpoint | None:

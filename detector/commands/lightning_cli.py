@@ -22,7 +22,7 @@ from boltbox.callbacks.checkpoints import checkpoints_of
 from boltbox.callbacks.configuration import CALLBACKS
 from boltbox.callbacks.recipe import in_order
 from boltbox.callbacks.run_folder import RunFolder, refuse_earlier_run
-from boltbox.detector.checkpoint.reader import CKPT_WORDS, Checkpoint, newest_checkpoint
+from boltbox.detector.checkpoint.reader import CKPT_WORDS, Checkpoint
 from boltbox.detector.checkpoint.runs import (
     has_checkpoints,
     locked,
@@ -30,7 +30,12 @@ from boltbox.detector.checkpoint.runs import (
     remove_empty_runs,
     results_folder,
 )
-from boltbox.detector.commands.ckpt_path import LoadedCheckpoint, read_ckpt_path
+from boltbox.detector.commands.ckpt_path import (
+    STARTS,
+    LoadedCheckpoint,
+    choose_ckpt_path,
+    read_ckpt_path,
+)
 from boltbox.detector.commands.command_line import Command, CommandLine
 from boltbox.detector.commands.parser import HELP, HelpFormatter, Parser
 from boltbox.detector.commands.training_process import FitCommand
@@ -38,7 +43,7 @@ from boltbox.detector.data import demo
 from boltbox.detector.data.class_names import check_same_names
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.distributed import fsdp2  # noqa: F401 - a strategy by name
-from boltbox.detector.distributed.process_group import is_restart, processes_and_machines
+from boltbox.detector.distributed.process_group import processes_and_machines
 from boltbox.detector.inference.exported import Exported
 from boltbox.detector.loggers.placement import place_loggers
 from boltbox.detector.model.parts import find_part
@@ -70,7 +75,6 @@ from boltbox.detector.training.trainer_options import (
 from boltbox.detector.weights.trained import DETECTOR
 
 TRUST_PARTS = "Import all code that a run folder or checkpoint names, not only boltbox's."
-STARTS = ("model.start.weights", "model.start.backbone_weights")  # weights to start from
 # parameters of a command's function that are no options (in the type that jsonargparse takes)
 OBJECTS: set[str | int] = {"trainer", "model", "datamodule", "fit_command", "command"}
 NOT_SAVED = ("run", "ckpt_path", "trust_parts", "trainer.default_root_dir")  # not in config.yaml
@@ -208,7 +212,7 @@ class DetectorCLI(LightningCLI):
 
     def _load(self) -> None:
         """Read what --ckpt_path means, which replaces the weights of STARTS."""
-        ckpt_path, run = self._choose_ckpt_path()
+        ckpt_path, run = choose_ckpt_path(self.line, self.run_folder)
         if not ckpt_path:
             return
         # `fit --ckpt_path RUN` continues in that folder, unless --run is another
@@ -225,27 +229,6 @@ class DetectorCLI(LightningCLI):
                     f"{name} {self.line.options[name]}: the weights come from --ckpt_path"
                     f" {ckpt_path}. Leave --{name} out"
                 )
-
-    def _choose_ckpt_path(self) -> tuple[str, Path | None]:
-        """The value of --ckpt_path, "" for none, and the run folder where `last`, `best` and `auto`
-        look. `fit` takes the last checkpoint of a run folder; evaluations, if none is given, the
-        newest one."""
-        options = self.line.options
-        ckpt_path = str(options.get("ckpt_path") or "")
-        if self.command == "fit":
-            # after a crash torchrun starts this command again, perhaps before its first checkpoint
-            run = self.run_folder if is_restart(self.run_folder) else None
-            if run and (has_checkpoints(run) or not ckpt_path):
-                return "auto", run
-            named = Path(ckpt_path)
-            if not ckpt_path or ckpt_path in CKPT_WORDS or not (named / "checkpoints").is_dir():
-                return ckpt_path, self.run_folder
-            return "last", named
-        has_start = any(options.get(name) for name in STARTS)
-        is_evaluation = self.command in ("validate", "test")
-        if is_evaluation and not ckpt_path and not has_start and not self.line.only_prints:
-            ckpt_path = newest_checkpoint(self.run_folder)  # no run folder: the most recent fit's
-        return ckpt_path, self.run_folder
 
     def before_instantiate_classes(self) -> None:
         """Complete the options: by the checkpoint, the run folder and the machine."""
