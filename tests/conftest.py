@@ -11,6 +11,7 @@ from collections import defaultdict
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"  # also for the processes that tests start
+os.environ["no_proxy"] = "*"  # the servers of tests are on this machine
 
 import pytest
 import torch

@@ -21,10 +21,11 @@ class Server:
         self.databases = set()
         self.folder = Path(tempfile.mkdtemp(prefix="pg"))
         self.account = {"user": "nobody", "extra_groups": []} if os.geteuid() == 0 else {}
-        if self.account:  # the server refuses to run as root
-            shutil.chown(self.folder, "nobody")
         word = self.folder / "word"
         word.write_text(PASSWORD)
+        if self.account:  # the server refuses to run as root
+            shutil.chown(self.folder, "nobody")
+            shutil.chown(word, "nobody")
         self._run(
             "initdb", "--username=owner", f"--pwfile={word}", "--auth=scram-sha-256", "--no-sync", "--locale=C",
             "--encoding=UTF8",

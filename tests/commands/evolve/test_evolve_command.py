@@ -46,7 +46,7 @@ def trials(folder):
 @pytest.fixture
 def _no_pictures(monkeypatch):
     """They would be drawn after each individual; test_evolve_study.py has them."""
-    monkeypatch.setattr(search, "_picture", lambda study: b"")
+    monkeypatch.setattr(search, "_draw", lambda *_: None)
 
 
 @pytest.mark.usefixtures("_no_pictures")

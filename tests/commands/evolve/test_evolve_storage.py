@@ -309,7 +309,7 @@ def test_the_password_is_nowhere(
     (here / "fit.py").write_text(FIT)
     fit = [sys.executable, "-I", str(here / "fit.py")]
     monkeypatch.setattr(search, "train_all", lambda study, _, *rest: train_all(study, fit, *rest))
-    monkeypatch.setattr(search, "_picture", lambda study: b"")
+    monkeypatch.setattr(search, "_draw", lambda *_: None)
     line = f"evolve --config {ROOT}/configs/tensorboard.yaml --data.dataset {small_data}"
     line += " --data.image_size 64 --model.network.width_multiple 0.125 --data.batch_size 6 --data.workers 0"
     line += " --trainer.accelerator cpu --evolve.generations 1 --evolve.population 2 --run found --evolve.study shapes"
