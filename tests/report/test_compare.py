@@ -40,19 +40,8 @@ def test_two_runs(here, capsys):
     expected = ["extra <b> None", "model.optim.lr0 0.02 0.01", "trainer.max_epochs 5 3"]
     assert sorted(" ".join(line.split()) for line in lines[2:5]) == expected
     best = lines.index("Metrics") + 3
-    assert lines[best].split() == [
-        "fit-2",
-        "5",
-        "8",
-        "0.400",
-        "0.500",
-        "0.500",
-        "-",
-        "0.100",
-        "8",
-        "s",
-    ]
-    assert lines[best + 1].split()[:5] == ["fit-1", "3", "8", "0.200", "0.700"]
+    assert " ".join(lines[best].split()) == "fit-2 5 8 0.400 0.500 0.500 - 0.100 8 s"
+    assert " ".join(lines[best + 1].split()).startswith("fit-1 3 8 0.200 0.700 ")
     assert max(map(len, lines)) <= 80
     assert lines[-1] == "page:      runs/compare-1/compare.html"
     for line in lines:
