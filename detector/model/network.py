@@ -257,6 +257,7 @@ class YOLOv5(nn.Module):
         levels: detection levels.
         strides: of the detection levels.
         max_stride: of the top level.
+        activation: see NetworkOptions; the tensors do not show it.
         origins: of the weights; functions that load some add to it.
 
     Raises:
@@ -314,6 +315,7 @@ class YOLOv5(nn.Module):
         else:
             arguments = (head_channels, self.strides, num_classes)
             self.head = build_part(head, Head, "model.network.head", *arguments)  # type: ignore[type-abstract]
+        self.activation = given.activation
         if given.activation != "silu":
             for module in self.modules():
                 if isinstance(module, Conv):

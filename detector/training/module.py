@@ -442,7 +442,7 @@ class Detector(L.LightningModule):
                 del checkpoint["state_dict"][name]
         elif average:
             self.start_average()
-        check_network(checkpoint, self.names, self.state_dict())
+        check_network(checkpoint, self.names, self.state_dict(), self.network.activation)
         self._resolve_optim(checkpoint["hyper_parameters"].get("optim"))
         self.evaluation.restore(checkpoint)
         if not self._knows_image_size and "image_size" in checkpoint:

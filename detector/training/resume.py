@@ -21,20 +21,26 @@ ADVICE = (
 
 
 def check_network(
-    checkpoint: Mapping[str, Any], names: Sequence[str], tensors: dict[str, Tensor]
+    checkpoint: Mapping[str, Any],
+    names: Sequence[str],
+    tensors: dict[str, Tensor],
+    activation: str,
 ) -> None:
-    """Compare classes and tensors with those of a checkpoint.
+    """Compare classes, tensors and activation with those of a checkpoint.
 
     Args:
         checkpoint: Its content.
         names: Class names of the Detector.
         tensors: Of the Detector.
+        activation: Of its network.
 
     Raises:
         InputError: They are others.
     """
     with as_input_error("the checkpoint", DETECTOR):
-        saved_names = checkpoint["hyper_parameters"]["names"]
+        arguments = checkpoint["hyper_parameters"]
+        saved_names = arguments["names"]
+        saved_activation = arguments.get("network", {}).get("activation", "silu")
         different = shapes(checkpoint["state_dict"]).items() ^ shapes(tensors).items()
     if saved_names != names:
         raise InputError(
@@ -46,6 +52,10 @@ def check_network(
         raise InputError(
             f"the checkpoint does not fit this network ({len(dict(different))} tensors, like"
             f" {min(different)[0]}): {ADVICE}"
+        )
+    if saved_activation != activation:
+        raise InputError(
+            f"the checkpoint's activation is {saved_activation}, not {activation}: {ADVICE}"
         )
 
 

@@ -231,6 +231,8 @@ def copy_weights(
         case HeadTransfer.NONE:
             skipped |= there.keys() | here.keys()
             note = "; the head starts from random values, as its classes or its kind differ"
+    if weights.activation != network.activation:
+        note += f"; the activation is {network.activation}, not {weights.activation} as there"
     loaded = {name: tensor for name, tensor in tensors.items() if name not in skipped}
     differing = shapes(loaded).items() ^ shapes(state).items()
     wrong = {name for name, _ in differing} - skipped

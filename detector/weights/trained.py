@@ -83,6 +83,11 @@ class Trained:
         return network
 
     @property
+    def activation(self) -> str:
+        """Of its network."""
+        return self.options.get("activation", "silu")
+
+    @property
     def checkpoint(self) -> dict[str, Any] | None:
         """`content`, if a training can continue from it."""
         if self.content is None or not self.content.keys() >= TRAINING_PARTS:
@@ -119,7 +124,8 @@ class Trained:
                 f"warning: {self.path} calls class {i} '{self.names[i]}', the data '{names[i]}'"
                 f" ({len(differing)} names differ)"
             )
-        if shapes(self.tensors) != shapes(network.state_dict()):
+        differs = shapes(self.tensors) != shapes(network.state_dict())
+        if differs or self.activation != network.activation:
             raise InputError(
                 f"{self.path} holds a network made with {as_typed(self.options)}: leave out the"
                 " options of the model that differ from this"

@@ -245,7 +245,8 @@ def test_strip(moved, published, refused, monkeypatch):
 
 
 def test_load_from_checkpoint(project):
-    """Lightning's way is as good as ours; with other classes it is refused, not half done."""
+    """Lightning's way is as good as ours; with other classes it is refused, not half done, and with
+    an activation that its tensors do not show."""
     checkpoint = project / "runs/fit-1/checkpoints/last.ckpt"
     ours = Detector.load(checkpoint, "cpu")
     theirs = Detector.load_from_checkpoint(checkpoint, map_location="cpu")
@@ -255,6 +256,13 @@ def test_load_from_checkpoint(project):
     assert same(ours.evaluated_network().state_dict(), theirs.evaluated_network().state_dict())
     with pytest.raises(InputError, match=r"does not fit this network \(12 tensors, "):
         Detector.load_from_checkpoint(checkpoint, map_location="cpu", names=["a", "b"])
+    trained = read_trained(checkpoint)
+    other = Detector(trained.names, NetworkOptions(**NARROW, activation="relu"))
+    with pytest.raises(InputError, match="activation is silu, not relu"):
+        other.on_load_checkpoint(trained.content)
+    with pytest.raises(InputError, match="that differ"):
+        trained.fill(other.network, other.names)
+    assert "relu, not silu" in load_weights(other.network, checkpoint).line
 
 
 @pytest.fixture
