@@ -45,13 +45,14 @@ def numbered(command: str) -> dict[int, Path]:
 
 
 def latest_fits(count: int) -> list[str]:
-    """The folders of the most recent fits, in order.
+    """The folders in `runs` of the fits that were started last, in order, whatever their names.
 
     Args:
         count: How many, at most.
     """
-    fits = numbered("fit")
-    return [str(fits[number]) for number in sorted(fits)[-count:]]
+    fits = [path for path in ROOT.glob("*") if read_machine(path).get("command") == "fit"]
+    fits.sort(key=lambda path: (path / MACHINE).stat().st_mtime_ns)
+    return [str(path) for path in fits[-count:]]
 
 
 def new_run(command: str) -> Path:

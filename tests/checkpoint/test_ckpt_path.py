@@ -152,8 +152,9 @@ def test_without_ckpt_path(
     type_line(f"validate {QUIET}")
     assert "weights:   runs/fit-1/checkpoints/best.ckpt\n" in capfd.readouterr().out
     Path("runs/fit-1/checkpoints/best.ckpt").unlink()
+    Path("runs/fit-1").rename("runs/cats")
     type_line(f"{predict} --device cpu --images false")
-    assert "weights:   runs/fit-1/checkpoints/last.ckpt\n" in capfd.readouterr().out
+    assert "weights:   runs/cats/checkpoints/last.ckpt\n" in capfd.readouterr().out
 
 
 def test_a_run_folder_is_its_best(

@@ -460,6 +460,10 @@ def test_a_barely_trained_network(checkpoint, tmp_path):
     difference = check(Exported(tmp_path, metadata, rounded), saturated, seen)
     found, expected = map(int, re.findall(r"\d+", difference)[:2])
     assert found == expected > 10
+    for conv in network.head.convs:
+        conv.bias.data.view(3, -1)[:, 4] = -40.0
+    blind = Decoded(network)
+    assert "--data" in check(Exported(tmp_path, metadata, blind), blind, seen)
 
 
 def nan_in_weights(model):

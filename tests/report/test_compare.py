@@ -60,18 +60,18 @@ def test_two_runs(here, capsys):
 
 
 def test_the_last_runs(here, capfd, refused):
-    """Where none are named."""
+    """Where none are named; of fits that are, too."""
     for command in ("report", "compare"):
         assert refused(command).startswith(f"error: {command}")
-    for number in (2, 9, 10):
-        make_run(here / f"runs/fit-{number}", 0.01 * number, 0.2, 2)
+    for number, name in enumerate(("fit-9", "fit-10", "cats")):
+        make_run(here / f"runs/{name}", 0.01 * number, 0.2, 2)
     type_line("compare")
-    assert capfd.readouterr().out.splitlines()[1].split() == ["option", "fit-9", "fit-10"]
-    for run in ("runs/fit-10", "runs/fit-9"):
+    assert capfd.readouterr().out.splitlines()[1].split() == ["option", "fit-10", "cats"]
+    for run in ("runs/fit-10", "runs/cats"):
         (here / f"{run}/metrics.json").unlink()
     type_line("report")
-    assert "report:    runs/fit-10/report.html (" in capfd.readouterr().out
-    type_line("report runs/fit-9 runs/fit-10")
+    assert "report:    runs/cats/report.html (" in capfd.readouterr().out
+    type_line("report runs/fit-10 runs/cats")
     assert capfd.readouterr().out.count("report: ") == 2
 
 

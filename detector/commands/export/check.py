@@ -99,6 +99,8 @@ def check(exported: Exported, decoded: Decoded, images: Sequence[np.ndarray]) ->
             if len(k):
                 pixels = max(pixels, float((output.boxes[i] - expected.boxes[k]).abs().max()))
                 score = max(score, float((output.scores[i] - expected.scores[k]).abs().max()))
+    if not total:
+        return f"PyTorch finds nothing in {len(images)} images; to compare, give others with --data"
     difference = (
         f"{matched}/{total} detections match PyTorch ({len(images)} images), largest difference"
         f" {pixels:.2g} px, {score:.2g} in a score"
