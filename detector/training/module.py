@@ -103,6 +103,8 @@ class Detector(L.LightningModule):
         compile: bool = False,
     ) -> None:
         super().__init__()
+        if not len(names) or isinstance(names, str | Mapping):
+            raise InputError(f"names {names!r}: give a list, by --data.dataset FILE, or by weights")
         names = list(plain(names))
         network = as_group(NetworkOptions, network)
         loss = as_group(LossOptions, loss)
@@ -116,8 +118,6 @@ class Detector(L.LightningModule):
         self._starting_point = StartingPoint.of(start.weights, start.backbone_weights)
         self._has_scored_weights = False
         self._resolve_optim()  # sets hparams too
-        if not names:
-            raise InputError("no class names: give --data.dataset FILE, or weights that have them")
         self.network = network.build(len(names)).to(memory_format=torch.channels_last)
         self.ema: YOLOv5 | None = None
         self.loaded = start.load(self.network, names, not isinstance(network.anchors, int | None))

@@ -151,7 +151,7 @@ class OptimOptions:
             chosen["backbone_lr"] = DEFAULTS["AdamW"].lr0
         if is_auto and start is StartingPoint.FINETUNE:
             chosen["lr0"] = FINETUNE_LR
-        if continued:
+        if isinstance(continued, Mapping):  # else these options, given to load_from_checkpoint
             chosen |= continued
         resolved = {name: chosen[name] for name in self.auto_names() if name in chosen}
         return replace(options, **resolved)

@@ -57,7 +57,7 @@ def as_list(value: Any) -> list[Any]:
     plugins."""
     if value is None:
         return []
-    return value if isinstance(value, list) else [value]
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def adapt_trainer(options: Any, command: str, exported: bool) -> None:

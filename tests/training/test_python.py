@@ -48,6 +48,7 @@ from boltbox.detector.model.network import NetworkOptions
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.operating_system import STOP_SIGNALS
 from boltbox.detector.training.module import Detector
+from boltbox.detector.training.optimizer import OptimOptions, StartingPoint
 from boltbox.detector.training.trainer_options import check_trainer
 
 SMALL = {"image_size": 64, "batch_size": 8, "workers": 0}
@@ -178,6 +179,12 @@ def test_a_detector_follows_its_data(small_data, here):
         with pytest.raises(InputError, match=named):
             L.Trainer(**given).fit(detector, data)
     assert not (here / "other").exists()
+    path = "run/checkpoints/last.ckpt"
+    given = OptimOptions(optimizer="SGD", lr_schedule="cosine")
+    loaded = Detector.load_from_checkpoint(path, optim=given)
+    assert loaded.options.optim == given.resolve(StartingPoint.SCRATCH)
+    with pytest.raises(InputError, match="give a list"):
+        Detector({0: "a", 1: "b"})
     assert own.hparams["network"] == own.options.network.to_dict()
 
 
@@ -321,5 +328,5 @@ def test_own_callbacks_take_the_place_of_the_recipes(here):
     with pytest.raises(InputError, match="record_module_names"):
         check_trainer(profiled)
     bar = TQDMProgressBar()
-    callbacks = recipe(callbacks=[bar])["callbacks"]
+    callbacks = recipe(callbacks=(bar,))["callbacks"]
     assert [callback for callback in callbacks if isinstance(callback, ProgressBar)] == [bar]
