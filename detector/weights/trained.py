@@ -195,7 +195,7 @@ def read_weights(path: str | Path) -> Trained:
     if path.suffix == ".ckpt":
         return of_checkpoint(path, load_torch_file(path))
     content = load_torch_file(local_file(path), ALLOWED)
-    if "state_dict" in content and not is_published(path):
+    if "state_dict" in content:
         return of_checkpoint(path, content)
     tensors = yolox_tensors(path, content)
     if tensors is None:

@@ -109,7 +109,7 @@ def test_a_checkpoint_of_ours(tmp_path):
     anchors = [[10.0, 20.0] * 3, [30.0, 40.0] * 3, [64.0, 96.0] * 3]
     plain = small(seed=1)
     average = small(seed=2, anchors=anchors)
-    file = tmp_path / "last.saved"
+    file = tmp_path / "last.pt"
     for networks, expected in (
         ({"network": plain}, plain),
         ({"network": plain, "ema": average}, average),
@@ -121,11 +121,11 @@ def test_a_checkpoint_of_ours(tmp_path):
     for given in (None, [[5.0, 6.0] * 3] * 3):
         made = made_detector(ABC, anchors=given, weights=str(file), **MULTIPLES).network
         assert made.head.anchors_px.flatten(1).tolist() == (given or anchors)
-    with pytest.raises(InputError, match=r"last.saved: these weights do not fit"):
+    with pytest.raises(InputError, match=r"last.pt: these weights do not fit"):
         load_weights(small(width_multiple=0.25), file)
     for content in ({"state_dict": {}}, {"hyper_parameters": {"names": ABC}}):
         torch.save(content, file)
-        with pytest.raises(InputError, match=r"last.saved: .*not a"):
+        with pytest.raises(InputError, match=r"last.pt: .*not a"):
             load_weights(small(), file)
 
 
