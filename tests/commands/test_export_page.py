@@ -1,13 +1,11 @@
 """`export --format web`: in Chromium, its page finds what `predict` finds."""
 
 import os
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
 import cv2
 import numpy as np
 import pytest
+import servers
 from chromium import chromium
 from made_runs import column, type_line
 from PIL import Image
@@ -28,11 +26,8 @@ CAMERA = """navigator.mediaDevices.getUserMedia = async () => {
 @pytest.fixture
 def served(tmp_path):
     """The address of the folder."""
-    handler = partial(SimpleHTTPRequestHandler, directory=tmp_path)
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        Thread(target=server.serve_forever).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with servers.http(tmp_path) as server:
+        yield server.address
 
 
 @pytest.fixture

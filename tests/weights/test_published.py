@@ -1,12 +1,10 @@
 """Weights that are named and not there are fetched, from a server of the test's own."""
 
-import functools
 import hashlib
-import threading
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+import servers
 import torch
 from shared import published_file  # noqa: F401 - a fixture
 
@@ -15,14 +13,6 @@ from boltbox.detector.weights import published as module
 from boltbox.detector.weights.published import Publication, local_file
 
 NAME = "yolov5n.pt"
-
-
-asked = []
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *args):
-        asked.append(self.path)
 
 
 def test_fetching(
@@ -40,10 +30,8 @@ def test_fetching(
     sha256 = hashlib.sha256(content).hexdigest()
     assert sha256 == module.PUBLISHED[NAME].sha256
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
-    handler = functools.partial(Quiet, directory=str(served.parent))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{server.server_port}/{NAME}"
+    with servers.http(served.parent) as server:
+        address = f"{server.address}/{NAME}"
         for checksum, bad in (("0" * 64, content), (None, content[:-1000]), (sha256, None)):
             monkeypatch.setitem(module.PUBLISHED, NAME, Publication(address, checksum, "a licence"))
             served.unlink(missing_ok=True)
@@ -54,14 +42,13 @@ def test_fetching(
             assert not list(Path(torch.hub.get_dir()).rglob("*.pt*"))
         refused(f"fit --model.start.weights {NAME} --data.dataset demo")
         served.write_bytes(content)
-        asked.clear()
+        server.requests.clear()
         for output in (f"fetched from {address} (a licence)", ""):
             assert local_file(NAME).read_bytes() == content
             assert output in capfd.readouterr().out
-        assert asked == [f"/{NAME}"]
+        assert server.requests == {f"/{NAME}": 1}
         (here / NAME).touch()
         assert local_file(NAME) == Path(NAME)
         assert local_file("folder/yolov5n.pt") == Path("folder/yolov5n.pt")
-        server.shutdown()
     with pytest.raises(InputError, match=r"yolo11n\.pt does not fit"):
         local_file("yolo11n.pt")
