@@ -12,6 +12,7 @@ from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"  # also for the processes that tests start
 os.environ["no_proxy"] = "*"  # the servers of tests are on this machine
+os.environ["COLUMNS"] = "80"  # of the terminal
 
 import pytest
 import torch

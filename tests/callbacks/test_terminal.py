@@ -47,9 +47,8 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture
-def terminal(monkeypatch):
+def terminal():
     """Of 80 columns."""
-    monkeypatch.setenv("COLUMNS", "80")
     return Terminal()
 
 

@@ -79,22 +79,21 @@ def test_processes_that_start_together_have_folders_of_their_own(here):
     assert sorted(written) == list("0123")
 
 
-def hold(taken):
+def hold(worker):
     """In a process of its own, which has a child, like a worker of a loader."""
     with locked(Path("run"), "fit"):
-        if os.fork():
-            taken.set()
+        if child := os.fork():
+            worker.value = child
         time.sleep(600)
 
 
 def test_a_second_process_in_one_run_is_refused(small_data, here, refused):
     """Until the first one is gone, however that ends; not until its children are."""
-    taken = multiprocessing.Event()
-    first = multiprocessing.get_context("fork").Process(target=hold, args=(taken,))
+    worker = multiprocessing.Value("i", 0)
+    first = multiprocessing.get_context("fork").Process(target=hold, args=(worker,))
     first.start()
     try:
-        until(taken.is_set, "the lock", lambda: first.exitcode)
-        (worker,) = children(first.pid)
+        until(lambda: worker.value, "the lock", lambda: first.exitcode)
         told = refused(small(small_data, "--run run"))
         assert f"run run is in use by process {first.pid} on {socket.gethostname()}" in told
     finally:
@@ -104,17 +103,8 @@ def test_a_second_process_in_one_run_is_refused(small_data, here, refused):
         with locked(Path("run"), "fit"):
             assert Path("run/.lock").is_file()
     finally:
-        os.kill(worker, signal.SIGKILL)
+        os.kill(worker.value, signal.SIGKILL)
     assert not Path("run/.lock").exists()
-
-
-def children(parent):
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            if stat.read_text().rpartition(")")[2].split()[1] == str(parent):
-                found.append(int(stat.parent.name))
-    return found
 
 
 def test_processes_that_torchrun_has_started_are_one_run(small_data, here):

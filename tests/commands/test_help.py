@@ -57,9 +57,8 @@ def test_words_for_help(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_is_for_people(command, capsys, monkeypatch):
+def test_help_is_for_people(command, capsys):
     """A line of usage, options with type and default in the width of the terminal, no Python."""
-    monkeypatch.setenv("COLUMNS", "80")
     short = printed(f"{command} --help", capsys)
     lines = short.splitlines()
     assert lines[0].startswith(f"usage: python cli.py {command} [options]")
