@@ -40,10 +40,8 @@ def with_shm(size, run, log):
     process = multiprocessing.get_context("fork").Process(target=become)
     process.start()
     process.join(120)
-    if process.is_alive():
-        process.kill()
-        process.join()
-        pytest.fail(f"it hangs; it said {log.read_text()}")
+    process.kill()  # if it hangs
+    process.join()
     if process.exitcode == NOT_ALLOWED:
         pytest.skip("needs the right to mount a /dev/shm of its own (unshare)")
     said = log.read_text()

@@ -143,8 +143,7 @@ def test_a_kill_half_way(web):
             DatasetFile.read("coco128")
         finally:
             os._exit(0)
-    until(web.stalled.is_set, "half a file")
-    until(lambda: list(Path("datasets").iterdir()), "a part of it")
+    until(lambda: web.stalled.is_set() and list(Path("datasets").iterdir()), "half a file")
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     assert [path.suffix for path in Path("datasets").iterdir()] == [".partial"]

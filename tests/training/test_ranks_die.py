@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import lightning as L
@@ -31,14 +32,14 @@ class Trouble(L.Callback):
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
         kind, rank, at = os.environ["BOLTBOX_TROUBLE"].split(":")
         batches = trainer.fit_loop.epoch_loop.batch_progress.total.processed
-        is_restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
-        if batches != int(at) or is_restarted:
+        if batches != int(at) or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
             return
         if trainer.global_rank != int(rank):
             if kind == "hang":  # not before: the start of a process may take long
-                (watchdog,) = (each for each in trainer.callbacks if isinstance(each, Watchdog))
-                watchdog.timeout /= 600
-                watchdog.setup(trainer, pl_module, "fit")
+                for watchdog in trainer.callbacks:
+                    if isinstance(watchdog, Watchdog):
+                        watchdog.timeout /= 600
+                        watchdog.setup(trainer, pl_module, "fit")
             return
         (Path(trainer.default_root_dir) / "trouble").write_text(str(time.time()))
         if kind == "raise":
@@ -65,11 +66,9 @@ def left(log):
     """Processes that have the file open."""
     numbers = []
     for process in Path("/proc").glob("[0-9]*"):
-        try:
+        with suppress(OSError):  # it has just ended, or is not ours
             if any(os.readlink(file) == str(log) for file in (process / "fd").iterdir()):
                 numbers.append(int(process.name))
-        except OSError:  # it has just ended, or is not ours
-            continue
     return numbers
 
 
