@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import cv2
 import numpy as np
-import pytest
 from fastapi.testclient import TestClient
 from made_runs import column, type_line, until
 from shared import published_file, shared  # noqa: F401 - a fixture
@@ -16,12 +15,8 @@ from examples.server import app as server
 from examples.server.onnx_detector import OnnxDetector
 
 
-@pytest.fixture
-def photo():
-    return sorted((shared("data/coco128_val128") / "images/val").iterdir())[0]
-
-
-def test_the_example(published, photo, tmp_path, monkeypatch):
+def test_the_example(published, tmp_path, monkeypatch):
+    photo = min((shared("data/coco128_val128") / "images/val").iterdir())
     monkeypatch.chdir(tmp_path)
     export = f"export --ckpt_path {published} --image_size 320"
     type_line(f"{export} --nms true --out detector.onnx")

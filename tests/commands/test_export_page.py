@@ -24,13 +24,6 @@ CAMERA = """navigator.mediaDevices.getUserMedia = async () => {
 
 
 @pytest.fixture
-def served(tmp_path):
-    """The address of the folder."""
-    with servers.http(tmp_path) as server:
-        yield server.address
-
-
-@pytest.fixture
 def photos(tmp_path):
     """One that is shrunk, on its side by EXIF, and one that is enlarged."""
     files = sorted((shared("data/coco128_val128") / "images/val").iterdir())
@@ -47,18 +40,18 @@ def photos(tmp_path):
     "ONNXRUNTIME_WEB" not in os.environ,
     reason="set ONNXRUNTIME_WEB to a folder of the npm package onnxruntime-web",
 )
-def test_the_page(published, photos, served, tmp_path):
+def test_the_page(published, photos, tmp_path):
     """Photos are dropped; then the camera runs until another is chosen. Nothing comes from
     elsewhere, nothing breaks the security policy."""
     line = f"export --ckpt_path {published} --format web --image_size 320"
     type_line(f"{line} --onnxruntime_web {os.environ['ONNXRUNTIME_WEB']} --out {tmp_path}/n_web")
     predictor = Predictor.load(published, device="cpu", conf=0.05)
-    with chromium(tmp_path / "chromium") as browser:
+    with servers.http(tmp_path) as server, chromium(tmp_path / "chromium") as browser:
 
         def found():
             return browser.wait("window.detections.length && window.detections")
 
-        browser.open(f"{served}/n_web/")
+        browser.open(f"{server.address}/n_web/")
         browser.wait("!document.querySelector('#file').disabled")
         for photo in photos:
             browser.evaluate("window.detections = []; 0")
