@@ -253,7 +253,8 @@ def print_results(files: PredictionFiles, noun: str, seconds: float) -> None:
     folders = [files.folder]
     if files.labels and not files.labels.is_relative_to(files.folder):
         folders.append(files.labels)
-    print_fact("results", ", ".join(str(folder) for folder in folders if folder.exists()))
+    written = [str(folder) for folder in folders if folder.exists()]
+    print_fact("results", ", ".join(written) or "none written")
     print_fact("speed", f"{files.pictures / seconds:.1f} {noun}s/s")
 
 

@@ -205,7 +205,7 @@ def test_a_film_on_a_terminal_says_what_is_left(checkpoint, here, capsys, monkey
     assert "a.png" not in capsys.readouterr().out
 
 
-def test_lists_and_what_is_not_saved(checkpoint, pictures, here):
+def test_lists_and_what_is_not_saved(checkpoint, pictures, here, capsys):
     # from the list's folder, from here
     (pictures / "list.txt").write_text("0001.jpg\npictures/0002.jpg\n")
     assert Sources.find("pictures/list.txt").images == ["pictures/0001.jpg", "pictures/0002.jpg"]
@@ -221,6 +221,8 @@ def test_lists_and_what_is_not_saved(checkpoint, pictures, here):
     assert set(column(lines, 0)) == {"0", "2"}
     assert set(map(len, lines)) == {5}
     assert not (run / "images").exists()
+    predict(checkpoint, "pictures/0003.jpg", "--images false --labels false", run="nothing")
+    assert "results:   none written\n" in capsys.readouterr().out
 
 
 def test_a_video_file_is_there_whole_or_not_at_all(here):
