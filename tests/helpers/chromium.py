@@ -216,11 +216,7 @@ class Browser:
     def downloaded(self, name):
         """The path of a finished download."""
         path = self.downloads / name
-        until(
-            lambda: path.is_file() and not list(self.downloads.glob("*.crdownload")),
-            name,
-            lambda: self.errors or None,
-        )
+        until(lambda: path.is_file() and not list(self.downloads.glob("*.crdownload")), name)
         return path
 
     def screen(self, width, height, touch=False):
