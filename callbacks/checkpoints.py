@@ -70,7 +70,8 @@ class Checkpoints(ModelCheckpoint):
             check_recipe(
                 {
                     "check_val_every_n_epoch": trainer.check_val_every_n_epoch,
-                    # a Trainer that validates by the clock has no such attribute
+                    # a Trainer that validates by the clock has no such attribute: the words are
+                    # no value that the recipe takes, so it is refused
                     "val_check_interval": getattr(trainer, "val_check_interval", "by the clock"),
                 }
             )
@@ -106,7 +107,8 @@ class Checkpoints(ModelCheckpoint):
         with a validation have one after its last batch too."""
         # Lightning does not stop within the first min_epochs epochs: this one becomes one of them
         trainer.fit_loop.min_epochs = max(self._given_min_epochs or 0, trainer.current_epoch + 1)
-        # Lightning validates after every val_check_batch batches, which may leave a remainder
+        # Lightning validates after each multiple of val_check_batch, and the number of batches may
+        # be none; it is one with this value
         trainer.val_check_batch = self._given_val_check_batch
         if trainer.is_last_batch:
             trainer.val_check_batch = batch_idx + 1
@@ -198,10 +200,10 @@ class Checkpoints(ModelCheckpoint):
 
     def _complete_first_save(self, trainer: L.Trainer) -> None:
         """Make the copies of the run's first save now, if a kill of the run, which is resumed here,
-        came before the last of them: last.ckpt."""
+        came before the last of them: last.ckpt. After a later save there is an older one."""
         folder = _folder(trainer)
         is_complete = (folder / "last.ckpt").exists()
-        if is_complete or not _continues_in_folder(trainer):
+        if is_complete or trainer.current_epoch == 0 or not _continues_in_folder(trainer):
             return
         resumed = Path(str(trainer.ckpt_path))
         for name in self._file_names(trainer.current_epoch - 1):  # the epoch that was saved

@@ -147,7 +147,8 @@ class CommandLine:
         else:
             if not values and option not in WITHOUT_VALUE:
                 values = ["true"]
-            self.options[name] = values[0] if len(values) == 1 else values
+            value = values[0] if len(values) == 1 else values
+            self.options[name] = None if value == "null" else value
             self.origins[name] = ""
         self.words += joined(option, values)
 
@@ -248,7 +249,7 @@ def check_paths(options: Mapping[str, Any]) -> None:
     """
     for name, words in PATHS.items():
         path = options.get(name)
-        if not isinstance(path, str) or path in ("null", *words):
+        if not isinstance(path, str) or path in words:
             continue
         if name == "model.start.weights" and "ckpt_path" in options:
             continue  # a run that is resumed does not need its first weights

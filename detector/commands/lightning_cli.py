@@ -119,7 +119,7 @@ class DetectorCLI(LightningCLI):
         self.continues_run = False
         self.run_folder: Path | None = None
         for name in ("trainer.default_root_dir", "run"):
-            if line.options.get(name) not in (None, "", "null"):
+            if line.options.get(name) not in (None, ""):
                 self.run_folder = Path(str(line.options[name]))  # from a file it may be a number
         quiet_lightning()
         start = f"{program()} {self.command}"
@@ -199,7 +199,7 @@ class DetectorCLI(LightningCLI):
         if self.loaded and not trust_all:
             with only_from_trusted():
                 self.config = parser.parse_args(words)
-            # and within trusted packages no function, like torch.os.system
+            # a trusted package also leads to functions, like torch.os.system
             check_classes(self.config, typed_classes, file)
         else:
             self.config = parser.parse_args(words)
@@ -216,18 +216,17 @@ class DetectorCLI(LightningCLI):
         if not ckpt_path:
             return
         # `fit --ckpt_path RUN` continues in that folder, unless --run is another
-        if run and (self.run_folder is None or self.run_folder.resolve() == run.resolve()):
+        is_own = not (run and self.run_folder) or run.resolve() == self.run_folder.resolve()
+        if is_own:
             self.run_folder = run
         is_word = ckpt_path in CKPT_WORDS  # last, best, auto
-        is_own = run == self.run_folder  # both may be None: the most recent run
         self.continues_run = self.command == "fit" and is_word and is_own
         self.loaded = read_ckpt_path(ckpt_path, run, self.line)
         for name in STARTS:
-            # auto: torchrun restarts the command with the line of its first start
+            # auto: torchrun restarts the command with its first line, which may have such weights
             if self.loaded and ckpt_path != "auto" and self.line.is_typed(name):
                 raise InputError(
-                    f"{name} {self.line.options[name]}: the weights come from --ckpt_path"
-                    f" {ckpt_path}. Leave --{name} out"
+                    f"--{name}: the weights come from --ckpt_path {ckpt_path}. Leave it out"
                 )
 
     def before_instantiate_classes(self) -> None:

@@ -27,6 +27,7 @@ from boltbox.detector.system.trusted import refusal
 # or an option that takes any value would take any class
 set_parsing_settings(instantiate_subclass_spec_in_any=False)
 
+INT_FIRST = int | float | None
 BOUNDED = {  # types of the Trainer's options, where they are stricter than Lightning's
     "seed_everything": Seed,  # true would be 0
     "trainer.max_epochs": NonNegativeInt | None,  # 0: only the checks before a training
@@ -146,8 +147,9 @@ class Parser(ArgumentParser):
                 text = LIGHTNINGS.sub(r"\1", action.help)
                 action.help = HELP["options"].get(action.dest, text)
             given = getattr(action, "_typehint", None)
-            kind = int | float | None if given == int | float | None else given
-            kind = BOUNDED.get(action.dest, kind)
+            kind = BOUNDED.get(action.dest, given)
+            if kind == INT_FIRST:  # equal in any order, but the parser tries the types in order
+                kind = INT_FIRST
             if kind is not given:
                 action._typehint = kind  # type: ignore[attr-defined]
 

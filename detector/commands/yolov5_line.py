@@ -47,12 +47,11 @@ def in_boltbox(
             words += [option, *values]
             continue
         name = typed_name.replace("_", "-")
-        entry = name
-        if values and f"{name} {Path(values[0]).name}" in table:
-            entry = f"{name} {Path(values[0]).name}"  # for this value, such as a device
+        of_value = f"{name} {Path(values[0]).name}" if values else ""
+        entry = of_value if of_value in table else name
         if entry not in table:
             raise InputError(f"there is no option {option}; {_hint(typed_name, known)}")
-        ours, *default = table[entry].split() or [""]
+        ours, *words_of_table = table[entry].split() or [""]
         keeps_value = bool(values) and entry == name
 
         if entry in COMMAND_OF:
@@ -65,17 +64,17 @@ def in_boltbox(
         elif len(values) > 1:
             left_out.append(shlex.join([option, *values[1:]]))
         if name == "hyp":
-            configs += ["--config", *default]
+            configs += ["--config", *words_of_table]
             if keeps_value:
                 before = f"import-hyp {shlex.quote(values[0])} && {program()} "
                 configs += ["--config", f"{Path(values[0]).stem}_boltbox.yaml"]
         elif ours:
-            words += [f"--{ours}", *(values[:1] if keeps_value else default)]
+            words += [f"--{ours}", *(values[:1] if keeps_value else words_of_table)]
     # a file replaces what is typed before it
     line = f"in boltbox: {program()} {before}{shlex.join([shown_command, *configs, *words])}"
     if left_out:
         line += f" (left out: {', '.join(left_out)})"
-    return re.sub("(://[^:/]*:)[^@]*@", r"\1***@", line)  # a password
+    return re.sub(r"(://[^:/]*:)[^@\s]*@", r"\1***@", line)  # a password
 
 
 def _with_project(parts: Sequence[Sequence[str]]) -> list[Sequence[str]]:

@@ -350,7 +350,8 @@ class LossOptions:
         options = self.to_dict()
         assigner_config = options.pop("assigner")
         loss_config = options.pop("function")
-        assigner: Assigner = YOLOv5Assigner(options.pop("anchor_t"))
+        anchor_t = options.pop("anchor_t")
+        assigner: Assigner = YOLOv5Assigner(anchor_t)
         if assigner_config:
             assigner = build_part(assigner_config, Assigner, "model.loss.assigner")  # type: ignore[type-abstract]
         if loss_config:

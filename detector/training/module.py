@@ -152,8 +152,10 @@ class Detector(L.LightningModule):
         detector.set_image_size(file.image_size)
         detector.evaluation.thresholds = file.thresholds
         detector.evaluation.tiles = file.tiles
-        # for a fit; until then hparams say how it was trained
-        detector.loaded = LoadedWeights("", has_head=True, known_classes=range(len(file.names)))
+        # what a fit of it starts from; `hparams` stay those of the training that it is from
+        detector.loaded = LoadedWeights(
+            line="", has_head=True, known_classes=range(len(file.names))
+        )
         detector._starting_point = StartingPoint.PRETRAINED
         detector._given_optim = detector._given_optim.left_open()
         optim = detector._given_optim.resolve(StartingPoint.PRETRAINED)
@@ -172,7 +174,7 @@ class Detector(L.LightningModule):
     @lr.setter
     def lr(self, lr0: float) -> None:
         self._given_optim = replace(self._given_optim, lr0=float(lr0))  # it may be of NumPy
-        self._resolve_optim(vars(self.options.optim))
+        self._resolve_optim(vars(self.options.optim))  # what was chosen stays
 
     def _resolve_optim(self, saved: Mapping[str, Any] | None = None) -> None:
         """Choose what the user left open: by the starting point, or as the checkpoint has it."""
@@ -196,7 +198,8 @@ class Detector(L.LightningModule):
 
     def drop_average(self) -> None:
         """From now on the network itself is evaluated, so batch norm has running statistics."""
-        self.ema = None  # the callback had set the momentum to 1: statistics of one batch
+        self.ema = None
+        # boltbox.callbacks.EMA sets the momentum of the network to 1: statistics of one batch
         set_momentum(self.network, self.options.network.bn_momentum)
 
     def members(self) -> list[YOLOv5 | Exported]:
@@ -277,7 +280,7 @@ class Detector(L.LightningModule):
                 self.evaluation.tiles = data.tiles
                 self._score_weights(data)
         if stage == "fit":
-            self._resolve_optim()  # not as an earlier run, or a checkpoint that was validated
+            self._resolve_optim()  # afresh: not as an earlier fit, or a checkpoint validated since
 
     def _score_weights(self, data: DetectionData) -> None:
         """Where optimizer and lr0 are left open, score pretrained weights on the data, once."""

@@ -47,8 +47,8 @@ class Found(NamedTuple):
         box: (4,) xyxy.
         class_index: of the label or the box.
         evidence: for it.
-        better: (2, 6) the detections of `other` and of `match`, if one of its class belongs to it
-            that one.
+        better: (2, 6) the detection of `other`, and the best-placed one: of its class, if one
+            belongs to it, else that of `match`.
         kind: of the error that was made; 0: as found.
     """
 

@@ -89,11 +89,11 @@ def assign_folds(files: Sequence[str], folds: int) -> np.ndarray:
     for later, earlier in near_copies(read_images(files), [""] * len(files)):
         first[later] = first[earlier]
     most = -(-len(files) // folds)
-    groups: dict[tuple[str, int], list[int]] = defaultdict(list)
+    groups: dict[tuple[str, int, int], list[int]] = defaultdict(list)
     seen: Counter[int] = Counter()
     for i, k in enumerate(first):
         name = sha256(os.fsencode(Path(files[k]).name)).hexdigest()
-        groups[name, seen[k] // most].append(i)
+        groups[name, k, seen[k] // most].append(i)
         seen[k] += 1
     fold_of = np.zeros(len(files), int)
     sizes = np.zeros(folds, int)

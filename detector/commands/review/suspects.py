@@ -91,11 +91,12 @@ def find_suspects(
         boxes += scene.unlabelled()
     errors, dropped = made_errors(scenes, labels, len(names))
     usual = class_means(labels, len(names))
-    of_labels, of_errors = probabilities(labels, errors, fold_of, usual)
-    of_boxes, of_dropped = probabilities(boxes, dropped, fold_of, usual)
-    lines = dict(zip(("missing", *WRONG[1:]), of_dropped + of_errors, strict=False))
+    chances_of_labels, curves_of_labels = probabilities(labels, errors, fold_of, usual)
+    chances_of_boxes, curves_of_boxes = probabilities(boxes, dropped, fold_of, usual)
+    curves = curves_of_boxes + curves_of_labels  # `reliability` of each kind
+    lines = dict(zip(("missing", *WRONG[1:]), curves, strict=False))
     doubts = []
-    for found, chances in zip(labels + boxes, [*of_labels, *of_boxes], strict=True):
+    for found, chances in zip(labels + boxes, [*chances_of_labels, *chances_of_boxes], strict=True):
         if chances[0] < 1 - LEAST:
             doubts.append(_doubt(found, chances, names))
     return *_chosen(doubts, images), lines
@@ -103,7 +104,7 @@ def find_suspects(
 
 def _doubt(found: Found, chances: np.ndarray, names: Sequence[str]) -> Suspect:
     """A suspect of the most probable kind."""
-    other, place = found.better
+    other_class, placed = found.better
     evidence = found.evidence
     name = names[found.class_index]
     box = _corners(found.box)
@@ -115,13 +116,15 @@ def _doubt(found: Found, chances: np.ndarray, names: Sequence[str]) -> Suspect:
         suggestion = Suggestion(box, found.class_index)
         reason = f"{name} is detected with confidence {evidence.own:.2f}, without a label"
     elif kind == "wrong_class":
-        suggestion = Suggestion(box, int(other[5]))
+        suggestion = Suggestion(box, int(other_class[5]))
         better = names[suggestion.class_index]
-        reason = f"{better} is detected with confidence {other[4]:.2f}, {name} {evidence.own:.2f}"
+        reason = (
+            f"{better} is detected with confidence {other_class[4]:.2f}, {name} {evidence.own:.2f}"
+        )
     elif kind == "badly_placed":
-        suggestion = Suggestion(_corners(place), found.class_index)
-        overlap = iou_xyxy(found.box, place[:4])
-        reason = f"the box detected with confidence {place[4]:.2f} overlaps by {overlap:.2f}"
+        suggestion = Suggestion(_corners(placed), found.class_index)
+        overlap = iou_xyxy(found.box, placed[:4])
+        reason = f"the box detected with confidence {placed[4]:.2f} overlaps by {overlap:.2f}"
     elif kind == "duplicate":
         reason = f"another label of {name} overlaps by {evidence.twin:.2f}"
     elif evidence.own > 0:

@@ -6,7 +6,7 @@ OpenCV and its FFmpeg read videos and streams.
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
@@ -364,13 +364,14 @@ class Video:
             for number, frame in frames:
                 yield number, cv2.cvtColor(frame, cv2.COLOR_BGR2RGB)
         finally:
+            frames.close()  # the thread of a stream reads no more
             self._capture.release()
         if number < 0:
             raise InputError(
                 f"source {self.source}: no frame could be decoded (damaged, or a codec is missing)"
             )
 
-    def _all(self) -> Iterator[tuple[int, np.ndarray]]:
+    def _all(self) -> Generator[tuple[int, np.ndarray]]:
         for number in count():
             if not self._capture.grab():
                 return
@@ -380,7 +381,7 @@ class Video:
                     yield number, frame
 
 
-def _newest(capture: cv2.VideoCapture) -> Iterator[tuple[int, np.ndarray]]:
+def _newest(capture: cv2.VideoCapture) -> Generator[tuple[int, np.ndarray]]:
     """A thread reads every frame when it arrives; the caller gets the newest one."""
     latest: Queue[tuple[int, np.ndarray] | None] = Queue(1)  # None: the end
     stopped = Event()

@@ -153,7 +153,7 @@ class Augment:
         steps["fliplr"] = [RandomFlip(axis=1, p=self.fliplr)]
         if not (lazy and self.can_be_lazy(rectangular)):
             steps["resize"] = [_render]
-            # not missed where images stay lazy: its probability is 0 there
+            # where images stay lazy its probability is 0, see can_be_lazy
             steps["copy_paste"] = [CopyPaste(self.copy_paste)]
         if not rectangular:
             steps["mixup"] = [MixUp(self.mixup)]
