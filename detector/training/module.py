@@ -153,9 +153,7 @@ class Detector(L.LightningModule):
         detector.evaluation.thresholds = file.thresholds
         detector.evaluation.tiles = file.tiles
         # what a fit of it starts from; `hparams` stay those of the training that it is from
-        detector.loaded = LoadedWeights(
-            line="", has_head=True, known_classes=range(len(file.names))
-        )
+        detector.loaded = LoadedWeights(has_head=True, known_classes=range(len(file.names)))
         detector._starting_point = StartingPoint.PRETRAINED
         detector._given_optim = detector._given_optim.left_open()
         optim = detector._given_optim.resolve(StartingPoint.PRETRAINED)
@@ -197,9 +195,8 @@ class Detector(L.LightningModule):
             self.ema = copy.deepcopy(self.network).requires_grad_(False)
 
     def drop_average(self) -> None:
-        """From now on the network itself is evaluated, so batch norm has running statistics."""
+        """Evaluate the network itself, whose batch norm EMA had set to statistics of one batch."""
         self.ema = None
-        # boltbox.callbacks.EMA sets the momentum of the network to 1: statistics of one batch
         set_momentum(self.network, self.options.network.bn_momentum)
 
     def members(self) -> list[YOLOv5 | Exported]:

@@ -28,15 +28,15 @@ class LoadedWeights(NamedTuple):
     """What a network has loaded from a file of weights.
 
     Attributes:
-        line: A sentence on it.
         has_head: Whether the outputs for boxes and objectness are loaded.
         known_classes: Numbers of the network's classes whose outputs are loaded, because the file
             has a class of the same name.
+        line: A sentence on it.
     """
 
-    line: str
     has_head: bool = False
     known_classes: Sequence[int] = ()
+    line: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class StartOptions:
                 "model.start.weights and model.start.backbone_weights both hold a backbone. Give"
                 " one of them"
             )
-        loaded = LoadedWeights("")
+        loaded = LoadedWeights()
         if self.weights:
             loaded = load_weights(network, self.weights, names, keep_anchors, self.reuse_head)
             print_fact("weights", loaded.line)
@@ -243,7 +243,7 @@ def copy_weights(
         )
     network.load_state_dict(state | loaded)
     line = f"loaded {len(loaded)} of {len(state)} tensors{note}"
-    return LoadedWeights(line, transfer is not HeadTransfer.NONE, known)
+    return LoadedWeights(transfer is not HeadTransfer.NONE, known, line)
 
 
 def shared_classes(names_there: Sequence[str], names_here: Sequence[str]) -> dict[int, int]:
