@@ -128,7 +128,7 @@ def test_typed_weights_do_not_replace_a_checkpoint(moved, here, refused, capfd):
     """The same line starts a training and continues it."""
     run = moved / "runs/fit-1"
     line = f"fit --run {run} --trainer.max_epochs 1 --model.start.weights nowhere.pt --ckpt_path"
-    assert "model.start.weights nowhere.pt: " in refused(f"{line} last")
+    assert "--model.start.weights: " in refused(f"{line} last")
     type_line(f"{line} auto")
     assert f"resume:    {run}/checkpoints/last.ckpt\n" in capfd.readouterr().out
 
