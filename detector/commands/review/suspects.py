@@ -146,8 +146,8 @@ def _chosen(
 ) -> tuple[list[ReviewedImage], list[Suspect]]:
     """The most probable suspect of each object, and the images."""
     doubts.sort(key=lambda doubt: -doubt.probability)
-    lost = [doubt.image for doubt in doubts if doubt.label is None and doubt.probability > NEAR]
-    missing = Counter(lost)
+    likely = [doubt for doubt in doubts if doubt.probability > 0.5]
+    missing = Counter(doubt.image for doubt in likely if doubt.label is None)
     numbers: dict[int, int] = {}
     suspects: list[Suspect] = []
     taken: dict[int, list[Suspect]] = defaultdict(list)
