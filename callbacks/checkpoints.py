@@ -107,8 +107,8 @@ class Checkpoints(ModelCheckpoint):
         with a validation have one after its last batch too."""
         # Lightning does not stop within the first min_epochs epochs: this one becomes one of them
         trainer.fit_loop.min_epochs = max(self._given_min_epochs or 0, trainer.current_epoch + 1)
-        # Lightning validates after each multiple of val_check_batch, and the number of batches may
-        # be none; it is one with this value
+        # Lightning validates after each multiple of val_check_batch; so that it also does after
+        # the last batch, val_check_batch is the number of that one
         trainer.val_check_batch = self._given_val_check_batch
         if trainer.is_last_batch:
             trainer.val_check_batch = batch_idx + 1
@@ -158,7 +158,8 @@ class Checkpoints(ModelCheckpoint):
         self.signal.restore()
 
     def on_exception(self, *_: Any) -> None:
-        """Now: else they are when this object is freed, perhaps in the middle of the next fit."""
+        """Restore the handlers now: else that happens when this object is freed, perhaps in the
+        middle of the next fit."""
         self.signal.restore()
 
     def teardown(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
@@ -199,8 +200,9 @@ class Checkpoints(ModelCheckpoint):
         self._saved_at = time.monotonic()
 
     def _complete_first_save(self, trainer: L.Trainer) -> None:
-        """Make the copies of the run's first save now, if a kill of the run, which is resumed here,
-        came before the last of them: last.ckpt. After a later save there is an older one."""
+        """The first save writes one file, then copies of it, of which last.ckpt is the last. If the
+        run, which is resumed here, was killed before that, make the copies now. In a later save a
+        last.ckpt is there, of the save before."""
         folder = _folder(trainer)
         is_complete = (folder / "last.ckpt").exists()
         if is_complete or trainer.current_epoch == 0 or not _continues_in_folder(trainer):

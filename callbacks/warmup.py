@@ -51,7 +51,8 @@ class Warmup(L.Callback):
     def setup(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
         self._window = GradientWindow()  # not that of an earlier fit
         given = trainer.accumulate_grad_batches
-        is_left_over = given == COLLECT  # of a fit that ended within a window
+        # GradientWindow sets COLLECT within a window, and an earlier fit may have ended there
+        is_left_over = given == COLLECT
         if stage == "fit" and not is_left_over:
             check_recipe({"accumulate_grad_batches": given})
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
@@ -105,7 +106,8 @@ class Warmup(L.Callback):
         rates = self._schedule.rates_at(iteration)
         pl_module.set_rates(rates)
         # the epoch's last batch closes the window, however short; with literal, optimizer_step of
-        # the Detector discards the window's gradients instead, and the window goes on, as in YOLOv5
+        # the Detector discards the gradients so far, and the next epoch goes on counting the
+        # window's batches, as in YOLOv5
         must_step = trainer.is_last_batch and not pl_module.options.literal
         # counts the batch, and has Lightning step where its window ends
         self._window.start_batch(trainer, rates.accumulate, must_step)

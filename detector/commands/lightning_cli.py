@@ -74,7 +74,7 @@ from boltbox.detector.training.trainer_options import (
 )
 from boltbox.detector.weights.trained import DETECTOR
 
-TRUST_PARTS = "Import all code that a run folder or checkpoint names, not only boltbox's."
+TRUST_PARTS_HELP = "Import all code that a run folder or checkpoint names, not only boltbox's."
 # parameters of a command's function that are no options (in the type that jsonargparse takes)
 OBJECTS: set[str | int] = {"trainer", "model", "datamodule", "fit_command", "command"}
 NOT_SAVED = ("run", "ckpt_path", "trust_parts", "trainer.default_root_dir")  # not in config.yaml
@@ -95,9 +95,9 @@ class DetectorCLI(LightningCLI):
         definition: The command, whose function takes a Trainer.
         line: The command line. Of its attributes, `command` is the command's name; `typed`, the
             words as the user wrote them (["--help"] also for `--help all`, which sets `wants_all`);
-            `words`, those for the parser; `options`, values by dotted name, also of --config files,
-            whose names are `origins`; `data_class`, the class of `--data my.DataModule`. Its method
-            `is_typed` says whether an option is from the line itself.
+            `words`, those for the parser; `options`, values by dotted name, also of --config files;
+            `origins`, by the same names, that file; `data_class`, the class of `--data
+            my.DataModule`. Its method `is_typed` says whether an option is from the line itself.
 
     Attributes:
         command: The command's name.
@@ -159,7 +159,7 @@ class DetectorCLI(LightningCLI):
         parser.add_argument(
             "--run", type=str, default=None, help="Folder of the run; default: runs/COMMAND-NUMBER."
         )
-        parser.add_argument("--trust_parts", type=bool, default=False, help=TRUST_PARTS)
+        parser.add_argument("--trust_parts", type=bool, default=False, help=TRUST_PARTS_HELP)
         for group, kind in CALLBACKS.items():
             parser.add_lightning_class_args(kind, group)
         parser.add_function_arguments(self.function, skip=OBJECTS)
@@ -193,7 +193,7 @@ class DetectorCLI(LightningCLI):
             defaults = demo.defaults(self.command, dataset)
             uses_demo = bool(defaults)
 
-        # the file of each option, for messages about it; "": it was typed
+        # the file of each option, for messages about it; "": it was typed, or is of the demo
         parser.origins = dict.fromkeys(flatten(defaults), file) | line.origins
         words = [f"--config={yaml.safe_dump(defaults)}", *args]  # text in place of a file
         if self.loaded and not trust_all:
@@ -211,11 +211,12 @@ class DetectorCLI(LightningCLI):
             print_fact("data", demo.ANNOUNCEMENT)
 
     def _load(self) -> None:
-        """Read what --ckpt_path means, which replaces the weights of STARTS."""
+        """Read what --ckpt_path means. It replaces the weights that STARTS, two options, name."""
         ckpt_path, run = choose_ckpt_path(self.line, self.run_folder)
         if not ckpt_path:
             return
-        # `fit --ckpt_path RUN` continues in that folder, unless --run is another
+        # `fit --ckpt_path RUN` continues in that folder, unless --run is another; run is None only
+        # if there is neither
         is_own = not (run and self.run_folder) or run.resolve() == self.run_folder.resolve()
         if is_own:
             self.run_folder = run
@@ -242,7 +243,7 @@ class DetectorCLI(LightningCLI):
                     options[name] = saved[name]
         self.config_text = self._as_text(options)  # what follows is not saved
         if self.loaded:
-            for name in STARTS:  # so that they are not opened: the files may be gone
+            for name in STARTS:  # so that these weights are not opened: the files may be gone
                 options[name] = None
         if "ckpt_path" in options:
             options.ckpt_path = str(checkpoint_path) if checkpoint_path else None
@@ -274,7 +275,7 @@ class DetectorCLI(LightningCLI):
         run = self.run_folder
         home = None  # run folder of the checkpoint that a fit continues from
         if self.continues_run and self.checkpoint_path:
-            home = self.checkpoint_path.parent.parent
+            home = self.checkpoint_path.parent.parent  # of RUN/checkpoints/last.ckpt
         if command not in ("fit", "evolve"):
             run = results_folder(command, run)
         elif run is None:
@@ -293,19 +294,19 @@ class DetectorCLI(LightningCLI):
         if self.loaded is None:
             return
         weights = self.loaded.weights
-        checkpoint = self.loaded.checkpoint
-        callback = checkpoints_of(self.trainer)
+        checkpoint = self.loaded.checkpoint  # None: weights without a training
         if isinstance(weights, Exported):
             check_same_names(weights.names, self.model.names, weights.path)
             self.model.use_exported(weights)
         elif checkpoint is None:
             weights.fill(self.model.network, self.model.names)
         elif self.command in ("validate", "test"):
-            weights.refuse_not_finite()
-        # a training checkpoint is restored by Lightning, or read by the command itself (review)
-        if callback and checkpoint and self.command in ("fit", "validate", "test"):
-            # Lightning restores it without reading it again
-            callback.io.loaded = Checkpoint(weights.path, checkpoint)
+            weights.refuse_not_finite()  # its metrics would be 0
+        # Lightning restores a training checkpoint, and need not read it again; the command `review`
+        # reads it itself
+        checkpoints = checkpoints_of(self.trainer)
+        if checkpoints and checkpoint and self.command in ("fit", "validate", "test"):
+            checkpoints.io.loaded = Checkpoint(weights.path, checkpoint)
         self.loaded = None  # frees the tensors that Lightning does not restore
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:

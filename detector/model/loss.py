@@ -248,13 +248,14 @@ def _without_objectness(maps: Tensor, ignored: Tensor, targets: Tensor) -> Tenso
 
 
 def _touched(rows: Tensor, maps: Tensor, margin: float = 0.0) -> Tensor:
-    """(B, H, W) bool: the cells that boxes touch, by rows (N, 6) like `targets`; also those that
-    are less than `margin` cells away."""
+    """(B, H, W) bool: the cells that the boxes in `rows`, (N, 6) like `targets`, touch, or miss by
+    less than `margin` cells."""
     batch, _, height, width, _ = maps.shape
     image, _, cx, cy, w, h = rows.unbind(1)
     x = (torch.arange(width, device=rows.device) + 0.5) / width  # centres of the cells
     y = (torch.arange(height, device=rows.device) + 0.5) / height
-    half = 0.5 + margin  # of a cell's side
+    # they touch if their centres are closer than half of both sides
+    half = 0.5 + margin  # in cells
     in_columns = (x - cx[:, None]).abs() < w[:, None] / 2 + half / width  # (N, W)
     in_rows = (y - cy[:, None]).abs() < h[:, None] / 2 + half / height  # (N, H)
     boxes = (in_rows[:, :, None] & in_columns[:, None]).float()

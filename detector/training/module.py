@@ -72,8 +72,8 @@ class Detector(L.LightningModule):
         start: The weights it starts from, and which layers stay frozen.
         literal: Also reproduce the quirks of YOLOv5, to compare numbers (docs/decisions.md).
         multi_scale: Vary the image size by +- 50 % from batch to batch.
-        compile: Train with compiled blocks (torch.compile), which takes minutes at the first start.
-            The command `benchmark` measures whether it pays on a machine.
+        compile: Train with compiled blocks (torch.compile), which takes minutes at the first start;
+            the command `benchmark` measures whether it pays.
 
     Attributes:
         names: Class names.
@@ -120,7 +120,7 @@ class Detector(L.LightningModule):
         self._resolve_optim()  # sets hparams too
         self.network = network.build(len(names)).to(memory_format=torch.channels_last)
         self.ema: YOLOv5 | None = None
-        self.loaded = start.load(self.network, names, not isinstance(network.anchors, int | None))
+        self.loaded = start.load(self.network, names, given_anchors=network.anchors)
         self._frozen_layers = start.freeze_layers(self.network)
         self.loss = loss.build(len(names), self.network.strides, literal)
         self.evaluation = Evaluation(len(names))
@@ -178,7 +178,7 @@ class Detector(L.LightningModule):
         """Choose what the user left open: by the starting point, or as the checkpoint has it."""
         optim = self._given_optim.resolve(self._starting_point, saved)
         self.options = self.options._replace(optim=optim)
-        for name in ("network", "loss", "start", "optim"):  # a subclass may have saved the groups
+        for name in ("network", "loss", "start", "optim"):  # plain, whatever a subclass saved
             self.hparams[name] = getattr(self.options, name).to_dict()
 
     def is_auto(self, name: str) -> bool:
@@ -195,7 +195,7 @@ class Detector(L.LightningModule):
             self.ema = copy.deepcopy(self.network).requires_grad_(False)
 
     def drop_average(self) -> None:
-        """Evaluate the network itself, whose batch norm EMA had set to statistics of one batch."""
+        """Evaluate the network itself, whose batch norm EMA had given a momentum of 1."""
         self.ema = None
         set_momentum(self.network, self.options.network.bn_momentum)
 
@@ -285,7 +285,7 @@ class Detector(L.LightningModule):
         if self._has_scored_weights or not self.loaded.has_head or not is_open:
             return
         self._has_scored_weights = True
-        # as if new, by Muon, unless the user has given what is meant for AdamW
+        # where they fit badly they are trained as if new, by Muon, unless these two are typed
         may_be_new = self.is_auto("momentum") and self.is_auto("weight_decay")
         known = self.loaded.known_classes
         chosen = choose_starting_point(self.trainer, self.network, data, known, may_be_new)
@@ -294,7 +294,7 @@ class Detector(L.LightningModule):
         self._starting_point = chosen
 
     def choose_batch_size(self, image_size: int, images: int, fill: bool) -> int:
-        """Images per batch, where data.batch_size is left open; see `batch_size.py`."""
+        """Images per batch if data.batch_size is left open: by their number, or to fill a GPU."""
         side = image_size * 3 // 2 if self.options.multi_scale else image_size
         optim = self.options.optim
         return choose_batch_size(self.trainer, self.network, self.loss, optim, side, images, fill)

@@ -61,13 +61,13 @@ class StartOptions:
         """By name, in plain types that a checkpoint holds, without the files."""
         return {"reuse_head": self.reuse_head, "freeze": self.freeze}
 
-    def load(self, network: YOLOv5, names: Sequence[str], keep_anchors: bool) -> LoadedWeights:
+    def load(self, network: YOLOv5, names: Sequence[str], given_anchors: object) -> LoadedWeights:
         """Load the files, if any are named, set the network's `origins`, and print a line per file.
 
         Args:
             network: Its weights are replaced.
             names: Its classes.
-            keep_anchors: See `load_weights`.
+            given_anchors: model.network.anchors; given as boxes, they stay.
 
         Raises:
             InputError: The files do not fit the network, or are none of these.
@@ -79,6 +79,7 @@ class StartOptions:
             )
         loaded = LoadedWeights()
         if self.weights:
+            keep_anchors = not isinstance(given_anchors, int | None)
             loaded = load_weights(network, self.weights, names, keep_anchors, self.reuse_head)
             print_fact("weights", loaded.line)
         if self.backbone_weights:

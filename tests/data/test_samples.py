@@ -246,3 +246,5 @@ def test_a_script_writes_them_down(mine):
     invert = {"class_path": "my_transforms.Invert", "init_args": {"p": 0.3}}
     assert options["after"] == {"hsv": [invert, invert | {"class_path": f"{__name__}.faded"}]}
     assert options["mosaic"] == 1.0
+    with pytest.raises(InputError, match="by name"):
+        Augment(after={"hsv": [partial(faded, 0.3)]}).to_dict()

@@ -145,7 +145,8 @@ class Augment:
             perspective=self.perspective,
         )
         steps: dict[str, list[Transform]] = {step_name: [] for step_name in STEP_NAMES}
-        # rectangular: the letterbox takes the mosaic's place, and gives the final size
+        # Mosaic letterboxes the images that it draws none of; for rectangular batches Letterbox
+        # takes its place, and gives the final size
         steps["mosaic"] = [Mosaic(size, self.mosaic) if shapes is None else Letterbox(shapes)]
         steps["perspective"] = [warp]
         steps["hsv"] = [RandomHSV(self.hsv_h, self.hsv_s, self.hsv_v)]
@@ -217,7 +218,7 @@ class TrainSamples:
     def _partner(self, steps: Sequence[Transform], key: Key, rng: np.random.Generator) -> Sample:
         """A random image after these steps. MixUp, which comes after the mosaic, thus blends two
         samples that went through it."""
-        if key.partners:  # image weights: chosen by the sampler
+        if key.partners:  # with image weights the sampler has chosen some
             index = key.partners[rng.integers(len(key.partners))]
         else:
             index = int(rng.integers(len(self)))
@@ -305,11 +306,13 @@ class CustomTransform:
 
 def _to_config(transform: object) -> str | dict[str, Any]:
     """A transform as config.yaml has it: the import path of a function; class_path and init_args of
-    a functools.partial, or of an object as far as its attributes have the names of its
-    arguments."""
+    a functools.partial, or of an object: those arguments of its class that it keeps as attributes
+    of the same name."""
     if inspect.isroutine(transform):
         return _import_path(transform)
     if isinstance(transform, partial):
+        if transform.args:
+            raise InputError(f"{_import_path(transform)}: give arguments by name, for config.yaml")
         return {"class_path": _import_path(transform), "init_args": dict(transform.keywords)}
     names = inspect.signature(type(transform).__init__).parameters
     attributes = getattr(transform, "__dict__", {})  # none with __slots__
