@@ -19,7 +19,7 @@ from boltbox.detector.training.module import Detector
 from boltbox.detector.training.schedule import accumulation
 
 METRICS = ("P", "R", "mAP50", "mAP50-95")
-WIDTHS = {"P": 5, "R": 5, "mAP50": 5, "mAP50-95": 8, "time": 6, "ETA": 7, "best": 8}
+WIDTHS = {"P": 5, "R": 5, "mAP50": 5, "mAP50-95": 8, "time": 7, "ETA": 7, "best": 8}
 HEADING_EVERY = 20  # epochs
 ESTIMATE_AFTER = 5.0  # seconds of the first epoch, from which the time of all epochs is estimated
 SHORT = 60  # seconds of a training whose time is not printed

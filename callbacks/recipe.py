@@ -96,13 +96,14 @@ def in_order(
         bar: Show the progress, unless there is a progress bar among the others.
 
     Raises:
-        InputError: There are two of a class.
+        InputError: One is of a class that the recipe has.
     """
     callbacks = [run_folder, EpochTable(resume), RunState(), MetricsFiles(), *with_options]
     if bar and not any(isinstance(callback, ProgressBar) for callback in others):
         callbacks.append(Progress())
+    recipes = set(map(type, callbacks))
     for callback in others:
-        if type(callback) in map(type, callbacks):
+        if type(callback) in recipes:
             raise InputError(
                 f"{type(callback).__name__} is in the recipe already: give its options only"
                 " (--ema.decay; in a script one callback, with the options)"

@@ -9,6 +9,7 @@ from typing import Any
 
 import lightning as L
 import yaml
+from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder
 from lightning.pytorch.loggers import WandbLogger
 
 from boltbox.callbacks.configuration import configuration
@@ -126,6 +127,13 @@ class RunFolder(L.Callback):
     def on_load_checkpoint(
         self, trainer: L.Trainer, pl_module: Detector, checkpoint: dict[str, Any]
     ) -> None:
+        finders = (BatchSizeFinder, LearningRateFinder)
+        has_finder = any(isinstance(each, finders) for each in trainer.callbacks)  # type: ignore[attr-defined]
+        if has_finder and checkpoint["global_step"] and trainer.state.fn == "fit":
+            raise InputError(
+                "BatchSizeFinder and LearningRateFinder start a training anew: leave them out of a"
+                " resume"
+            )
         progress = checkpoint["loops"]["fit_loop"]["epoch_progress"]
         self._trained_epochs = progress["current"]["processed"]
 

@@ -50,10 +50,11 @@ class Warmup(L.Callback):
 
     def setup(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
         self._window = GradientWindow()  # not that of an earlier fit
+        if stage != "fit":
+            return
         given = trainer.accumulate_grad_batches
         # GradientWindow sets COLLECT within a window, and an earlier fit may have ended there
-        is_left_over = given == COLLECT
-        if stage == "fit" and not is_left_over:
+        if given != COLLECT:
             check_recipe({"accumulate_grad_batches": given})
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, GradientAccumulationScheduler | StochasticWeightAveraging):
@@ -61,7 +62,7 @@ class Warmup(L.Callback):
                     f"{type(callback).__name__} and Warmup both set how batches are trained: leave"
                     " it out, or use a Trainer without boltbox.callbacks.Warmup"
                 )
-        if stage == "fit" and (trainer.max_epochs or 0) < 1:
+        if (trainer.max_epochs or 0) < 1:
             raise InputError(
                 "trainer.max_epochs must be a positive number: the learning rate falls over the"
                 " whole run"

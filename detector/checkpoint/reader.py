@@ -6,7 +6,7 @@ from os.path import exists, isfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from boltbox.detector.checkpoint.runs import ROOT
+from boltbox.detector.checkpoint.runs import ROOT, fits
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.torch_file import load_torch_file
@@ -144,7 +144,7 @@ def newest_folder(run: Path | None) -> tuple[Path | None, Path]:
         runs = [run]
         searched = run / "checkpoints"
     else:
-        runs = list(ROOT.glob("*"))  # only fits have checkpoints
+        runs = fits()
         searched = ROOT / "*" / "checkpoints"
     files: list[Path] = []
     for each in runs:

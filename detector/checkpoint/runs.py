@@ -44,15 +44,26 @@ def numbered(command: str) -> dict[int, Path]:
     return folders
 
 
+def fits() -> list[Path]:
+    """The folders of fits in `runs`, without copies that lie beside their original."""
+    found = []
+    for path in ROOT.glob("*"):
+        machine = read_machine(path)
+        original = ROOT / Path(machine.get("run", "")).name
+        is_copy = original.name != path.name and original.exists()
+        if machine.get("command") == "fit" and not is_copy:
+            found.append(path)
+    return found
+
+
 def latest_fits(count: int) -> list[str]:
-    """The folders in `runs` of the fits that were started last, in order, whatever their names.
+    """The folders in `runs` of the fits that were started last, in order.
 
     Args:
         count: How many, at most.
     """
-    fits = [path for path in ROOT.glob("*") if read_machine(path).get("command") == "fit"]
-    fits.sort(key=lambda path: (path / MACHINE).stat().st_mtime_ns)
-    return [str(path) for path in fits[-count:]]
+    started = sorted(fits(), key=lambda path: (path / MACHINE).stat().st_mtime_ns)
+    return [str(path) for path in started[-count:]]
 
 
 def new_run(command: str) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from dataclasses import dataclass
+from os.path import exists
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -125,7 +126,7 @@ def _read_weights(ckpt_path: str, run: Path | None, command: str) -> Trained | E
                 f"ckpt_path {ckpt_path}: fit takes no exported file; give its checkpoint"
             )
         return load_exported(ckpt_path)
-    if command == "fit" and is_published(ckpt_path):  # before it is fetched
+    if command == "fit" and is_published(ckpt_path) and not exists(ckpt_path):  # not fetched for it
         raise InputError(
             f"ckpt_path {ckpt_path}: published weights hold no training to continue; to start one"
             f" from them, give --model.start.weights {ckpt_path}"

@@ -62,8 +62,8 @@ def convert(source: Path, out: Path | None = None, label_key: str | None = None)
                 continue
             # a label file of one image says the split by its folder only
             label = file.parent if file.stem == image.stem else file
-            split = split_named(f"{relpath(label, root)} {relpath(image.parent, root)}")
-            name = relpath(image, root)
+            split = split_named(f"{relpath(label, root)} {inside(str(image.parent), str(root))}")
+            name = inside(str(image), str(root))
             same = splits.setdefault(split, {}).setdefault(
                 name, globox.Annotation(name, annotation.image_size)
             )

@@ -225,9 +225,10 @@ class DetectorCLI(LightningCLI):
         self.loaded = read_ckpt_path(ckpt_path, run, self.line)
         for name in STARTS:
             # auto: torchrun restarts the command with its first line, which may have such weights
-            if self.loaded and ckpt_path != "auto" and self.line.is_typed(name):
+            is_given = self.line.is_typed(name) and self.line.options[name]
+            if self.loaded and ckpt_path != "auto" and is_given:
                 raise InputError(
-                    f"--{name}: the weights come from --ckpt_path {ckpt_path}. Leave it out"
+                    f"--{name}: the weights come from --ckpt_path {ckpt_path}. Leave --{name} out"
                 )
 
     def before_instantiate_classes(self) -> None:

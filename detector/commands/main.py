@@ -11,12 +11,7 @@ from pkgutil import resolve_name
 from boltbox.detector.commands.command_line import Command, CommandLine
 from boltbox.detector.system.errors import InputError, Unreachable, in_one_line
 from boltbox.detector.system.operating_system import die_with_parent
-from boltbox.detector.system.rank_zero import (
-    first_to_report,
-    printable,
-    program,
-    rank_zero_print,
-)
+from boltbox.detector.system.rank_zero import first_to_report, printable, program
 
 LONGEST = 2000  # characters of a message; what the user gave may be longer than anyone reads
 MISCONFIGURED = "MisconfigurationException"  # Lightning's, whose import takes seconds
@@ -99,8 +94,11 @@ def main(args: Sequence[str] | None = None) -> None:
     finally:
         try:
             sys.stdout.flush()
-        except OSError:  # who read it has left, as `head` does; Python would report that at the end
+        except OSError as e:  # Python would report it at the end
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            if not isinstance(e, BrokenPipeError):  # who read it has left, as `head` does
+                print(f"error: {e}", file=sys.stderr)
+                raise SystemExit(2) from None
 
 
 def _start(words: list[str]) -> None:
@@ -111,10 +109,12 @@ def _start(words: list[str]) -> None:
         print(overview(), file=sys.stderr)
         raise SystemExit(2)
     if words[0] in ("-h", "--help"):
-        rank_zero_print(overview())
+        with contextlib.suppress(BrokenPipeError):
+            print(overview())
         raise SystemExit(0)
     if words in (["--version"], ["version"]):
-        rank_zero_print(f"boltbox {version('boltbox')}")
+        with contextlib.suppress(BrokenPipeError):
+            print(f"boltbox {version('boltbox')}")
         return
     try:
         run_command(words)

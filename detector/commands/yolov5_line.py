@@ -74,7 +74,7 @@ def in_boltbox(
     line = f"in boltbox: {program()} {before}{shlex.join([shown_command, *configs, *words])}"
     if left_out:
         line += f" (left out: {', '.join(left_out)})"
-    return re.sub(r"(://[^:/]*:)[^@\s]*@", r"\1***@", line)  # a password
+    return re.sub(r"(://[^:/\s]*:)[^/\s]*@", r"\1***@", line)  # a password
 
 
 def _with_project(parts: Sequence[Sequence[str]]) -> list[Sequence[str]]:

@@ -3,10 +3,10 @@
 import os
 import stat
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from glob import glob
 from hashlib import sha256
-from os.path import isdir, isfile, splitext
+from os.path import isdir, isfile, islink, realpath, splitext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -79,18 +79,24 @@ class FileList:
         listing = self.folder(path)
         return bool(listing) if is_address(path) else listing is not None
 
-    def images(self, folder: str | Path, suffixes: Collection[str] = SUFFIXES) -> Iterator[str]:
+    def images(
+        self,
+        folder: str | Path,
+        suffixes: Collection[str] = SUFFIXES,
+        above: tuple[str, ...] = (),
+    ) -> Iterator[str]:
         """The image files in a folder and its subfolders, in any order; names that begin with a dot
-        are left out, and links to a folder that they are in."""
+        are left out, and links to a folder that they were reached through (it is in `above`)."""
         folder = os.fspath(folder)
+        above += (realpath(folder),)
         self._searched.add(folder)
         for name, state in (self.folder(folder) or {}).items():
             path = os.path.join(folder, name)
             if name.startswith("."):
                 continue
             if state == FOLDER:
-                if not _is_loop(path):
-                    yield from self.images(path, suffixes)
+                if not _is_loop(path, above):
+                    yield from self.images(path, suffixes, above)
             elif splitext(name)[1].lower() in suffixes:
                 yield path
 
@@ -132,9 +138,11 @@ def find_images(source: str | Path, suffixes: Collection[str] = SUFFIXES) -> lis
     return [file for file in files if file.suffix.lower() in suffixes and file.is_file()]
 
 
-def _is_loop(path: str) -> bool:
-    """Whether it is a link to a folder that it is in."""
-    return os.path.islink(path) and Path(path).parent.resolve().is_relative_to(Path(path).resolve())
+def _is_loop(path: str, above: Iterable[str]) -> bool:
+    """Whether it is a link to one of these folders, or to one that holds one of them."""
+    if not islink(path):
+        return False
+    return any(Path(folder).is_relative_to(realpath(path)) for folder in above)
 
 
 def look_at(folder: str, searched: bool, expected: Mapping[str, State] | None = None) -> str:

@@ -71,7 +71,8 @@ def describe(root: Path) -> Content:
 
 def check_no_run(root: Path) -> None:
     """Raises InputError for the folder of a run, where `predict` draws boxes into the images."""
-    if isfile(root / "machine.json"):
+    machine = root / "machine.json"
+    if isfile(machine) and '"command"' in read_text(machine, replace=True):  # no labels of labelme
         raise InputError(
             f"{root}: the folder of a run, whose images have boxes drawn into them; give the folder"
             " of the images that were predicted on (docs/classes.md, Pseudo-labels)"

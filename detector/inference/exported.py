@@ -216,17 +216,18 @@ def shape_for(members: Iterable[object], image_size: int, stride: int) -> tuple[
         InputError: An exported file among them takes no images of this size, or another member
             takes none of its shape.
     """
-    fixed = None
+    fixed: tuple[int, int] | None = None
     for member in members:
         if isinstance(member, Exported) and not member.metadata.dynamic:
-            fixed = member.metadata.image_size
-            takes = f"{member.path} takes images of {fixed[0]}x{fixed[1]} px"
+            height, width = member.metadata.image_size
+            takes = f"{member.path} takes images of {height}x{width} px"
             if image_size != member.image_size:
                 raise InputError(f"{takes}, not of {image_size} px")
-            if any(side % stride for side in fixed):
+            if height % stride or width % stride or fixed not in (None, (height, width)):
                 raise InputError(
                     f"{takes}, which others of the ensemble do not; export it with --dynamic true"
                 )
+            fixed = (height, width)
     return fixed
 
 

@@ -104,7 +104,7 @@ class Detector(L.LightningModule):
     ) -> None:
         super().__init__()
         if not len(names) or isinstance(names, str | Mapping):
-            raise InputError(f"names {names!r}: give a list, by --data.dataset FILE, or by weights")
+            raise InputError(f"names {names!r}: give a list of names (--data.dataset FILE has one)")
         names = list(plain(names))
         network = as_group(NetworkOptions, network)
         loss = as_group(LossOptions, loss)

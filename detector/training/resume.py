@@ -40,7 +40,10 @@ def check_network(
     with as_input_error("the checkpoint", DETECTOR):
         arguments = checkpoint["hyper_parameters"]
         saved_names = arguments["names"]
-        saved_activation = arguments.get("network", {}).get("activation", "silu")
+        saved = arguments.get("network")
+        saved_activation = activation  # options given to load_from_checkpoint take its place
+        if isinstance(saved, Mapping):
+            saved_activation = saved.get("activation", "silu")
         different = shapes(checkpoint["state_dict"]).items() ^ shapes(tensors).items()
     if saved_names != names:
         raise InputError(

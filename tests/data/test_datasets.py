@@ -158,6 +158,9 @@ def test_csv_files_side_by_side(tmp_path):
         lay_out(tmp_path, {f"{split}.csv": text})
     lay_out(tmp_path, {"data.yaml": "train: train.csv\nval: val.csv\n"})
     assert files_of(load(tmp_path)) == ["train.png"]
+    (tmp_path / "val.csv").rename(tmp_path / "._val.csv")  # macOS writes such files
+    lay_out(tmp_path, {"data.yaml": "train: train.csv\n"})
+    assert files_of(load(tmp_path)) == ["train.png", "val.png"]
 
 
 def test_class_counts(tmp_path):

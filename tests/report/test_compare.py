@@ -1,7 +1,9 @@
 """Runs side by side: options first, the best run first, one picture."""
 
 import json
+import os
 import re
+import shutil
 
 import cv2
 import yaml
@@ -64,7 +66,9 @@ def test_the_last_runs(here, capfd, refused):
     for command in ("report", "compare"):
         assert refused(command).startswith(f"error: {command}")
     for number, name in enumerate(("fit-9", "fit-10", "cats")):
-        make_run(here / f"runs/{name}", 0.01 * number, 0.2, 2)
+        run = make_run(here / f"runs/{name}", 0.01 * number, 0.2, 2)
+        os.utime(run / "machine.json", (number, number))
+    shutil.copytree(run, here / "runs/copy")
     type_line("compare")
     assert capfd.readouterr().out.splitlines()[1].split() == ["option", "fit-10", "cats"]
     for run in ("runs/fit-10", "runs/cats"):

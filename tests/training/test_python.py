@@ -17,6 +17,7 @@ import torch
 from lightning.pytorch.callbacks import (
     BatchSizeFinder,
     GradientAccumulationScheduler,
+    LambdaCallback,
     LearningRateMonitor,
     ProgressBar,
     TQDMProgressBar,
@@ -180,8 +181,13 @@ def test_a_detector_follows_its_data(small_data, here):
             L.Trainer(**given).fit(detector, data)
     assert not (here / "other").exists()
     path = "run/checkpoints/last.ckpt"
+    finder = BatchSizeFinder(max_trials=1, steps_per_trial=1)
+    resumed = L.Trainer(**options(run="run", callbacks=[finder]))
+    with pytest.raises(InputError, match="out of a resume"):
+        resumed.fit(small_detector(data), data, ckpt_path=path)
     given = OptimOptions(optimizer="SGD", lr_schedule="cosine")
-    loaded = Detector.load_from_checkpoint(path, optim=given)
+    network = NetworkOptions(width_multiple=0.125, depth_multiple=0.1, levels=[5])
+    loaded = Detector.load_from_checkpoint(path, optim=given, network=network)
     assert loaded.options.optim == given.resolve(StartingPoint.SCRATCH)
     with pytest.raises(InputError, match="give a list"):
         Detector({0: "a", 1: "b"})
@@ -313,11 +319,12 @@ def test_a_new_run_knows_nothing_of_others(small_data, here):
 
 def test_own_callbacks_take_the_place_of_the_recipes(here):
     warmup = Warmup(warmup_epochs=1)
-    given = recipe(max_epochs=7, callbacks=[warmup, LearningRateMonitor()], precision="bf16-mixed")
+    own = [LambdaCallback(), LambdaCallback(), warmup, LearningRateMonitor()]
+    given = recipe(max_epochs=7, callbacks=own, precision="bf16-mixed")
     assert (given["max_epochs"], given["precision"]) == (7, "bf16-mixed")
     assert given["default_root_dir"] == "runs/fit-1"
     kinds = list(map(type, given["callbacks"]))
-    assert len(kinds) == len(set(kinds))
+    assert len(kinds) == len(set(kinds)) + 1
     assert set(CALLBACKS.values()) | {Progress} <= set(kinds)
     assert warmup in given["callbacks"]
     assert kinds[-1] is LearningRateMonitor

@@ -23,7 +23,7 @@ from boltbox.detector.commands.evolve.study import Evolution, Plan, Study, plann
 from boltbox.detector.commands.evolve.trainings import environments, train_all
 from boltbox.detector.commands.training_process import FitCommand, prepare
 from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.report.charts import picture
+from boltbox.detector.report.charts import picture, short
 from boltbox.detector.report.table import number as metric
 from boltbox.detector.system.atomic_file import not_fatal, write_atomically
 from boltbox.detector.system.csv_table import write_table
@@ -229,9 +229,13 @@ def _draw(study: Study, path: Path) -> None:
     with picture(path, 15, 3 * rows, fitted=False) as figure:
         for number, gene in enumerate(study.plan.genes, 1):
             axis = figure.add_subplot(rows, 5, number)
-            axis.set(title=f"fitness by {gene.name}", xscale="log" if gene.log else "linear")
-            axis.xaxis.set_major_formatter("{x:g}")
-            axis.xaxis.set_minor_formatter("")
-            axis.tick_params(labelleft=number % 5 == 1)  # the same for all
             values = [trial.params[gene.name] for trial in trials]
+            axis.set(title=f"fitness by {short(gene.name)}", xscale="log" if gene.log else "linear")
+            if gene.log:  # its own ticks may all be outside the range
+                ends = sorted({min(values), max(values)})
+                axis.set_xticks(ends, [f"{x:.2g}" for x in ends])
+                axis.minorticks_off()
+            else:
+                axis.locator_params("x", nbins=4)
+            axis.tick_params(labelleft=number % 5 == 1)  # the same for all
             axis.scatter(values, fitness, c=age, cmap="Blues", edgecolors="0.5")

@@ -76,7 +76,8 @@ def images_of(datasets: Mapping[str, DetectionDataset]) -> list[ReviewedImage]:
 
 def assign_folds(files: Sequence[str], folds: int) -> np.ndarray:
     """Divide images into folds of even size, near copies in one fold, unless there are more than
-    fit in. It depends on the names of the files only, not on their order.
+    fit in. It depends on the names of the files; of those of one name in several folders, also on
+    their order.
 
     Args:
         files: the images.
@@ -93,7 +94,7 @@ def assign_folds(files: Sequence[str], folds: int) -> np.ndarray:
     seen: Counter[int] = Counter()
     for i, k in enumerate(first):
         name = sha256(os.fsencode(Path(files[k]).name)).hexdigest()
-        groups[name, k, seen[k] // most].append(i)
+        groups[name, k, seen[k] // most].append(i)  # the name orders groups of one size
         seen[k] += 1
     fold_of = np.zeros(len(files), int)
     sizes = np.zeros(folds, int)

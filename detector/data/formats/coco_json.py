@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import filterfalse
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,11 @@ class CocoJson(Format):
         for source in self.split.paths:
             images, names, annotations = _read_json(source, self.files.state(source))
             _read_json.cache_clear()  # it is large
+            # an image that is listed again, with the same id, is the same
+            images = list({(image["id"], image["file_name"]): image for image in images}.values())
             annotations_of = self._by_image(source, images, annotations)
             folders = self._folders(source)
-            for image in sorted(images, key=lambda image: image["file_name"]):
+            for image in sorted(images, key=itemgetter("file_name")):
                 name = image["file_name"]
                 places = (join(folder, name) for folder in folders)
                 place: str | Path | None = next(filter(self.files.is_file, places), None)
@@ -104,7 +107,7 @@ class CocoJson(Format):
                 box = corners(annotation.get("bbox"))
                 place = f"annotation {annotation.get('id')} ({name})"
                 if str(source) != entry.file:
-                    place += f" of {source}"
+                    place += f", which {source} lists"
                 problem = "duplicate of an earlier object" if (name, box) in listed_before else ""
                 area = number(annotation.get("area"))
                 objects.append(
@@ -118,7 +121,8 @@ class CocoJson(Format):
                         area=area if abs(area) < FARTHEST**2 else np.nan,
                     )
                 )
-        return ImageLabels(objects, image_size_of(image.get("height"), image.get("width")))
+        _, first, *_ = entry.key[0]
+        return ImageLabels(objects, image_size_of(first.get("height"), first.get("width")))
 
 
 @lru_cache(1)  # the names are found in the file that is read first

@@ -35,9 +35,10 @@ class TensorflowCsv(Format):
                 rows_of[row["filename"]].append((line, row))
             images = set(rows_of)
             listing = self.files.folder(path.parent) or ()
-            if sum(name.endswith(".csv") for name in listing) == 1:
-                for name in listing:
-                    if Path(name).suffix.lower() in SUFFIXES and not name.startswith("."):
+            visible = [name for name in listing if not name.startswith(".")]
+            if sum(name.lower().endswith(".csv") for name in visible) == 1:
+                for name in visible:
+                    if Path(name).suffix.lower() in SUFFIXES:
                         images.add(name)
             for name in sorted(images):
                 entries.append(Entry(str(path.parent / name), str(path), rows_of[name]))
