@@ -131,8 +131,8 @@ class RunFolder(L.Callback):
         has_finder = any(isinstance(each, finders) for each in trainer.callbacks)  # type: ignore[attr-defined]
         if has_finder and checkpoint["global_step"] and trainer.state.fn == "fit":
             raise InputError(
-                "BatchSizeFinder and LearningRateFinder start from the first epoch: leave them out of a"
-                " resume"
+                "BatchSizeFinder and LearningRateFinder start from the first epoch: leave them out"
+                " of a resume"
             )
         progress = checkpoint["loops"]["fit_loop"]["epoch_progress"]
         self._trained_epochs = progress["current"]["processed"]
