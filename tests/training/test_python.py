@@ -183,7 +183,7 @@ def test_a_detector_follows_its_data(small_data, here):
     path = "run/checkpoints/last.ckpt"
     finder = BatchSizeFinder(max_trials=1, steps_per_trial=1)
     resumed = L.Trainer(**options(run="run", callbacks=[finder]))
-    with pytest.raises(InputError, match="out of a resume"):
+    with pytest.raises(InputError, match="of a resume"):
         resumed.fit(small_detector(data), data, ckpt_path=path)
     given = OptimOptions(optimizer="SGD", lr_schedule="cosine")
     network = NetworkOptions(width_multiple=0.125, depth_multiple=0.1, levels=[5])
