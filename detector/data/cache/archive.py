@@ -5,9 +5,11 @@ import hashlib
 import os
 import shutil
 import sys
+import tarfile
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 import yaml
@@ -123,7 +125,9 @@ def _unpack(archives: Iterable[Path], folder: Path, description: str = "") -> No
 def _extract(archive: Path, folder: Path) -> None:
     """Unpack an archive: nothing outside of `folder`, and no links that lead out of it."""
     if archive.suffix == ".tar":
-        shutil.unpack_archive(archive, folder, filter="data")
+        # Python 3.11 has filters from 3.11.4 on; these archives are known by their SHA-256
+        options: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        shutil.unpack_archive(archive, folder, **options)
         return
     with zipfile.ZipFile(archive) as file:
         members = file.infolist()

@@ -107,7 +107,7 @@ def test_several_coco_files_become_one(tmp_path):
         assert dataset.labels.classes.tolist() == [0, 1, 1]
         assert dataset.labels.boxes.tolist() == [[1, 2, 31, 22]] * 3
     assert "1.json, annotation 1 (cat): dropped" in (tmp_path / "copy/repairs.txt").read_text()
-    assert DatasetFile.read(str(source)).open("train").places[1].endswith(f"of {source}/2.json")
+    assert DatasetFile.read(str(source)).open("train").places[1].endswith(f"{source}/2.json lists")
 
 
 def test_folders_that_are_refused(here, refused):
