@@ -49,9 +49,10 @@ def fits() -> list[Path]:
     found = []
     for path in ROOT.glob("*"):
         machine = read_machine(path)
-        original = ROOT / Path(machine.get("run", "")).name
-        is_copy = original.name != path.name and original.exists()
-        if machine.get("command") == "fit" and not is_copy:
+        if machine.get("command") != "fit":
+            continue
+        original = ROOT / Path(machine["run"]).name
+        if original.name == path.name or not original.exists():  # it may have been renamed
             found.append(path)
     return found
 

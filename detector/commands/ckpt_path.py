@@ -67,9 +67,9 @@ def choose_ckpt_path(line: CommandLine, run_folder: Path | None) -> tuple[str, P
         restarted = run_folder if is_restart(run_folder) else None
         if restarted and (has_checkpoints(restarted) or not ckpt_path):
             return "auto", restarted
-        is_path = ckpt_path and ckpt_path not in CKPT_WORDS
-        if is_path and Path(ckpt_path, "checkpoints").is_dir():
-            return "last", Path(ckpt_path)
+        named = Path(ckpt_path)
+        if ckpt_path and ckpt_path not in CKPT_WORDS and (named / "checkpoints").is_dir():
+            return "last", named
         return ckpt_path, run_folder
     has_start = any(line.options.get(name) for name in STARTS)
     is_evaluation = line.command in ("validate", "test")

@@ -215,18 +215,20 @@ class DetectorCLI(LightningCLI):
         ckpt_path, run = choose_ckpt_path(self.line, self.run_folder)
         if not ckpt_path:
             return
-        # `fit --ckpt_path RUN` continues in that folder, unless --run is another; run is None only
-        # if there is neither
-        is_own = not (run and self.run_folder) or run.resolve() == self.run_folder.resolve()
-        if is_own:
+        # `fit --ckpt_path RUN` continues in that folder, unless --run is another
+        is_own = True
+        if run and self.run_folder:
+            is_own = run.resolve() == self.run_folder.resolve()
+        if is_own:  # run is None only if neither was typed
             self.run_folder = run
         is_word = ckpt_path in CKPT_WORDS  # last, best, auto
         self.continues_run = self.command == "fit" and is_word and is_own
         self.loaded = read_ckpt_path(ckpt_path, run, self.line)
+        # auto: torchrun restarts the command with its first line, which may have such weights
+        if self.loaded is None or ckpt_path == "auto":
+            return
         for name in STARTS:
-            # auto: torchrun restarts the command with its first line, which may have such weights
-            is_given = self.line.is_typed(name) and self.line.options[name]
-            if self.loaded and ckpt_path != "auto" and is_given:
+            if self.line.is_typed(name) and self.line.options[name]:
                 raise InputError(
                     f"--{name}: the weights come from --ckpt_path {ckpt_path}. Leave --{name} out"
                 )

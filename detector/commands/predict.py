@@ -254,7 +254,7 @@ def print_results(files: PredictionFiles, noun: str, seconds: float) -> None:
     if files.labels and not files.labels.is_relative_to(files.folder):
         folders.append(files.labels)
     written = [str(folder) for folder in folders if folder.exists()]
-    print_fact("results", ", ".join(written) or "none written")
+    print_fact("results", ", ".join(written) if written else "none written")
     print_fact("speed", f"{files.pictures / seconds:.1f} {noun}s/s")
 
 

@@ -52,12 +52,12 @@ def in_boltbox(
         if entry not in table:
             raise InputError(f"there is no option {option}; {_hint(typed_name, known)}")
         ours, *words_of_table = table[entry].split() or [""]
-        keeps_value = bool(values) and entry == name
+        is_for_any_value = entry == name
 
         if entry in COMMAND_OF:
             shown_command = COMMAND_OF[entry]
         elif ours not in known or values == [""]:
-            left_out.append(option if entry == name else f"{option} {values[0]}")
+            left_out.append(option if is_for_any_value else f"{option} {values[0]}")
             continue
         if len(values) > 1 and (command, ours) in LISTS:
             values = [f"[{','.join(values)}]"]
@@ -65,11 +65,12 @@ def in_boltbox(
             left_out.append(shlex.join([option, *values[1:]]))
         if name == "hyp":
             configs += ["--config", *words_of_table]
-            if keeps_value:
+            if values and is_for_any_value:
                 before = f"import-hyp {shlex.quote(values[0])} && {program()} "
                 configs += ["--config", f"{Path(values[0]).stem}_boltbox.yaml"]
         elif ours:
-            words += [f"--{ours}", *(values[:1] if keeps_value else words_of_table)]
+            words.append(f"--{ours}")
+            words += values[:1] if values and is_for_any_value else words_of_table
     # a file replaces what is typed before it
     line = f"in boltbox: {program()} {before}{shlex.join([shown_command, *configs, *words])}"
     if left_out:

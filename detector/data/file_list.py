@@ -142,7 +142,8 @@ def _is_loop(path: str, above: Iterable[str]) -> bool:
     """Whether it is a link to one of these folders, or to one that holds one of them."""
     if not islink(path):
         return False
-    return any(Path(folder).is_relative_to(realpath(path)) for folder in above)
+    target = realpath(path)
+    return any(Path(folder).is_relative_to(target) for folder in above)
 
 
 def look_at(folder: str, searched: bool, expected: Mapping[str, State] | None = None) -> str:

@@ -189,7 +189,8 @@ def examine_orphans(
             continue
         stems = {"classes"}  # labelImg writes classes.txt beside the labels
         for folder in folders:
-            for stem, suffix in map(splitext, list_folder(folder) or ()):
+            for name in list_folder(folder) or ():
+                stem, suffix = splitext(name)
                 if suffix.lower() in SUFFIXES:
                     stems.add(stem)
         for name in sorted(list_folder(labels) or ()):

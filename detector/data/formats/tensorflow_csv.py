@@ -34,8 +34,8 @@ class TensorflowCsv(Format):
             for line, row in _rows(path):
                 rows_of[row["filename"]].append((line, row))
             images = set(rows_of)
-            listing = self.files.folder(path.parent) or ()
-            visible = [name for name in listing if not name.startswith(".")]
+            listing = self.files.folder(path.parent)
+            visible = [name for name in listing or () if not name.startswith(".")]
             if sum(name.lower().endswith(".csv") for name in visible) == 1:
                 for name in visible:
                     if Path(name).suffix.lower() in SUFFIXES:
