@@ -104,26 +104,9 @@ class DetectionDataset:
     def __getitem__(self, i: int) -> Sample:
         i = range(len(self))[i]
         boxes, classes, polygons = self.labels.counted(i)
-        image = self.read(i)
+        image = read_image(self.files[i])
         frame = LetterboxInfo(*image.shape[:2])
         return Sample(image, boxes.copy(), classes.copy(), polygons, frame, i)
-
-    def read(self, i: int, minimum: int = 0) -> np.ndarray:
-        """The pixels of image i.
-
-        Args:
-            i: number of the image.
-            minimum: pixels on the longer side that are enough: a JPEG file is then decoded at 1/2,
-                1/4 or 1/8 of its size. 0: all.
-
-        Returns:
-            (H, W, 3) uint8 RGB.
-        """
-        longer = self.labels.sizes[i].max()
-        for shrink in (8, 4, 2):
-            if minimum and longer >= shrink * minimum:
-                return read_image(self.files[i], shrink)
-        return read_image(self.files[i])
 
     @property
     def unlabelled(self) -> int:

@@ -14,7 +14,6 @@ import torch
 from made_datasets import image_set, lay_out, picture, save
 from made_runs import contents
 
-from boltbox.detector.data import datasets
 from boltbox.detector.data.cache import images as image_cache
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.transforms.augment import Augment
@@ -54,13 +53,13 @@ def data(tmp_path):
 def decoded(monkeypatch):
     """The names of the files that this process has read."""
     names = []
-    whole = datasets.read_image
+    whole = image_cache.read_image
 
     def read(path, *shrink):
         names.append(Path(path).name)
         return whole(path, *shrink)
 
-    monkeypatch.setattr(datasets, "read_image", read)
+    monkeypatch.setattr(image_cache, "read_image", read)
     return names
 
 
@@ -232,7 +231,7 @@ def test_damage(
 
 def test_killed_while_filling(data, cache, monkeypatch, decoded):
     """The images that were read are there. The folder may be removed while it is in use."""
-    whole = datasets.read_image
+    whole = image_cache.read_image
 
     def kill(file, shrink=1):
         if Path(file).name == "5.png":
@@ -240,7 +239,7 @@ def test_killed_while_filling(data, cache, monkeypatch, decoded):
         return whole(file, shrink)
 
     with monkeypatch.context() as patch:
-        patch.setattr(datasets, "read_image", kill)
+        patch.setattr(image_cache, "read_image", kill)
         child = multiprocessing.get_context("fork").Process(target=fill, args=(data,))
         child.start()
         child.join(60)

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from boltbox.detector.data.cache.labels import cache_folder, digest
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.file_list import look_at
+from boltbox.detector.data.images import read_image
 from boltbox.detector.data.sample import LetterboxInfo, Sample
 from boltbox.detector.data.transforms.letterbox import LazyImage, Patch, longest_shape, resize
 from boltbox.detector.system.atomic_file import remove
@@ -89,10 +90,10 @@ class ResizedImages:
         dataset: images and labels as they are on disk.
         size: longer side in pixels.
         smooth: see `resize`.
-        shrink: JPEG files may be decoded at 1/2, 1/4 or 1/8 of their size, if that is not too
-            small.
+        shrink: decode JPEG files at 1/2, 1/4 or 1/8 of their size, if that is not too small.
 
     Attributes:
+        shrinks: (n,) 1, 2, 4 or 8: the files are decoded at this fraction of their size.
         shapes: (n, 2) height and width in pixels of each item; its labels are scaled with it.
         sizes: (n, 2) of the pixels that `read` gives: the same.
         image_of: (m,) the image of each training sample: of every image one.
@@ -107,6 +108,11 @@ class ResizedImages:
         self.size = size
         self.smooth = smooth
         self.shrink = shrink
+        self.shrinks = np.ones(len(dataset), np.int64)
+        if shrink:
+            longer = dataset.labels.sizes.max(1)
+            for factor in (2, 4, 8):
+                self.shrinks[longer >= factor * size] = factor
         self.shapes = longest_shape(dataset.labels.sizes, size)
         self.sizes = self.shapes
         self.image_of = np.arange(len(dataset))
@@ -136,7 +142,7 @@ class ResizedImages:
         """(h, w, 3) uint8 RGB of image i; not to be written to."""
         pixels = self.store.read(i) if self.store else None
         if pixels is None:
-            pixels = self.dataset.read(i, self.size if self.shrink else 0)
+            pixels = read_image(self.dataset.files[i], int(self.shrinks[i]))
             height, width = self.sizes[i].tolist()
             pixels = resize(pixels, (height, width), self.smooth)
             if self.store:
