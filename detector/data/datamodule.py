@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,11 +19,7 @@ from torch.utils.data import DataLoader
 from boltbox.detector.data.cache.images import ResizedImages, cache_images
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.data.inputs.evaluation_input import (
-    EvaluationInput,
-    EvaluationSamples,
-    collate_items,
-)
+from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, EvaluationSamples
 from boltbox.detector.data.inputs.tiles import OVERLAP, Tiles
 from boltbox.detector.data.loader import make_loader
 from boltbox.detector.data.sample import Batch, collate, finish_on_device
@@ -337,7 +333,7 @@ class DetectionData(L.LightningDataModule):
         )
         resume_epoch(self.trainer, sampler, self.images_done)
         self.images_done = None
-        return self._loader(self.train_samples, sampler, collate)
+        return self._loader(self.train_samples, sampler)
 
     def _position(self) -> tuple[int, int]:
         """See `position`; without a Trainer, each pass over the images is an epoch."""
@@ -382,22 +378,16 @@ class DetectionData(L.LightningDataModule):
             # All processes must reach the same collectives, so a process without a batch repeats
             # the first one. The metrics count an image once.
             rank_batches = batches[:1]
-        return self._loader(samples, rank_batches, collate_items, inputs.ahead)
+        return self._loader(samples, rank_batches, inputs.ahead)
 
-    def _loader(
-        self,
-        samples: Any,
-        batches: Iterable[Any],
-        collate_fn: Callable[..., Batch],
-        ahead: int = 4,
-    ) -> DataLoader:
+    def _loader(self, samples: Any, batches: Iterable[Any], ahead: int = 4) -> DataLoader:
         devices = self.trainer.num_devices if self.trainer else 1
         processes = int(os.environ.get("LOCAL_WORLD_SIZE", devices))
-        return make_loader(samples, batches, collate_fn, self.workers, self.seed, processes, ahead)
+        return make_loader(samples, batches, collate, self.workers, processes, ahead)
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         if isinstance(batch, Batch):
-            return finish_on_device(batch)
+            return finish_on_device(batch, batch.images.device)
         return batch  # of a user's own loader
 
     def state_dict(self) -> dict[str, Any]:

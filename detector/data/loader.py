@@ -30,7 +30,6 @@ def make_loader(
     batches: Iterable[Any],
     collate: Callable[..., Any],
     workers: int,
-    seed: int,
     processes: int = 1,
     ahead: int = 4,
 ) -> DataLoader:
@@ -41,7 +40,6 @@ def make_loader(
         batches: lists of the keys of its items, one list per batch.
         collate: makes a batch of a list of items.
         workers: at most; no more than the cores that each of the processes has.
-        seed: of what torch draws for its workers; no sample depends on it.
         processes: training processes on this machine.
         ahead: batches that each worker makes before they are asked for.
     """
@@ -57,7 +55,7 @@ def make_loader(
         prefetch_factor=ahead if workers else None,
         multiprocessing_context=start_method() if workers else None,
         worker_init_fn=prepare_worker,
-        generator=torch.Generator().manual_seed(seed),  # else each pass draws from the global one
+        generator=torch.Generator(),  # of the workers' seeds; else drawn from the global one
     )
 
 

@@ -215,9 +215,22 @@ class Batch(NamedTuple):
     ignored: Tensor | None = None
 
 
-def collate(samples: list[Sample]) -> Batch:
+def collate(items: Sequence[Sample | Batch | None]) -> Batch:
     """Samples of one size -> Batch. Boxes are clipped to the image just inside its right and lower
-    edge (1e-3 px), so that their centres are in a grid cell."""
+    edge (1e-3 px), so that their centres are in a grid cell.
+
+    Args:
+        items: samples, without those that could not be read (None); or one batch of windows, which
+            is returned.
+    """
+    samples = []
+    for item in items:
+        if isinstance(item, Batch):
+            return item
+        if item is not None:
+            samples.append(item)
+    if not samples:
+        return Batch(torch.empty(0, 3, 1, 1, dtype=torch.uint8), torch.zeros(0, 6), [], [], [])
     height, width = samples[0].size
     images = np.empty((len(samples), 3, height, width), np.uint8)
     for planes, sample in zip(images, samples, strict=True):
@@ -247,9 +260,9 @@ def target_rows(samples: Sequence[Sample | Labels], height: int, width: int) -> 
     return rows.astype(np.float32)
 
 
-def finish_on_device(batch: Batch) -> Batch:
-    """Images uint8 -> float in 0..1."""
-    return batch._replace(images=to_floats(batch.images))
+def finish_on_device(batch: Batch, device: torch.device) -> Batch:
+    """The batch with its images on the device, uint8 -> float32 in 0..1."""
+    return batch._replace(images=batch.images.to(device).float() / 255)
 
 
 def check_floats(images: Tensor) -> None:
@@ -259,11 +272,6 @@ def check_floats(images: Tensor) -> None:
             "images of uint8: the loaders of DetectionData need its hook, which divides by 255."
             " Give the Trainer the data module itself: datamodule=data"
         )
-
-
-def to_floats(images: Tensor) -> Tensor:
-    """(B, 3, H, W) uint8 -> float32 in 0..1, on the device where they are."""
-    return images.float() / 255
 
 
 def rescaled(images: Tensor, size: int, stride: int, seed: int, iteration: int) -> Tensor:

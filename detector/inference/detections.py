@@ -18,7 +18,7 @@ from torch import Tensor
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.inputs.evaluation_input import tile_samples
 from boltbox.detector.data.inputs.tiles import merge
-from boltbox.detector.data.sample import Batch, LetterboxInfo, collate, to_floats
+from boltbox.detector.data.sample import Batch, LetterboxInfo, collate, finish_on_device
 from boltbox.detector.model.postprocess import nms
 from boltbox.detector.system.errors import InputError, in_one_line, nearest, need
 
@@ -285,7 +285,8 @@ def rows_of_tiles(
         letterboxes = batch.letterboxes[start:]
         tiles = tile_samples(batch, max(start, 1), start + at_once)
         if tiles:
-            images = torch.cat((images, to_floats(collate(tiles).images.to(images.device))))
+            batch_of_tiles = finish_on_device(collate(tiles), images.device)
+            images = torch.cat((images, batch_of_tiles.images))
             letterboxes += [tile.letterbox for tile in tiles]
         rows += to_rows(predict(images), letterboxes, thresholds)
     if len(windows) == 1:

@@ -288,7 +288,7 @@ class Predictor:
         """Each batch with the rows of its images; for the arguments see `detect`."""
         mixed = self.precision == "16-mixed" and self.device.type == "cuda"
         for batch in batches:
-            batch = finish_on_device(batch._replace(images=batch.images.to(self.device)))
+            batch = finish_on_device(batch, self.device)
             with torch.autocast("cuda", torch.float16, enabled=mixed):
                 rows, _ = self.detect(batch, at_once)
             for of_image in rows:

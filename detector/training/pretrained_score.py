@@ -103,7 +103,7 @@ def score_pretrained(
     true_classes: list[np.ndarray] = []
     network.eval()
     for batch in batches:
-        batch = finish_on_device(batch._replace(images=batch.images.to(device)))
+        batch = finish_on_device(batch, device)
         decoded = network.decode(network(batch.images)).cpu()
         height, width = batch.images.shape[2:]
         objects = batch.targets.float().cpu()

@@ -98,7 +98,7 @@ def test_a_worker_ends_with_its_parent(tmp_path):
 
     def train():
         loader = make_loader(
-            Loaded(), [[k] for k in range(16)], lambda items: Batch(*[items[0]] * 6), 1, 0
+            Loaded(), [[k] for k in range(16)], lambda items: Batch(*[items[0]] * 6), 1
         )
         batches = iter(loader)
         next(batches)

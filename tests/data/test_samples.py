@@ -69,9 +69,9 @@ def test_samples_depend_on_key_and_seed_alone(dataset):
     assert np.array_equal(dataset.labels.points, again.labels.points)
 
 
-LAZY = "Mosaic RandomPerspective MixUp"
-PIXELS = "_render Mosaic CopyPaste RandomPerspective MixUp"
-RECTANGLES = "_render Letterbox CopyPaste RandomPerspective"
+LAZY = "Mosaic CopyPaste RandomPerspective MixUp"
+PIXELS = f"render {LAZY}"
+RECTANGLES = "render Letterbox CopyPaste RandomPerspective"
 
 
 @pytest.mark.parametrize(

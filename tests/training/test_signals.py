@@ -71,7 +71,7 @@ class Hangs:
     def __getitem__(self, key):
         time.sleep(600)
 
-batches = iter(make_loader(Hangs(), [[0]], list, workers=1, seed=0))
+batches = iter(make_loader(Hangs(), [[0]], list, workers=1))
 """
     done = subprocess.run([sys.executable, "-c", code], timeout=240, stderr=subprocess.PIPE)
     assert done.returncode == 0

@@ -79,7 +79,7 @@ class ImageFile(NamedTuple):
 def read_images(paths: Sequence[str]) -> list[ImageFile]:
     """`examine_image` for each of the files, on all processors."""
     batches = BatchSampler(range(len(paths)), BATCH, drop_last=False)
-    loader = make_loader(paths, batches, _examine_batch, len(paths) // BATCH, seed=0)
+    loader = make_loader(paths, batches, _examine_batch, len(paths) // BATCH)
     return list(progress(chain.from_iterable(loader), "images", len(paths)))
 
 

@@ -1,12 +1,12 @@
 """From an image to the network's input and back, wherever nothing is trained: validation, predict,
 the Python API, videos and tiles.
 
-    pixels -> unlabelled -> EvaluationInput.sample -> collate_items -> Batch -> finish_on_device ->
+    pixels -> unlabelled -> EvaluationInput.sample -> collate -> Batch -> finish_on_device ->
     network boxes in its pixels -> LetterboxInfo.to_file -> boxes in the file's pixels
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from boltbox.detector.data.sample import IGNORED, Batch, LetterboxInfo, Sample, 
 from boltbox.detector.data.transforms.letterbox import (
     letterbox_sample,
     rectangular_batches,
+    render,
     resize_longest,
 )
 
@@ -90,7 +91,7 @@ class EvaluationInput(NamedTuple):
         sizes = np.array([sample.size for sample in samples])
         _, shapes = self.batches(sizes, len(samples))
         height, width = shapes[0].tolist()
-        return collate_items([self.sample(sample, (height, width)) for sample in samples])
+        return collate([self.sample(sample, (height, width)) for sample in samples])
 
     def _windows(self, sample: Sample, tile: int, overlap: float) -> Batch:
         """The full image, with its pixels and its tiles, all of one shape, if it is larger than a
@@ -137,7 +138,7 @@ class EvaluationSamples:
         if self.inputs.tiles:
             return self.inputs.sample(dataset[index].replace(truth=truth), (height, width))
         sample = letterbox_sample(self.images[index], (height, width), scaleup=False)
-        return sample.replace(image=sample.image.render(), truth=truth)
+        return render(sample).replace(truth=truth)
 
 
 def examples(images: ResizedImages, inputs: EvaluationInput, number: int) -> Iterator[Batch]:
@@ -152,20 +153,7 @@ def examples(images: ResizedImages, inputs: EvaluationInput, number: int) -> Ite
         if (sample.classes != IGNORED).any():
             height, width = shapes[i].tolist()
             sample = letterbox_sample(sample, (height, width), scaleup=False)
-            yield collate([sample.replace(image=sample.image.render())])
-
-
-def collate_items(items: Sequence[Sample | Batch | None]) -> Batch:
-    """Samples -> Batch, without images that could not be read (None). A batch of windows stays."""
-    samples = []
-    for item in items:
-        if isinstance(item, Batch):
-            return item
-        if item is not None:
-            samples.append(item)
-    if not samples:
-        return Batch(torch.empty(0, 3, 1, 1, dtype=torch.uint8), torch.zeros(0, 6), [], [], [])
-    return collate(samples)
+            yield collate([render(sample)])
 
 
 def tile_samples(batch: Batch, start: int, stop: int) -> list[Sample]:

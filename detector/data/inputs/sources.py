@@ -6,7 +6,7 @@ OpenCV and its FFmpeg read videos and streams.
 import math
 import os
 import re
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
@@ -34,11 +34,10 @@ from boltbox.detector.data.images import (
 )
 from boltbox.detector.data.inputs.evaluation_input import (
     EvaluationInput,
-    collate_items,
     unlabelled,
 )
 from boltbox.detector.data.loader import make_loader
-from boltbox.detector.data.sample import Batch, Sample, SourceImage
+from boltbox.detector.data.sample import Batch, Sample, SourceImage, collate
 from boltbox.detector.system.addresses import is_address, to_path
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import common_folder, inside, rank_zero_print
@@ -123,10 +122,16 @@ class PredictionSamples:
             return None
         return self.inputs.sample(unlabelled(pixels, index), (height, width))
 
-    def read(self) -> Iterable[Batch]:
-        """The batches one by one, without images that could not be read."""
-        for numbers in self.batches:
-            batch = collate_items([self[i] for i in numbers])
+    def read(self, workers: int = 0) -> Iterator[Batch]:
+        """The batches one by one, without images that could not be read.
+
+        Args:
+            workers: maximum processes that read them; 0: this one does.
+        """
+        if len(self.batches) == 1:
+            workers = 0
+        ahead = self.inputs.ahead
+        for batch in make_loader(self, self.batches, collate, workers, ahead=ahead):
             if batch.indices:
                 yield batch
 
@@ -250,15 +255,9 @@ class Sources:
         names = self.names()
         several = len(names) > 1
         samples = PredictionSamples(self.images, inputs, batch_size, lenient=several)
-        batches = samples.read()
-        if len(samples.batches) > 1:
-            batches = make_loader(
-                samples, samples.batches, collate_items, workers, seed=0, ahead=inputs.ahead
-            )
-        for batch in batches:
-            if batch.indices:
-                images = [SourceImage(names[i], self.images[i]) for i in batch.indices]
-                yield batch._replace(sources=images)
+        for batch in samples.read(workers):
+            images = [SourceImage(names[i], self.images[i]) for i in batch.indices]
+            yield batch._replace(sources=images)
         for path, name in zip(self.videos, names[len(self.images) :], strict=True):
             try:
                 yield from frame_batches(path, name, inputs, batch_size, frame_step, self.is_stream)

@@ -17,7 +17,7 @@ from boltbox.detector.data.cache.images import ResizedImages
 from boltbox.detector.data.sample import IGNORED, Sample
 from boltbox.detector.data.sampler import Key
 from boltbox.detector.data.transforms.colour import Albumentations, RandomFlip, RandomHSV
-from boltbox.detector.data.transforms.letterbox import Letterbox
+from boltbox.detector.data.transforms.letterbox import Letterbox, render
 from boltbox.detector.data.transforms.mixing import CopyPaste, MixUp, Mosaic
 from boltbox.detector.data.transforms.perspective import RandomPerspective
 from boltbox.detector.model.boxes import clip_xyxy
@@ -33,10 +33,13 @@ from boltbox.detector.system.ranges import ClosedUnitInterval, NonNegativeFloat,
 #   partner(): another random sample after the steps before, for transforms that mix images.
 Transform = Callable[[Sample, np.random.Generator, Callable[[], Sample]], Sample]
 
-STEP_NAMES = (
+BEFORE_WARP = (
     "resize",  # done by ResizedImages; this step renders lazy images (see can_be_lazy)
     "mosaic",
     "copy_paste",
+)
+STEP_NAMES = (
+    *BEFORE_WARP,
     "perspective",
     "mixup",
     "albumentations",
@@ -121,9 +124,7 @@ class Augment:
         """
         if rectangular or self.degrees or self.shear or self.perspective or self.copy_paste:
             return False
-        return not any(
-            self.after.get(step_name) for step_name in ("resize", "mosaic", "copy_paste")
-        )
+        return not any(map(self.after.get, BEFORE_WARP))
 
     def steps(
         self, size: int, shapes: np.ndarray | None = None, lazy: bool = True
@@ -136,45 +137,36 @@ class Augment:
             lazy: leave images lazy until the warp, where that is possible.
         """
         rectangular = shapes is not None
-        warp = RandomPerspective(
-            None if rectangular else size,  # None: as large as the sample
-            degrees=self.degrees,
-            translate=self.translate,
-            scale=self.scale,
-            shear=self.shear,
-            perspective=self.perspective,
-        )
-        steps: dict[str, list[Transform]] = {step_name: [] for step_name in STEP_NAMES}
+        lazy = lazy and self.can_be_lazy(rectangular)
         # Mosaic letterboxes the images that it draws none of; for rectangular batches Letterbox
         # takes its place, and gives the final size
-        steps["mosaic"] = [Mosaic(size, self.mosaic) if shapes is None else Letterbox(shapes)]
-        steps["perspective"] = [warp]
-        steps["hsv"] = [RandomHSV(self.hsv_h, self.hsv_s, self.hsv_v)]
-        steps["flipud"] = [RandomFlip(axis=0, p=self.flipud)]
-        steps["fliplr"] = [RandomFlip(axis=1, p=self.fliplr)]
-        if not (lazy and self.can_be_lazy(rectangular)):
-            steps["resize"] = [_render]
-            # where images stay lazy its probability is 0, see can_be_lazy
-            steps["copy_paste"] = [CopyPaste(self.copy_paste)]
-        if not rectangular:
-            steps["mixup"] = [MixUp(self.mixup)]
-        if self.albumentations:
-            steps["albumentations"] = [Albumentations(self.albumentations)]
-
+        steps: dict[str, Transform | None] = {
+            "resize": None if lazy else render,
+            "mosaic": Mosaic(size, self.mosaic) if shapes is None else Letterbox(shapes),
+            "copy_paste": CopyPaste(self.copy_paste),
+            "perspective": RandomPerspective(
+                None if rectangular else size,  # None: as large as the sample
+                degrees=self.degrees,
+                translate=self.translate,
+                scale=self.scale,
+                shear=self.shear,
+                perspective=self.perspective,
+            ),
+            "mixup": None if rectangular else MixUp(self.mixup),
+            "albumentations": Albumentations(self.albumentations) if self.albumentations else None,
+            "hsv": RandomHSV(self.hsv_h, self.hsv_s, self.hsv_v),
+            "flipud": RandomFlip(axis=0, p=self.flipud),
+            "fliplr": RandomFlip(axis=1, p=self.fliplr),
+        }
+        may_resize = ("resize",) if rectangular else BEFORE_WARP
         ordered = []
-        has_final_size = False
-        for step_name in STEP_NAMES:
-            ordered += steps[step_name]
-            if step_name == ("mosaic" if rectangular else "perspective"):
-                has_final_size = True
+        for step_name, step in steps.items():
+            if step:
+                ordered.append(step)
             for transform in self.after.get(step_name, ()):
-                ordered.append(CustomTransform(transform, step_name, keeps_size=has_final_size))
+                keeps_size = step_name not in may_resize
+                ordered.append(CustomTransform(transform, step_name, keeps_size))
         return ordered
-
-
-def _render(sample: Sample, rng: object = None, partner: object = None) -> Sample:
-    """The step `resize`: the pixels of a lazy image, in the size that ResizedImages gave it."""
-    return sample.replace(image=sample.image.render())
 
 
 @dataclass

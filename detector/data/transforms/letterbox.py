@@ -209,6 +209,11 @@ def letterbox_sample(sample: Sample, shape: tuple[int, int], scaleup: bool) -> S
     return sample.moved(image, gain, pad)
 
 
+def render(sample: Sample, rng: object = None, partner: object = None) -> Sample:
+    """The step `resize`: the pixels of a lazy image, in the size that it has."""
+    return sample.replace(image=sample.image.render())
+
+
 @dataclass
 class Letterbox:
     """A step of rectangular training: letterbox each image to a shape of its own.
