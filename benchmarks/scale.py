@@ -24,7 +24,7 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.tables import print_header, print_row
-from boltbox.detector.commands.doctor.examine import brief
+from boltbox.detector.commands.doctor.labels import examine_labels
 from boltbox.detector.commands.doctor.repair import write_coco, write_yolo
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.dataset_file import DatasetFile
@@ -137,7 +137,7 @@ def start(dataset: str) -> None:
         loader: Any = data.train_dataloader()
         next(iter(loader.batch_sampler))
         with measured("of which the check"):
-            brief(data.file, data.datasets, 640)
+            list(examine_labels(data.file, data.datasets, 640))
 
 
 def measure_starts(what: str, images: int) -> None:

@@ -2,7 +2,8 @@
 
 import lightning as L
 
-from boltbox.detector.commands.doctor.examine import brief
+from boltbox.detector.commands.doctor.finding import brief
+from boltbox.detector.commands.doctor.labels import examine_labels
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.trainer_data import data_of
 
@@ -24,7 +25,8 @@ class DoctorCheck(L.Callback):
         data = data_of(trainer, "the doctor does not check them")
         if data is None:
             return
-        lines = brief(data.file, data.datasets, data.image_size, data.tile_size)
+        findings = examine_labels(data.file, data.datasets, data.image_size, data.tile_size)
+        lines = brief(findings, data.file.source)
         if not trainer.ckpt_path and not data.single_class:
             lines = data.file.without_names() + lines
         for line in lines:

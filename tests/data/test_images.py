@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from made_datasets import PAIR, SCENES, as_yolo, bgr, files_of, lay_out, load, picture, save
+from made_labels import examine
 from made_runs import column
 from PIL import Image, ImageFile
 from PIL.PngImagePlugin import PngInfo
 
-from boltbox.detector.commands.doctor.images import examine_images
 from boltbox.detector.data.file_list import find_images
 from boltbox.detector.data.images import image_size, image_sizes, read_image, rgb
 from boltbox.detector.data.inputs.sources import _path_or_pixels
@@ -215,7 +215,7 @@ def test_no_decoder_is_called_for_a_huge_image(kind, tmp_path, monkeypatch):
     for shrink in (1, 8):
         with pytest.raises(InputError, match=f"{path}: .* exceeds limit"):
             read_image(path, shrink)
-    assert set(column(examine_images({"train": [str(path)]}), "kind")) == {"damaged_image"}
+    assert set(column(examine(train=[path]), "kind")) == {"damaged_image"}
     detector = Detector(["a"], network=NetworkOptions(width_multiple=0.0625)).eval()
     for image in (path, path.read_bytes()):
         with pytest.raises(InputError):
@@ -235,8 +235,7 @@ WHOLE = [
 
 
 def reported(paths):
-    findings = examine_images({"train": list(map(str, paths))})
-    return {Path(f.file) for f in findings if f.severity == "fault"}
+    return {Path(f.file) for f in examine(train=paths) if f.severity == "fault"}
 
 
 NUMBERS = [b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\xff\xd9", b"\xff\xd8", b"IEND"]

@@ -1,10 +1,12 @@
 """Labels of an image, and tables of them, from a few numbers."""
 
 from itertools import chain
+from types import SimpleNamespace
 
 import numpy as np
 from made_runs import column
 
+from boltbox.detector.commands.doctor.images import examine_images
 from boltbox.detector.data.label_table import LabelTable, starts
 from boltbox.detector.data.sample import Labels
 
@@ -33,6 +35,15 @@ def labels_of(
         height,
         width,
     )
+
+
+def examine(**splits):
+    """What the doctor finds in image files without labels."""
+    datasets = {}
+    for split, files in splits.items():
+        labels = [labels_of([], [], 40, 60)] * len(files)
+        datasets[split] = SimpleNamespace(files=list(map(str, files)), labels=labels)
+    return list(examine_images(datasets))
 
 
 def table_of(labels):

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from boltbox.detector.system.rank_zero import amount, program
+
 # lost or wrong in training; probably not intended; good to know
 SEVERITIES = ("fault", "warning", "note")
 EXAMPLES = 3  # of a kind in the terminal
@@ -82,10 +84,7 @@ class Diagnosis:
 
     def verdict(self) -> str:
         """One line: whether there are faults, and the number of findings."""
-        counts = []
-        for severity in SEVERITIES:
-            number = self.count(severity)
-            counts.append(f"{number} {severity}{'' if number == 1 else 's'}")
+        counts = [amount(self.count(severity), severity) for severity in SEVERITIES]
         verdict = "FAULTS" if self.count("fault") else "OK"
         total = ", ".join(counts) if self.findings else "nothing found"
         return f"{verdict}: {total} ({self.source})"
@@ -114,3 +113,22 @@ def by_kind(findings: Iterable[Finding]) -> list[list[Finding]]:
     for finding in findings:
         groups[finding.severity, finding.kind].append(finding)
     return sorted(groups.values(), key=lambda g: (SEVERITIES.index(g[0].severity), -len(g)))
+
+
+def brief(findings: Iterable[Finding], source: str) -> list[str]:
+    """A line for each kind of fault and warning before a training; none if all is well.
+
+    Args:
+        findings: in any order.
+        source: the dataset's file or folder.
+    """
+    lines = []
+    for group in by_kind(findings):
+        first = group[0]
+        more = f" (and {len(group) - 1} more)" if len(group) > 1 else ""
+        if first.severity != "note":
+            lines.append(f"doctor: {first.severity}: {first}{more}")
+    if lines:
+        command = f"{program()} doctor --data.dataset {source}"
+        lines.append(f"doctor: all of it, and a look at the images: {command}")
+    return lines

@@ -1,7 +1,7 @@
 """Examines the images of a dataset: decodes each file, and compares it with all others."""
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import chain
 from typing import NamedTuple
@@ -13,40 +13,47 @@ from torch.utils.data import BatchSampler
 
 from boltbox.detector.commands.doctor.finding import Finding
 from boltbox.detector.commands.doctor.near_duplicates import near_duplicates
+from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.images import UNREADABLE, ImageContent, rgb
 from boltbox.detector.data.loader import make_loader
+from boltbox.detector.data.sample import Labels
+from boltbox.detector.model.boxes import pairwise_iou_xyxy
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.operating_system import captured_stderr
 from boltbox.detector.system.rank_zero import progress
 
 DAMAGED = "damaged_image"  # the kind of fault for which a repair leaves an image out
 BATCH = 16  # images that a worker process decodes at a time; fewer need none
+SAME_OBJECT = 0.8  # IoU of the boxes that two people draw around an object
 # What libjpeg and libpng write to the standard error, and nowhere else, when pixels are lost.
 _PIXELS_LOST = ("Corrupt JPEG data", "Premature end of JPEG", "libpng error")
 _HASH_SIDE = 16  # pixels
 
 
-def examine_images(splits: Mapping[str, Collection[str]]) -> Iterator[Finding]:
+def examine_images(datasets: Mapping[str, DetectionDataset]) -> Iterator[Finding]:
     """Decode every image on all processors and report damage and copies.
 
     Args:
-        splits: image paths by split, the training split first.
+        datasets: by split, the training split first.
 
     Yields:
         The findings.
     """
     paths: list[str] = []
     split_of: list[str] = []
-    for split, files in splits.items():
-        unique = list(dict.fromkeys(files))
-        paths += unique
-        split_of += [split] * len(unique)
+    number_of: list[int] = []  # in the split
+    for split, dataset in datasets.items():
+        numbers = {path: i for i, path in enumerate(dataset.files)}
+        paths += numbers
+        split_of += [split] * len(numbers)
+        number_of += numbers.values()
     images = read_images(paths)
     for split, path, image in zip(split_of, paths, images, strict=True):
         if image.damage:
             problem = f"damaged: the decoder says '{image.damage}'"
             yield Finding("fault", DAMAGED, problem, path, split, image=path)
     for i, k in near_copies(images, split_of):
+        severity = "warning"
         is_same = images[i].digest == images[k].digest
         problem = f"{'the same image as' if is_same else 'looks like'} {paths[k]}"
         if split_of[i] != split_of[k]:
@@ -57,9 +64,31 @@ def examine_images(splits: Mapping[str, Collection[str]]) -> Iterator[Finding]:
             kind = "duplicate_image"
         else:
             continue
+        labels = datasets[split_of[i]].labels[number_of[i]]
+        if is_same and not same_objects(labels, datasets[split_of[k]].labels[number_of[k]]):
+            severity = "fault"
+            kind = "different_labels"
+            problem += "; with other boxes, of which some are wrong"
         yield Finding(
-            "warning", kind, problem, paths[i], split_of[i], image=paths[i], other=paths[k]
+            severity, kind, problem, paths[i], split_of[i], image=paths[i], other=paths[k]
         )
+
+
+def same_objects(a: Labels, b: Labels) -> bool:
+    """Whether two images have equally many objects of each class, and each object has one of its
+    class in the other image at an IoU of at least SAME_OBJECT.
+
+    Args:
+        a: of one image.
+        b: of the other, in the same pixels.
+    """
+    if sorted(a.classes.tolist()) != sorted(b.classes.tolist()):
+        return False
+    overlaps = pairwise_iou_xyxy(a.boxes.astype(float), b.boxes.astype(float))
+    overlaps[a.classes[:, None] != b.classes] = 0
+    of_a = overlaps.max(1, initial=0)
+    of_b = overlaps.max(0, initial=0)
+    return bool((of_a >= SAME_OBJECT).all() and (of_b >= SAME_OBJECT).all())
 
 
 class ImageFile(NamedTuple):

@@ -43,32 +43,41 @@ def left_out(split: str, dataset: DetectionDataset) -> Iterator[Finding]:
 
 def examine_labels(
     file: DatasetFile,
-    split: str,
-    dataset: DetectionDataset,
+    datasets: Mapping[str, DetectionDataset],
     image_size: int,
     tile_size: int | None = None,
 ) -> Iterator[Finding]:
-    """Report labels that training uses as they are, although they may be wrong.
+    """Report label files without an image, and labels that training uses as they are, although they
+    may be wrong. No image is opened.
 
     Args:
         file: the dataset.
-        split: train, val or test.
-        dataset: of the split.
+        datasets: its splits that could be opened.
         image_size: longer side of the network's input in pixels.
         tile_size: sides of the tiles in pixels of the file; None: images are whole.
 
     Yields:
         The findings.
     """
+    yield from _orphans(file, datasets)
+    for split, dataset in datasets.items():
+        if not len(dataset.labels.boxes):
+            problem = (
+                f"none of its {len(dataset)} images has a usable box, which training refuses;"
+                f" {dataset.unlabelled} have no label file of format {file.format}"
+            )
+            yield Finding("fault", "unusable_split", problem, split=split)
+            continue
+        yield from _label_files(split, dataset)
+        yield from _missing_classes(split, dataset)
+        for start in range(0, len(dataset), BLOCK):
+            yield from _boxes(split, dataset, image_size, tile_size, start)
+
+
+def _label_files(split: str, dataset: DetectionDataset) -> Iterator[Finding]:
+    """Images without a label file, or with one that is about another size."""
     images = len(dataset)
     unlabelled = dataset.unlabelled
-    if not len(dataset.labels.boxes):
-        problem = (
-            f"none of its {images} images has a usable box, which training refuses;"
-            f" {unlabelled} have no label file of format {file.format}"
-        )
-        yield Finding("fault", "unusable_split", problem, split=split)
-        return
     if unlabelled * 2 > images:
         problem = (
             f"{unlabelled} of {images} images have no label file; are the labels"
@@ -76,24 +85,20 @@ def examine_labels(
         )
         yield Finding("warning", "mostly_unlabelled", problem, split=split)
     sizes = dataset.labels.sizes
-    has_no_file = dataset.label_files.lengths == 0
-    has_wrong_size = dataset.label_sizes.any(1) & (dataset.label_sizes != sizes).any(1)
-    for i in np.flatnonzero(has_no_file | has_wrong_size).tolist():
+    for i in np.flatnonzero(dataset.label_files.lengths == 0).tolist():
         image = dataset.files[i]
-        if has_no_file[i]:
-            problem = "no label file; it counts as background"
-            yield Finding("note", "missing_label_file", problem, image, split, image=image)
-        if has_wrong_size[i]:
-            height, width = sizes[i]
-            said_height, said_width = dataset.label_sizes[i]
-            problem = (
-                f"it has {width}x{height} px, {dataset.label_files[i]} says"
-                f" {said_width}x{said_height} px; its boxes may not fit"
-            )
-            yield Finding("fault", "wrong_size", problem, image, split, image=image)
-    yield from _missing_classes(split, dataset)
-    for start in range(0, images, BLOCK):
-        yield from _boxes(split, dataset, image_size, tile_size, start)
+        problem = "no label file; it counts as background"
+        yield Finding("note", "missing_label_file", problem, image, split, image=image)
+    has_wrong_size = dataset.label_sizes.any(1) & (dataset.label_sizes != sizes).any(1)
+    for i in np.flatnonzero(has_wrong_size).tolist():
+        image = dataset.files[i]
+        height, width = sizes[i]
+        said_height, said_width = dataset.label_sizes[i]
+        problem = (
+            f"it has {width}x{height} px, {dataset.label_files[i]} says"
+            f" {said_width}x{said_height} px; its boxes may not fit"
+        )
+        yield Finding("fault", "wrong_size", problem, image, split, image=image)
 
 
 def _missing_classes(split: str, dataset: DetectionDataset) -> Iterator[Finding]:
@@ -118,7 +123,7 @@ def _boxes(
     high = table.boxes[:, 2:]
     past = np.concatenate((-low, high - sizes), 1).max(1)  # pixels
     outside = np.any((low >= sizes) | (high <= 0), 1)
-    again = _repeated(table)
+    again = _duplicates(table)
     scaled = table.object_sizes(image_size, tile_size)
     tiny = (scaled <= TINY).any(1) & ~table.crowd
 
@@ -147,35 +152,33 @@ def _boxes(
         yield finding(k, "warning", "tiny_box", problem)
 
 
-def _repeated(table: LabelTable) -> np.ndarray:
+def _duplicates(table: LabelTable) -> np.ndarray:
     """(N,) whether an object is equal to an earlier one of its image."""
-    numbers = (table.boxes + np.float32(0)).view(np.uint32)  # 0 for -0
-    code = table.image_of.astype(np.uint64)
-    for column in (table.classes, table.crowd, *numbers.T):
-        code = (code ^ (code >> np.uint64(29))) * np.uint64(0x9E3779B97F4A7C15)
-        code += column.astype(np.uint64)
+    left = (table.boxes[:, 0] + np.float32(0)).view(np.uint32)  # 0 for -0
+    code = table.image_of.astype(np.uint64) << 32 | left
     _, of_object, counts = np.unique(code, return_inverse=True, return_counts=True)
-    likely = np.flatnonzero(counts[of_object] > 1)  # two codes may be equal by chance
+    likely = np.flatnonzero(counts[of_object] > 1)  # to compare all columns of all would take long
+    duplicates = np.zeros(len(code), bool)
     columns = (table.image_of, table.classes, table.crowd, table.boxes)
-    rows = np.column_stack([column[likely] for column in columns])
-    _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-    repeated = np.zeros(len(code), bool)
-    repeated[likely] = first[inverse.ravel()] != np.arange(len(rows))
-    return repeated
+    duplicates[likely] = repeated(*[column[likely] for column in columns])
+    return duplicates
 
 
-def examine_orphans(
-    file: DatasetFile, datasets: Mapping[str, DetectionDataset]
-) -> Iterator[Finding]:
-    """Report label files without an image.
+def repeated(*columns: np.ndarray) -> np.ndarray:
+    """(n,) whether a row is equal to an earlier one.
 
     Args:
-        file: the dataset.
-        datasets: its splits that could be opened.
-
-    Yields:
-        The findings.
+        columns: (n,) or (n, k).
     """
+    rows = np.column_stack(columns)
+    _, first = np.unique(rows, axis=0, return_index=True)
+    again = np.ones(len(rows), bool)
+    again[first] = False
+    return again
+
+
+def _orphans(file: DatasetFile, datasets: Mapping[str, DetectionDataset]) -> Iterator[Finding]:
+    """Label files without an image."""
     kind = format_class(file.format)
     if not issubclass(kind, PerImageFormat):
         return

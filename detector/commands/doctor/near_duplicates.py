@@ -54,13 +54,8 @@ def near_duplicates(hashes: np.ndarray, groups: np.ndarray) -> Iterator[tuple[in
 
 def _most_similar(hashes: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """(n,) index of the earlier hash that each resembles, -1: none."""
-    n = len(hashes)
-    best = np.full(n, _NO_RANK)
-    work = 0
-    for compared, earlier, later in _candidates(hashes):
-        work += compared + _COST_OF_CHECK * len(later)
-        if 2 * work > n * n:
-            return _compare_all(hashes, groups)
+    best = np.full(len(hashes), _NO_RANK)
+    for earlier, later in _candidates(hashes):
         bits = np.bitwise_count(hashes[earlier] ^ hashes[later]).sum(1, dtype=int)
         near = bits <= _MAX_BITS
         earlier = earlier[near]
@@ -71,7 +66,7 @@ def _most_similar(hashes: np.ndarray, groups: np.ndarray) -> np.ndarray:
     return np.where(best == _NO_RANK, -1, best & _LAST_INDEX)
 
 
-def _candidates(hashes: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+def _candidates(hashes: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Pairs of hashes (n, 8), with every one that differs in at most 76 bits; most of these come
     several times.
 
@@ -82,17 +77,18 @@ def _candidates(hashes: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarra
     without false negatives", 2016).
 
     Yields:
-        How many pairs were compared, and the indices (k,), (k,) of those that are candidates, the
-        earlier hash first.
+        The indices (k,) of the earlier and (k,) of the later hashes.
     """
+    n = len(hashes)
+    work = 0
     shuffled = np.random.default_rng(0).permutation(_BITS)  # neighbours in an image are alike
     for places in np.array_split(shuffled, _PARTS):
-        part = np.zeros(len(hashes), np.uint64)
+        part = np.zeros(n, np.uint64)
         for place in places.tolist():
             bit = hashes.view(np.uint8)[:, place // 8] >> (7 - place % 8) & 1
             part = part << 1 | bit
         for v, mask in enumerate(MASKS):
-            keys = (part & mask) << _INDEX_BITS | np.arange(len(hashes), dtype=np.uint64)
+            keys = (part & mask) << _INDEX_BITS | np.arange(n, dtype=np.uint64)
             keys.sort()
             order = (keys & _LAST_INDEX).astype(int)
             keys >>= _INDEX_BITS
@@ -104,19 +100,17 @@ def _candidates(hashes: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarra
                 near = np.flatnonzero(np.bitwise_count(differences) <= _MAX_BITS_OF_PART)
                 for earlier in MASKS[: min(v, 8)]:  # leaves out most pairs that have come before
                     near = near[differences[near] & earlier > 0]
-                yield len(first), order[first[near]], order[first[near] + distance]
+                work += len(first) + _COST_OF_CHECK * len(near)
+                if 2 * work > n * n:
+                    yield from _all_pairs(n)
+                    return
+                yield order[first[near]], order[first[near] + distance]
                 distance += 1
-                first = first[first < len(keys) - distance]
+                first = first[first < n - distance]
                 first = first[keys[first] == keys[first + distance]]
 
 
-def _compare_all(hashes: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """What `_most_similar` does, in n x n steps: 10,000 hashes take seconds."""
-    best = np.full(len(hashes), -1)
-    for i in range(1, len(hashes)):
-        differences = np.bitwise_count(hashes[:i] ^ hashes[i]).sum(1, dtype=int)
-        near = np.flatnonzero(differences <= _MAX_BITS)
-        if len(near):
-            order = np.lexsort((near, differences[near], groups[near] == groups[i]))
-            best[i] = near[order[0]]
-    return best
+def _all_pairs(n: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """In n steps: 10,000 hashes take seconds."""
+    for later in range(1, n):
+        yield np.arange(later), np.full(later, later)

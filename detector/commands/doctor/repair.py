@@ -13,7 +13,7 @@ import yaml
 
 from boltbox.detector.commands.doctor.finding import Diagnosis
 from boltbox.detector.commands.doctor.images import DAMAGED
-from boltbox.detector.commands.doctor.labels import PAST_FRAME
+from boltbox.detector.commands.doctor.labels import PAST_FRAME, repeated
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.sample import Labels
@@ -167,9 +167,7 @@ def _repaired(
             kept.remove(path)
             continue
         past = np.abs(boxes - labels.boxes).max(1, initial=0) > PAST_FRAME
-        rows = np.column_stack((labels.classes, labels.crowd, boxes))
-        _, first = np.unique(rows, axis=0, return_index=True)
-        again = ~np.isin(np.arange(len(rows)), first)
+        again = repeated(labels.classes, labels.crowd, boxes)
         for k in np.flatnonzero(outside | again | past).tolist():
             place = f"{dataset.label_files[i]}, {dataset.places[dataset.labels.starts[i] + k]}"
             if outside[k]:

@@ -7,29 +7,18 @@ import cv2
 import numpy as np
 import pytest
 from made_datasets import picture, save
+from made_labels import examine
 from made_runs import column
 from PIL import Image
 
 from boltbox.detector.commands.doctor import images, near_duplicates
-from boltbox.detector.commands.doctor.images import (
-    BATCH,
-    examine_images,
-)
-from boltbox.detector.commands.doctor.near_duplicates import (
-    MAX_DIFFERENCE,
-)
+from boltbox.detector.commands.doctor.images import BATCH
+from boltbox.detector.commands.doctor.near_duplicates import MAX_DIFFERENCE
 
 
 def smooth(height, width, seed=0):
     """(height, width, 3) uint8: soft blobs, which survive JPEG and a change of size."""
     return cv2.resize(picture(7, 7, seed), (width, height), interpolation=cv2.INTER_CUBIC)
-
-
-def examine(*paths, **splits):
-    texts = {"train": list(map(str, paths))} if paths else {}
-    for split, files in splits.items():
-        texts[split] = list(map(str, files))
-    return list(examine_images(texts))
 
 
 # Whole files have nothing said of them
@@ -50,7 +39,7 @@ def test_nothing_to_say(tmp_path):
         for suffix, options in kinds_of_files:
             files.append(tmp_path / f"{len(files)}.{suffix}")
             Image.fromarray(smooth(*size, len(files))).save(files[-1], **options)
-    assert examine(*files) == []
+    assert examine(train=files) == []
 
 
 # Faults
@@ -88,7 +77,7 @@ def test_broken_files(tmp_path, size, capfd):
     for k, (suffix, spoil) in enumerate(BROKEN):
         paths.append(save(tmp_path / f"{k}.{suffix}", picture(*size, k)))
         paths[k].write_bytes(spoil(paths[k].read_bytes()))
-    findings = examine(*paths, save(tmp_path / "good.png", picture(*size, 99)))
+    findings = examine(train=paths + [save(tmp_path / "good.png", picture(*size, 99))])
     assert column(findings, "file") == list(map(str, paths))
     assert set(column(findings, "severity")) == {"fault"}
     assert set(column(findings, "kind")) == {"damaged_image"}
@@ -101,9 +90,9 @@ def test_workers_find_what_one_process_finds(tmp_path, monkeypatch):
     paths = [str(save(tmp_path / f"{k}.jpg", smooth(80, 90, k % 7))) for k in range(3 * BATCH + 1)]
     for k in (3, 48):
         Path(paths[k]).write_bytes(cut(0.5)(Path(paths[k]).read_bytes()))
-    findings = list(examine_images({"train": paths}))
+    findings = examine(train=paths)
     monkeypatch.setattr(images, "BATCH", 100)
-    assert list(examine_images({"train": paths})) == findings
+    assert examine(train=paths) == findings
 
 
 # Duplicates
@@ -183,7 +172,7 @@ def test_near_duplicates_are_those_of_comparing_all(seed, monkeypatch):
     expected = by_counting_bits(bits, groups)
     assert len(expected) > 70
     with monkeypatch.context() as patch:
-        patch.delattr(near_duplicates, "_compare_all")
+        patch.delattr(near_duplicates, "_all_pairs")
         assert list(near_duplicates.near_duplicates(hashes, groups)) == expected
     dense = near_duplicates.near_duplicates(hashes[chosen], groups[chosen])
     assert list(dense) == by_counting_bits(bits[chosen], groups[chosen])

@@ -21,7 +21,7 @@ from made_labels import labels_of
 from made_runs import contents, findings_of, type_line
 from PIL import Image
 
-from boltbox.detector.commands.doctor.examine import same_objects
+from boltbox.detector.commands.doctor.images import same_objects
 
 
 def table(text):
