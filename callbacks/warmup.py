@@ -7,9 +7,9 @@ from lightning.pytorch.callbacks import GradientAccumulationScheduler, Stochasti
 
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import BelowOne, NonNegativeFloat
-from boltbox.detector.training.gradient_window import COLLECT, GradientWindow
+from boltbox.detector.training.gradient_window import COLLECT
 from boltbox.detector.training.module import Detector
-from boltbox.detector.training.schedule import Schedule, warmup_batches
+from boltbox.detector.training.schedule import Schedule
 from boltbox.detector.training.trainer_options import check_recipe
 
 
@@ -45,16 +45,15 @@ class Warmup(L.Callback):
         self.warmup_epochs = warmup_epochs
         self.warmup_momentum = warmup_momentum
         self.warmup_bias_lr = warmup_bias_lr
-        self._window = GradientWindow()
+        self._window_batches = 0  # of the open accumulation window
         self._schedule: Schedule | None = None
 
     def setup(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
-        self._window = GradientWindow()  # not that of an earlier fit
+        self._window_batches = 0  # not those of an earlier fit
         if stage != "fit":
             return
         given = trainer.accumulate_grad_batches
-        # GradientWindow sets COLLECT within a window, and an earlier fit may have ended there
-        if given != COLLECT:
+        if given != COLLECT:  # an earlier fit has ended within a window
             check_recipe({"accumulate_grad_batches": given})
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, GradientAccumulationScheduler | StochasticWeightAveraging):
@@ -72,7 +71,6 @@ class Warmup(L.Callback):
         assert trainer.max_epochs is not None
         optim = pl_module.options.optim
         defaults = optim.defaults  # of the chosen optimizer
-        literal = pl_module.options.literal
         epochs = trainer.max_epochs
         epoch_batches = int(trainer.num_training_batches)
         bias_lr = self.warmup_bias_lr
@@ -90,12 +88,11 @@ class Warmup(L.Callback):
             lr_schedule=optim.lr_schedule,
             momentum=optim.momentum,
             batches_per_step=effective_batch_size / pl_module.batch_size,
-            warmup=warmup_batches(
-                self.warmup_epochs, epoch_batches, epochs, defaults.warmup_min_batches, literal
-            ),
+            warmup_epochs=self.warmup_epochs,
+            warmup_min_batches=defaults.warmup_min_batches,
             warmup_momentum=self.warmup_momentum,
             warmup_bias_lr=bias_lr,
-            literal=literal,
+            literal=pl_module.options.literal,
         )
 
     def on_train_batch_start(
@@ -105,16 +102,23 @@ class Warmup(L.Callback):
         # counts batches, while trainer.global_step counts optimizer steps
         iteration = trainer.current_epoch * self._schedule.epoch_batches + batch_idx
         rates = self._schedule.rates_at(iteration)
-        pl_module.set_rates(rates)
+        for group in trainer.optimizers[0].param_groups:
+            lr = rates.bias_lr if group["name"].endswith("bias") else rates.lr
+            group["lr"] = lr * group["lr_share"]  # 1, but for a backbone with a rate of its own
+            if "momentum" in group and rates.momentum is not None:
+                group["momentum"] = rates.momentum
         # the epoch's last batch closes the window, however short; with literal, optimizer_step of
         # the Detector discards the gradients so far, and the next epoch goes on counting the
         # window's batches, as in YOLOv5
         must_step = trainer.is_last_batch and not pl_module.options.literal
-        # counts the batch, and has Lightning step where its window ends
-        self._window.start_batch(trainer, rates.accumulate, must_step)
+        self._window_batches += 1
+        trainer.accumulate_grad_batches = COLLECT
+        if must_step or self._window_batches >= rates.accumulate:
+            trainer.accumulate_grad_batches = 1  # the batch ends in an optimizer step
+            self._window_batches = 0
 
     def state_dict(self) -> dict[str, Any]:
-        return {"window_batches": self._window.batches}  # RunState saves the window's gradients
+        return {"window_batches": self._window_batches}  # RunState saves the window's gradients
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._window.batches = state_dict["window_batches"]
+        self._window_batches = state_dict["window_batches"]

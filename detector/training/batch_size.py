@@ -7,37 +7,30 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import lightning as L
 import torch
 
-from boltbox.detector.model.loss import Loss
-from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.rank_zero import print_fact
-from boltbox.detector.training.optimizer import OptimOptions
 from boltbox.detector.training.schedule import BATCH_SIZES, default_batch_size
+
+if TYPE_CHECKING:  # which imports this file
+    from boltbox.detector.training.module import Detector
 
 SHARE = 0.8  # of the free memory: the average of the weights and validations need some too
 OBJECTS = 32  # per image
 
 
 def choose_batch_size(
-    trainer: L.Trainer,
-    network: YOLOv5,
-    loss: Loss,
-    optim: OptimOptions,
-    side: int,
-    images: int,
-    fill: bool,
+    trainer: L.Trainer, detector: Detector, image_size: int, images: int, fill: bool
 ) -> int:
     """The batch size that suits the length of the run, or that the first device has memory for.
 
     Args:
         trainer: Of the training.
-        network: A copy of it is moved to the device and tried.
-        loss: As network.
-        optim: What it is trained with.
-        side: Of the largest images, in pixels.
+        detector: Copies of its network and loss are moved to the device and tried.
+        image_size: Longer side of the images in pixels.
         images: Samples of an epoch; a batch has no more.
         fill: As many images as a GPU has memory for.
 
@@ -54,7 +47,8 @@ def choose_batch_size(
     images_per_device = 0
     with limited_memory(trainer.strategy.root_device) as is_gpu:
         if is_gpu and trainer.is_global_zero:
-            step = _step_function(trainer, network, loss, optim, side)
+            largest = image_size * 3 // 2 if detector.options.multi_scale else image_size
+            step = _step_function(trainer, detector, largest)
             images_per_device = 1  # the largest power of two for which there is memory
             with contextlib.suppress(torch.OutOfMemoryError):
                 while 2 * images_per_device <= images // world:
@@ -87,21 +81,17 @@ def limited_memory(device: torch.device) -> Iterator[bool]:
         torch.cuda.empty_cache()
 
 
-def step_seconds(
-    trainer: L.Trainer, network: YOLOv5, loss: Loss, optim: OptimOptions, side: int, images: int
-) -> float:
+def step_seconds(trainer: L.Trainer, detector: Detector, side: int, images: int) -> float:
     """How long a training step takes, without loading its images.
 
     Args:
         trainer: Of the training.
-        network: A copy of it is tried.
-        loss: As network.
-        optim: What it is trained with.
+        detector: Copies of its network and loss are tried.
         side: Of the images, in pixels.
         images: Per step.
     """
     with limited_memory(trainer.strategy.root_device) as is_gpu:
-        step = _step_function(trainer, network, loss, optim, side)
+        step = _step_function(trainer, detector, side)
         step(images)  # the first one takes longer
         start = time.perf_counter()
         step(images)
@@ -110,17 +100,15 @@ def step_seconds(
         return time.perf_counter() - start
 
 
-def _step_function(
-    trainer: L.Trainer, network: YOLOv5, loss: Loss, optim: OptimOptions, side: int
-) -> Callable[[int], None]:
+def _step_function(trainer: L.Trainer, detector: Detector, side: int) -> Callable[[int], None]:
     """A function that takes a training step of so many images, at a learning rate of 0, with copies
     of network and loss."""
     precision = trainer.precision_plugin
     device = trainer.strategy.root_device
-    network = copy.deepcopy(network).to(device)
-    loss = copy.deepcopy(loss).to(device)
+    network = copy.deepcopy(detector.network).to(device)
+    loss = copy.deepcopy(detector.loss).to(device)
     precision.convert_module(network).train()
-    optimizer = optim.build(network, 1)
+    optimizer = detector.options.optim.build(network, 1)
     for group in optimizer.param_groups:
         group["lr"] = 0.0
 

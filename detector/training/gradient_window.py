@@ -15,36 +15,9 @@ from boltbox.detector.model.sharding import distribute_like, local, whole
 COLLECT = 2**40
 
 
-class GradientWindow:
-    """The batches whose gradients one optimizer step uses.
-
-    Gradients are cleared after a step (Detector.optimizer_step), so a checkpoint within a window
-    holds them and the number of batches so far.
-
-    Attributes:
-        batches: In the open window.
-    """
-
-    def __init__(self) -> None:
-        self.batches = 0
-
-    def start_batch(self, trainer: L.Trainer, length: int, is_last: bool) -> None:
-        """Decide, before each batch, whether it ends in a step.
-
-        Args:
-            trainer: Of the training.
-            length: Batches per step.
-            is_last: The window ends with this batch whatever its length.
-        """
-        self.batches += 1
-        trainer.accumulate_grad_batches = COLLECT
-        if self.batches >= length or is_last:
-            trainer.accumulate_grad_batches = 1
-            self.batches = 0
-
-
 def gradients(network: nn.Module) -> dict[str, Tensor]:
-    """The gradients of an open window by name of the parameter, whole and on the CPU."""
+    """The gradients of an open window by name of the parameter, whole and on the CPU. They are
+    cleared after a step (Detector.optimizer_step), so a checkpoint within a window holds them."""
     return {
         name: whole(parameter.grad).cpu()
         for name, parameter in network.named_parameters()

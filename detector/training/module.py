@@ -38,7 +38,6 @@ from boltbox.detector.training.hub_folder import from_pretrained, push_to_hub, s
 from boltbox.detector.training.optimizer import OptimOptions, StartingPoint
 from boltbox.detector.training.pretrained_score import choose_starting_point
 from boltbox.detector.training.resume import check_network
-from boltbox.detector.training.schedule import Rates
 from boltbox.detector.training.trainer_data import check_names, data_of, global_batch_size
 from boltbox.detector.training.trainer_options import check_trainer
 from boltbox.detector.training.validation import Evaluation, in_evaluation_mode
@@ -127,7 +126,7 @@ class Detector(L.LightningModule):
         self.batch_size = 16
         self._seed = 0
         self.set_image_size(640)
-        self._knows_image_size = False  # 640 is the default only
+        self._knows_image_size = False  # until data, their first batch or a checkpoint has told it
         self._compiled_shape: tuple[int, ...] = ()  # of batches for compiled code; others run eager
         self._loss_sums: dict[str, Tensor] = {}
         self._predictor: Predictor | None = None  # of trainer.predict
@@ -204,7 +203,7 @@ class Detector(L.LightningModule):
         return [self.evaluation.exported or self.evaluated_network(), *self.evaluation.ensemble]
 
     def max_stride(self) -> int:
-        """Sides of the input are multiples of it."""
+        """Sides of the input are multiples of it: 32, as in YOLOv5, or more."""
         return max(member.max_stride for member in self.members())
 
     def shape_for(self, image_size: int) -> tuple[int, int] | None:
@@ -213,7 +212,6 @@ class Detector(L.LightningModule):
 
     def set_image_size(self, image_size: int) -> None:
         """Set the longer side of the input in pixels; the gains of the loss depend on it."""
-        self._knows_image_size = True
         self.image_size = round_up(image_size, self.max_stride())
         self.loss.set_image_size(self.image_size)
 
@@ -285,19 +283,13 @@ class Detector(L.LightningModule):
         if self._has_scored_weights or not self.loaded.has_head or not is_open:
             return
         self._has_scored_weights = True
-        # where they fit badly they are trained as if new, by Muon, unless these two are typed
-        may_be_new = self.is_auto("momentum") and self.is_auto("weight_decay")
-        known = self.loaded.known_classes
-        chosen = choose_starting_point(self.trainer, self.network, data, known, may_be_new)
-        if chosen is StartingPoint.SCRATCH:
+        self._starting_point = choose_starting_point(self, data)
+        if self._starting_point is StartingPoint.SCRATCH:
             self.loaded = self.loaded._replace(has_head=False)  # as if new, for AutoAnchor
-        self._starting_point = chosen
 
     def choose_batch_size(self, image_size: int, images: int, fill: bool) -> int:
         """Images per batch if data.batch_size is left open: by their number, or to fill a GPU."""
-        side = image_size * 3 // 2 if self.options.multi_scale else image_size
-        optim = self.options.optim
-        return choose_batch_size(self.trainer, self.network, self.loss, optim, side, images, fill)
+        return choose_batch_size(self.trainer, self, image_size, images, fill)
 
     def configure_model(self) -> None:
         """Under fsdp2 the parameters of network and average are sharded over the processes."""
@@ -339,32 +331,24 @@ class Detector(L.LightningModule):
         if isinstance(batch, Batch):
             return batch
         trainer = self.trainer
-        stride = max(self.max_stride(), 32)  # as in YOLOv5
-        batch = detection_batch(batch, len(self.names), stride, labelled=not trainer.predicting)
+        labelled = not trainer.predicting
+        batch = detection_batch(batch, len(self.names), self.max_stride(), labelled)
         if trainer.training and not self._knows_image_size:
             size = trainer.strategy.broadcast(max(batch.images.shape[2:]))
             rank_zero_print(f"image size: {size} px, the longer side of the first batch")
             self.set_image_size(size)
+            self._knows_image_size = True
         # the images' numbers within the batch become numbers that no other process has
         seen = self.evaluation.metrics.seen  # images, by this process
         indices = [(seen + i) * trainer.world_size + trainer.global_rank for i in batch.indices]
         return batch._replace(indices=indices)
-
-    def set_rates(self, rates: Rates) -> None:
-        """Train the next batch with these rates."""
-        for group in self.trainer.optimizers[0].param_groups:
-            lr = rates.bias_lr if group["name"].endswith("bias") else rates.lr
-            group["lr"] = lr * group["lr_share"]  # 1, but for a backbone with a rate of its own
-            if "momentum" in group and rates.momentum is not None:
-                group["momentum"] = rates.momentum
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
         images = batch.images
         check_floats(images)
         if self.options.multi_scale:
             iteration = self.current_epoch * int(self.trainer.num_training_batches) + batch_idx
-            stride = max(self.max_stride(), 32)
-            images = rescaled(images, self.image_size, stride, self._seed, iteration)
+            images = rescaled(images, self.image_size, self.max_stride(), self._seed, iteration)
         with eager_unless(self._compiled_shape, images):
             raw = self.network(images)
         total, terms = self.loss(raw, batch.targets, self.network.head, batch.ignored)
@@ -447,4 +431,5 @@ class Detector(L.LightningModule):
         self.evaluation.restore(checkpoint)
         if not self._knows_image_size and "image_size" in checkpoint:
             self.set_image_size(checkpoint["image_size"])
+            self._knows_image_size = True
         self.network.origins = origins_of(checkpoint)

@@ -58,7 +58,7 @@ class Muon(AdamW):
         return False
 
 
-def orthogonalised(matrices: Tensor, iterations: int = 5) -> Tensor:
+def orthogonalised(matrices: Tensor) -> Tensor:
     """The matrices with all singular values about 1 (.7 to 1.2), by the iteration of Newton and
     Schulz.
 
@@ -68,8 +68,8 @@ def orthogonalised(matrices: Tensor, iterations: int = 5) -> Tensor:
     a, b, c = QUINTIC
     tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.mT if tall else matrices
-    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=max(1e-7, torch.finfo(x.dtype).tiny))
-    for _ in range(iterations):
+    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
+    for _ in range(5):
         gram = x @ x.mT
         x = a * x + (b * gram + c * gram @ gram) @ x
     return x.mT if tall else x

@@ -124,7 +124,8 @@ class OptimOptions:
     def resolve(
         self, start: StartingPoint, continued: Mapping[str, Any] | None = None
     ) -> OptimOptions:
-        """Choose the options that are left open: the only place that decides `lr0`.
+        """Choose the options that are left open: the only place that decides `lr0`. A class is
+        named by class_path and init_args from here on.
 
         AdamW trains the weights of a detector, Muon random ones. Where Muon trains fresh layers on
         a trained backbone, they learn twice as fast, and AdamW trains the backbone
@@ -159,7 +160,7 @@ class OptimOptions:
     @property
     def optimizer_name(self) -> str:
         """Its name in messages: SGD, or Adagrad for torch.optim.Adagrad."""
-        optimizer: Any = self.to_dict()["optimizer"]
+        optimizer: Any = self.optimizer
         return optimizer if isinstance(optimizer, str) else optimizer["class_path"].split(".")[-1]
 
     @property
@@ -169,7 +170,7 @@ class OptimOptions:
         Raises:
             InputError: There is no such optimizer, or a class has no default learning rate.
         """
-        optimizer: Any = self.to_dict()["optimizer"]
+        optimizer: Any = self.optimizer
         if isinstance(optimizer, str):
             if optimizer not in DEFAULTS:
                 raise InputError(
@@ -208,7 +209,7 @@ class OptimOptions:
             network: What is trained.
             batch_size: Images per batch, over all devices.
         """
-        optimizer: Any = self.to_dict()["optimizer"]
+        optimizer: Any = self.optimizer
         assert self.lr0 is not None
         assert self.weight_decay is not None
         lr = self.lr0

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import lightning as L
 import numpy as np
 import torch
 
@@ -19,6 +18,9 @@ from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.postprocess import nms
 from boltbox.detector.system.rank_zero import print_fact
 from boltbox.detector.training.optimizer import FINETUNE_LR, StartingPoint
+
+if TYPE_CHECKING:  # which imports this file
+    from boltbox.detector.training.module import Detector
 
 EXAMPLES = 64  # images that are scored
 # measured in benchmarks/optimizers.md
@@ -38,50 +40,38 @@ class PretrainedScore(NamedTuple):
     objectness: float
     map50: float
 
-    def starting_point(self, as_new: bool) -> StartingPoint:
-        """What a training from these weights starts from; prints a line about it.
 
-        Args:
-            as_new: Weights that find no objects may be trained like new ones.
-        """
-        if self.objectness < MIN_OBJECTNESS and as_new:
-            print_fact(
-                "weights",
-                f"they do not recognise these objects (objectness {self.objectness:.3f}, below"
-                f" {MIN_OBJECTNESS:g}): training as from scratch",
-            )
-            return StartingPoint.SCRATCH
-        if self.map50 >= MIN_MAP50:
-            print_fact(
-                "weights",
-                f"they already recognise these objects (mAP50 {self.map50:.2f}): lower learning"
-                f" rate, lr0 {FINETUNE_LR:g}",
-            )
-            return StartingPoint.FINETUNE
-        return StartingPoint.PRETRAINED
-
-
-def choose_starting_point(
-    trainer: L.Trainer,
-    network: YOLOv5,
-    data: DetectionData,
-    known_classes: Sequence[int],
-    as_new: bool,
-) -> StartingPoint:
-    """Look at 64 training images: what a training of pretrained weights on these data starts from.
+def choose_starting_point(detector: Detector, data: DetectionData) -> StartingPoint:
+    """What a training of pretrained weights on these data starts from, by a look at 64 training
+    images; prints a line about it. All processes get the same answer.
 
     Args:
-        trainer: Of the training; all its processes get the same answer.
-        network: With the weights. It is moved to the Trainer's device.
+        detector: With the weights; its network is moved to the Trainer's device.
         data: Set up for a fit.
-        known_classes: Numbers of the classes that the weights were trained on.
-        as_new: Weights that find no objects may be trained like new ones.
     """
+    strategy = detector.trainer.strategy
+    network = detector.network.to(strategy.root_device)
     inputs = EvaluationInput(data.image_size, data.stride)
     batches = examples(data.images["train"], inputs, EXAMPLES)
-    network.to(trainer.strategy.root_device)
-    score = score_pretrained(network, batches, known_classes)
-    return trainer.strategy.broadcast(score).starting_point(as_new)
+    score = score_pretrained(network, batches, detector.loaded.known_classes)
+    score = strategy.broadcast(score)
+    # weights that fit badly are trained as if new, by Muon, unless these two are typed
+    may_be_new = detector.is_auto("momentum") and detector.is_auto("weight_decay")
+    if score.objectness < MIN_OBJECTNESS and may_be_new:
+        print_fact(
+            "weights",
+            f"they do not recognise these objects (objectness {score.objectness:.3f}, below"
+            f" {MIN_OBJECTNESS:g}): training as from scratch",
+        )
+        return StartingPoint.SCRATCH
+    if score.map50 >= MIN_MAP50:
+        print_fact(
+            "weights",
+            f"they already recognise these objects (mAP50 {score.map50:.2f}): lower learning"
+            f" rate, lr0 {FINETUNE_LR:g}",
+        )
+        return StartingPoint.FINETUNE
+    return StartingPoint.PRETRAINED
 
 
 @torch.no_grad()

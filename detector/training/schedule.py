@@ -41,11 +41,14 @@ class Schedule:
         lr_schedule: linear or cosine.
         momentum: After the warm-up.
         batches_per_step: Batches per optimizer step after the warm-up, before rounding.
-        warmup: The iteration at which the warm-up ends; 0: there is none.
+        warmup_epochs: Length of the warm-up in epochs; 0: there is none.
+        warmup_min_batches: Batches that it lasts at least, so that small datasets warm up at all,
+            but for this no more than a third of the run.
         warmup_momentum: At iteration 0.
         warmup_bias_lr: At iteration 0.
         literal: As in YOLOv5: rates come one epoch late, and those of the end of the warm-up stay
-            to the end of its epoch.
+            to the end of its epoch; it lasts `warmup_min_batches` whatever the run's length, even
+            with warmup_epochs = 0.
     """
 
     epochs: int
@@ -55,25 +58,42 @@ class Schedule:
     lr_schedule: LrSchedule
     momentum: float | None
     batches_per_step: float
-    warmup: int
+    warmup_epochs: float
+    warmup_min_batches: int
     warmup_momentum: float
     warmup_bias_lr: float
-    literal: bool = False
+    literal: bool
+
+    def warmup_batches(self) -> int:
+        """The length of the warm-up in batches; 0: there is none."""
+        length = round(self.warmup_epochs * self.epoch_batches)
+        if self.literal:
+            return max(length, self.warmup_min_batches)
+        if self.warmup_epochs == 0:
+            return 0
+        third = self.epochs * self.epoch_batches // 3
+        return max(length, min(self.warmup_min_batches, third))
 
     def lr(self, epoch: int) -> float:
-        """The learning rate of an epoch (from 0) after the warm-up."""
-        return self.lr0 * lr_factor(epoch, self.epochs, self.lrf, self.lr_schedule)
+        """The learning rate of an epoch (from 0) after the warm-up: a straight line, or half a
+        cosine, from lr0 to lr0 * lrf at the end of the run."""
+        if self.lr_schedule == "linear":
+            factor = (1 - epoch / self.epochs) * (1 - self.lrf) + self.lrf
+        else:
+            factor = (1 - math.cos(math.pi * epoch / self.epochs)) / 2 * (self.lrf - 1) + 1
+        return self.lr0 * factor
 
     def rates_at(self, iteration: int) -> Rates:
         """The rates of a batch, by its number in the run (from 0)."""
         epoch, batch = divmod(iteration, self.epoch_batches)
+        warmup = self.warmup_batches()
         warmed_up = iteration - batch if self.literal else iteration
-        if not self.warmup or warmed_up > self.warmup:
+        if not warmup or warmed_up > warmup:
             lr = self.lr(max(epoch - int(self.literal), 0))
             return Rates(lr, lr, self.momentum, max(round(self.batches_per_step), 1))
 
         def warming(start: float, end: float) -> float:
-            return float(np.interp(iteration, (0, self.warmup), (start, end)))
+            return float(np.interp(iteration, (0, warmup), (start, end)))
 
         lr = self.lr(epoch)
         momentum = None
@@ -85,42 +105,6 @@ class Schedule:
             momentum=momentum,
             accumulate=max(round(warming(1.0, self.batches_per_step)), 1),
         )
-
-
-def lr_factor(epoch: int, epochs: int, lrf: float, schedule: LrSchedule = "linear") -> float:
-    """The share of lr0 in an epoch, falling from 1 to `lrf` at the end of the run.
-
-    Args:
-        epoch: Number of the epoch, from 0.
-        epochs: Of the whole run.
-        lrf: Share at the end.
-        schedule: A straight line, or half a cosine.
-    """
-    if schedule == "linear":
-        return (1 - epoch / epochs) * (1 - lrf) + lrf
-    return (1 - math.cos(math.pi * epoch / epochs)) / 2 * (lrf - 1) + 1
-
-
-def warmup_batches(
-    warmup_epochs: float, batches: int, epochs: int, minimum: int = 100, literal: bool = False
-) -> int:
-    """The length of the warm-up in batches.
-
-    Args:
-        warmup_epochs: Its length in epochs; 0: there is none.
-        batches: Per epoch.
-        epochs: Of the whole run.
-        minimum: Batches that it lasts at least, so that small datasets warm up at all, but for
-            this no more than a third of the run.
-        literal: As in YOLOv5: at least `minimum` batches whatever the run's length, even with
-            warmup_epochs = 0.
-    """
-    length = round(warmup_epochs * batches)
-    if literal:
-        return max(length, minimum)
-    if warmup_epochs == 0:
-        return 0
-    return max(length, min(minimum, batches * epochs // 3))
 
 
 def accumulation(nominal_batch_size: int, batch_size: int) -> int:

@@ -16,7 +16,6 @@ from boltbox.detector.training.schedule import (
     accumulation,
     effective_weight_decay,
     ema_decay,
-    lr_factor,
 )
 
 # warm-up of 7 iterations, a third of all, then windows of 4; 7 does not divide by 4
@@ -57,11 +56,15 @@ def plain_loop(module, scaler, literal):
     stepped = []
     last_step = -1
     last = 100 if literal else BATCHES * EPOCHS // 3
+
+    def lr_of(epoch):
+        return h["lr0"] * ((1 - epoch / EPOCHS) * (1 - h["lrf"]) + h["lrf"])
+
     network.train()
     for epoch in range(EPOCHS):
         optimizer.zero_grad()
-        lr = h["lr0"] * lr_factor(epoch, EPOCHS, h["lrf"])
-        late = h["lr0"] * lr_factor(max(epoch - literal, 0), EPOCHS, h["lrf"])
+        lr = lr_of(epoch)
+        late = lr_of(max(epoch - literal, 0))
         for group in optimizer.param_groups:
             group["lr"] = late
             group["momentum"] = h["momentum"]

@@ -120,10 +120,7 @@ def epoch_seconds(trainer: L.Trainer, model: Detector, data: DetectionData) -> f
     if limit is not None:
         batches = min(batches, limit) if isinstance(limit, int) else int(batches * limit)
     images = math.ceil(data.batch_size / trainer.num_devices)
-    optim = model.options.optim
-    return batches * step_seconds(
-        trainer, model.network, model.loss, optim, data.image_size, images
-    )
+    return batches * step_seconds(trainer, model, data.image_size, images)
 
 
 def report(study: Study, loggers: Sequence[Logger], trial: FrozenTrial) -> None:
