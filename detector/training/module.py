@@ -283,7 +283,12 @@ class Detector(L.LightningModule):
         if self._has_scored_weights or not self.loaded.has_head or not is_open:
             return
         self._has_scored_weights = True
-        self._starting_point = choose_starting_point(self, data)
+        # where they fit badly they are trained as if new, by Muon, unless these two are typed
+        may_be_new = self.is_auto("momentum") and self.is_auto("weight_decay")
+        known = self.loaded.known_classes
+        self._starting_point = choose_starting_point(
+            self.trainer, self.network, data, known, may_be_new
+        )
         if self._starting_point is StartingPoint.SCRATCH:
             self.loaded = self.loaded._replace(has_head=False)  # as if new, for AutoAnchor
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import lightning as L
 import numpy as np
 import torch
 
@@ -18,9 +19,6 @@ from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.postprocess import nms
 from boltbox.detector.system.rank_zero import print_fact
 from boltbox.detector.training.optimizer import FINETUNE_LR, StartingPoint
-
-if TYPE_CHECKING:  # which imports this file
-    from boltbox.detector.training.module import Detector
 
 EXAMPLES = 64  # images that are scored
 # measured in benchmarks/optimizers.md
@@ -41,22 +39,28 @@ class PretrainedScore(NamedTuple):
     map50: float
 
 
-def choose_starting_point(detector: Detector, data: DetectionData) -> StartingPoint:
-    """What a training of pretrained weights on these data starts from, by a look at 64 training
-    images; prints a line about it. All processes get the same answer.
+def choose_starting_point(
+    trainer: L.Trainer,
+    network: YOLOv5,
+    data: DetectionData,
+    known_classes: Sequence[int],
+    may_be_new: bool,
+) -> StartingPoint:
+    """Look at 64 training images: what a training of pretrained weights on these data starts from.
+    Prints a line about it.
 
     Args:
-        detector: With the weights; its network is moved to the Trainer's device.
+        trainer: Of the training; all its processes get the same answer.
+        network: With the weights. It is moved to the Trainer's device.
         data: Set up for a fit.
+        known_classes: Numbers of the classes that the weights were trained on.
+        may_be_new: Weights that find no objects may be trained like new ones.
     """
-    strategy = detector.trainer.strategy
-    network = detector.network.to(strategy.root_device)
     inputs = EvaluationInput(data.image_size, data.stride)
     batches = examples(data.images["train"], inputs, EXAMPLES)
-    score = score_pretrained(network, batches, detector.loaded.known_classes)
-    score = strategy.broadcast(score)
-    # weights that fit badly are trained as if new, by Muon, unless these two are typed
-    may_be_new = detector.is_auto("momentum") and detector.is_auto("weight_decay")
+    network.to(trainer.strategy.root_device)
+    score = score_pretrained(network, batches, known_classes)
+    score = trainer.strategy.broadcast(score)
     if score.objectness < MIN_OBJECTNESS and may_be_new:
         print_fact(
             "weights",
