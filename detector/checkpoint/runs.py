@@ -30,20 +30,6 @@ IN_USE = " is in use by "  # of the error for a run folder that another process 
 _begun: dict[Path, list[Path]] = {}
 
 
-def numbered(command: str) -> dict[int, Path]:
-    """The run folders of a command by their numbers.
-
-    Args:
-        command: Like "fit".
-    """
-    folders = {}
-    for path in ROOT.glob(f"{command}-*"):
-        number = path.name.removeprefix(f"{command}-")
-        if number.isdigit():
-            folders[int(number)] = path
-    return folders
-
-
 def fits() -> list[Path]:
     """The folders of fits in `runs`, without copies that lie beside their original."""
     found = []
@@ -84,7 +70,12 @@ def new_run(command: str) -> Path:
     if not is_first_process():
         return Path(os.environ.get("BOLTBOX_RUN", ROOT / command))
     while True:
-        folder = ROOT / f"{command}-{max(numbered(command), default=0) + 1}"
+        last = 0
+        for path in ROOT.glob(f"{command}-*"):
+            number = path.name.removeprefix(f"{command}-")
+            if number.isdigit():
+                last = max(last, int(number))
+        folder = ROOT / f"{command}-{last + 1}"
         try:
             make_run(folder, exist_ok=False)
         except OSError:

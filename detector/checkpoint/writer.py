@@ -21,7 +21,7 @@ from boltbox.detector.checkpoint.reader import Checkpoint
 from boltbox.detector.system.atomic_file import remove, sync_folder, write_beside
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
-from boltbox.detector.system.torch_file import compare_checksums, load_torch_file, refused_class
+from boltbox.detector.system.torch_file import load_torch_file, refused_class
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -132,23 +132,21 @@ def _save(content: dict[str, Any], targets: list[Path]) -> dict[Path, str]:
     """Write the same content to each target, from the second on as a copy; by target what went
     wrong, "" if nothing did."""
     problems: dict[Path, str] = {}
-    write = partial(_write, content)
-    verify: Callable[[Path], Any] = partial(load_torch_file, mmap=True)
+    write = partial(torch.save, content)
     for target in targets:
-        problems[target] = _replace(target, write, verify)
+        problems[target] = _replace(target, write)
         if not problems[target]:
             write = partial(_copy, target)
-            verify = compare_checksums
     return problems
 
 
-def _replace(target: Path, write: Callable[[BinaryIO], None], verify: Callable[[Path], Any]) -> str:
+def _replace(target: Path, write: Callable[[BinaryIO], None]) -> str:
     """Write beside the target, verify that file, and move it; what went wrong, "" if nothing did.
     Raises InputError if the content names a class, as it would the next time too."""
     beside: Path | None = None
     try:
         beside = write_beside(target, write)
-        verify(beside)
+        load_torch_file(beside, mmap=True)
         _move(beside, target)
     except (OSError, RuntimeError, InputError) as e:
         if beside is not None:
@@ -158,19 +156,11 @@ def _replace(target: Path, write: Callable[[BinaryIO], None], verify: Callable[[
                 f"{target} would hold a {name}: state_dict may return tensors and Python's types"
                 " only"
             ) from None
-        problem = str(e).partition("\n")[0].removeprefix(f"{beside}: ")
-        return problem or type(e).__name__
+        # torch replaces the disk's error by one of its own
+        error = e.__context__ if isinstance(e.__context__, OSError) else e
+        problem = str(error).partition("\n")[0].removeprefix(f"{beside}: ")
+        return problem if problem else type(error).__name__
     return ""
-
-
-def _write(content: dict[str, Any], file: BinaryIO) -> None:
-    """Raises OSError, like "No space left on device", if the disk takes no more."""
-    try:
-        torch.save(content, file)
-    except RuntimeError as e:
-        if isinstance(e.__context__, OSError):  # torch replaces the disk's error by one of its own
-            raise e.__context__ from None
-        raise
 
 
 def _copy(source: Path, file: BinaryIO) -> None:

@@ -266,18 +266,17 @@ class YOLOv5(nn.Module):
 
     def __init__(self, num_classes: int, size: str = "n", **options: Any) -> None:
         given = NetworkOptions(size, **options)
-        for name in ("depth_multiple", "width_multiple"):  # a file may hold any number
-            value = getattr(given, name)
-            if value is not None and value > MAX_MULTIPLE:
-                raise InputError(
-                    f"model.network.{name} is {value:g}; it must be at most {MAX_MULTIPLE}"
-                )
         if size not in SIZES:
             hint = nearest(size.removeprefix("yolov5"), SIZES)
             raise InputError(f"model.network.size '{size}' is not known; {hint}")
         row = SIZES[size]
         depth = given.depth_multiple or row.depth
         width = given.width_multiple or row.width
+        if max(depth, width) > MAX_MULTIPLE:  # a file may hold any number
+            raise InputError(
+                f"model.network.depth_multiple is {depth:g} and model.network.width_multiple"
+                f" {width:g}; both must be at most {MAX_MULTIPLE}"
+            )
         levels = row.levels if given.levels is None else tuple(given.levels)
         if not levels or all(LEVELS[i : i + len(levels)] != levels for i in range(len(LEVELS))):
             raise InputError(
@@ -329,16 +328,6 @@ class YOLOv5(nn.Module):
     def decode(self, raw: list[Tensor]) -> Tensor:
         """The raw prediction -> (B, R, 5 + C); see `Head.decode`."""
         return self.head.decode(raw)
-
-    @property
-    def num_classes(self) -> int:
-        return self.head.num_classes
-
-    @property
-    def anchors(self) -> Tensor | None:
-        """(levels, A, 2) width and height in units of each level's stride, if the head has
-        anchors."""
-        return self.head.anchors
 
     def anchor_head(self) -> AnchorHead | None:
         """The head, if it is an AnchorHead."""

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
-from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.errors import InputError, need
 
 ZIP = b"PK\x03\x04"  # a zip archive begins with it; torch tells its formats apart in the same way
 
@@ -72,8 +72,9 @@ def refused_class(error: BaseException | None) -> str:
 def load_torch_file(
     path: str | Path, allowed: Sequence[str] = (), mmap: bool = False, compare: bool = True
 ) -> dict[str, Any]:
-    """`torch.load` of tensors (on the CPU), plain types, and stand-ins for the allowed classes. The
-    checksums are compared first; torch's format from before 1.6 has none.
+    """`torch.load` of tensors (on the CPU), plain types, and stand-ins for the allowed classes; or
+    the tensors of a file of safetensors. The checksums are compared first; safetensors and torch's
+    format from before 1.6 have none.
 
     Args:
         path: The file.
@@ -88,6 +89,8 @@ def load_torch_file(
     if not isfile(path):
         raise InputError(f"{path}: no such weights file")
     with as_input_error(path, "a file of weights"), open(path, "rb") as file:
+        if Path(path).suffix == ".safetensors":
+            return need("safetensors.torch", str(path)).load_file(path)
         if file.read(len(ZIP)) == ZIP:
             _check_archive(file, compare)
         file.seek(0)
@@ -97,19 +100,6 @@ def load_torch_file(
         if not isinstance(content, dict):
             raise TypeError(type(content).__name__)
     return content
-
-
-def compare_checksums(path: Path) -> None:
-    """Compare a checkpoint with its checksums.
-
-    Args:
-        path: The file.
-
-    Raises:
-        InputError: It differs.
-    """
-    with as_input_error(path, "a file of weights"), open(path, "rb") as file:
-        _check_archive(file, compare=True)
 
 
 def _check_archive(file: BinaryIO, compare: bool) -> None:

@@ -177,7 +177,7 @@ def head_transfer(
     can_reorder = reuse_head and type(network.head) is AnchorHead
     if here == there and not (is_reordered and can_reorder):
         return HeadTransfer.ALL
-    class_rows = network.head.num_anchors * network.num_classes
+    class_rows = network.head.num_anchors * network.head.num_classes
     for name in class_tensors(here, there):
         differ_in_rows = here[name][1:] == there[name][1:] and here[name][:1] >= (class_rows,)
         if not differ_in_rows:
@@ -223,7 +223,7 @@ def copy_weights(
             known = [k for k, k_there in shared.items() if k == k_there]
         case HeadTransfer.BOXES_AND_KNOWN_CLASSES:
             known = list(shared)
-            copied = shared if network.num_classes > 1 else {}  # a single class is not trained
+            copied = shared if network.head.num_classes > 1 else {}  # a single class is not trained
             for name in class_tensors(here, there):
                 tensors[name] = _with_rows(state[name], tensors[name], network, copied)
             note = "; class outputs start from random values, as the classes differ"
@@ -282,7 +282,7 @@ def _with_rows(here: Tensor, there: Tensor, network: YOLOv5, classes: dict[int, 
     num_anchors = network.head.num_anchors
     rows = here.detach().unflatten(0, (num_anchors, -1)).clone()
     rows_there = there.detach().unflatten(0, (num_anchors, -1))
-    n = rows.shape[1] - network.num_classes
+    n = rows.shape[1] - network.head.num_classes
     rows[:, :n] = rows_there[:, :n]
     for number, number_there in classes.items():
         rows[:, n + number] = rows_there[:, n + number_there]

@@ -4,7 +4,6 @@ fetched by timm."""
 from __future__ import annotations
 
 from contextlib import suppress
-from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from torch import Tensor
 from boltbox.detector.model.network import UNKNOWN, Origin
 from boltbox.detector.model.timm_backbone import PREFIX, TimmBackbone, create
 from boltbox.detector.system.errors import InputError, in_one_line, need
-from boltbox.detector.system.torch_file import as_input_error, load_torch_file
+from boltbox.detector.system.torch_file import load_torch_file
 
 PRETRAINED = "pretrained"
 # where training scripts keep the tensors, best first
@@ -65,25 +64,16 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
         InputError: There is no such file, it is damaged, holds no tensors, or something that
             weights do not need.
     """
-    content: dict[str, Any]
-    if not isfile(path):
-        raise InputError(f"{path}: no such weights file")
-    with as_input_error(path, "a file of weights"):
-        if Path(path).suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            content = load_file(path)
-        else:
-            content = load_torch_file(path, ["argparse.Namespace"])  # timm's options
-        for key in WRAPPINGS:
-            inner = content.get(key)
-            if isinstance(inner, dict):
-                content = inner
-                break
-        tensors = {}
-        for key, value in content.items():
-            if isinstance(value, Tensor):
-                tensors[key.removeprefix("module.")] = value
+    content = load_torch_file(path, ["argparse.Namespace"])  # timm's options
+    for key in WRAPPINGS:
+        inner = content.get(key)
+        if isinstance(inner, dict):
+            content = inner
+            break
+    tensors = {}
+    for key, value in content.items():
+        if isinstance(value, Tensor):
+            tensors[str(key).removeprefix("module.")] = value
     if not tensors:
         raise InputError(f"{path}: no file of weights: it holds no tensors by name")
     return tensors

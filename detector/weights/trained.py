@@ -15,7 +15,7 @@ from torch import Tensor
 from boltbox.detector.data.images import MAX_SIDE
 from boltbox.detector.data.inputs.tiles import Tiles, tiles_of
 from boltbox.detector.model.network import SIZES, NetworkOptions, Origin, YOLOv5, empty_network
-from boltbox.detector.system.errors import InputError, need
+from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.torch_file import (
     as_input_error,
@@ -205,9 +205,6 @@ def read_weights(path: str | Path) -> Trained:
 
 def _of_folder(folder: Path) -> Trained:
     """The network of a folder of save_pretrained."""
-    need("safetensors", str(folder))
-    from safetensors.torch import load_file
-
     with as_input_error(folder, "a folder of save_pretrained"):
         config = folder / CONFIG
         if config.stat().st_size > MAX_CONFIG:
@@ -215,7 +212,7 @@ def _of_folder(folder: Path) -> Trained:
         content = json.loads(config.read_bytes())
         if content.get("library_name") != LIBRARY:
             raise InputError("not a detector of boltbox. Give another folder")
-        content["state_dict"] = load_file(folder / TENSORS)
+        content["state_dict"] = load_torch_file(folder / TENSORS)
     return of_checkpoint(folder, content)
 
 
@@ -311,7 +308,7 @@ def _yolov5(path: Path, weights: Weights) -> Trained:
     for options in candidates:
         with as_input_error(path, "a YOLOv5 checkpoint"):
             network = empty_network(len(weights.names), options)
-        tensors = by_our_names(network, weights)
+        tensors = by_our_names(network, weights.state)
         if shapes(tensors) == shapes(network.state_dict()):
             image_size = 640 if network.max_stride == 32 else 1280
             origins = [Origin(path.name, AGPL)]

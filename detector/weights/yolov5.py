@@ -7,9 +7,8 @@ Those files are pickles of whole Python objects. Each class that they name becom
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -72,8 +71,7 @@ ALLOWED = [
 ]
 
 
-@dataclass(frozen=True)
-class Weights:
+class Weights(NamedTuple):
     """Content of a YOLOv5 file.
 
     Attributes:
@@ -85,8 +83,8 @@ class Weights:
 
     state: dict[str, Tensor]
     names: list[str]
-    multiples: dict[str, float] = field(default_factory=dict)
-    activation: str = "silu"
+    multiples: dict[str, float]
+    activation: str
 
 
 def yolov5_weights(path: str | Path, content: dict[str, Any]) -> Weights:
@@ -152,11 +150,11 @@ def key_map(network: YOLOv5) -> dict[str, str]:
     return names
 
 
-def by_our_names(network: YOLOv5, weights: Weights) -> dict[str, Tensor]:
-    """The tensors of a file by the names of this network, as far as it has them."""
+def by_our_names(network: YOLOv5, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors by YOLOv5's names -> by the names of this network, as far as it has them."""
     names = key_map(network)
     tensors = {}
-    for name, tensor in weights.state.items():
+    for name, tensor in state.items():
         if not name.endswith(".anchor_grid"):  # a copy of the anchors, before release 6
             tensors[names.get(name, name)] = tensor
     return tensors

@@ -209,8 +209,8 @@ class Remember(L.Callback):
         self.folder = folder
 
     def on_train_start(self, trainer, pl_module):
-        assert torch.equal(pl_module.ema.anchors, pl_module.network.anchors)
-        torch.save(pl_module.network.anchors, self.folder / f"{trainer.global_rank}.pt")
+        assert torch.equal(pl_module.ema.head.anchors, pl_module.network.head.anchors)
+        torch.save(pl_module.network.head.anchors, self.folder / f"{trainer.global_rank}.pt")
 
 
 def test_two_processes_have_the_same_anchors(flat_data, here):
@@ -222,4 +222,4 @@ def test_two_processes_have_the_same_anchors(flat_data, here):
     trainer.fit(module, data)
     first = load(here / "0.pt")
     assert torch.equal(first, load(here / "1.pt"))
-    assert not torch.allclose(first, Detector(["a", "b"]).network.anchors)
+    assert not torch.allclose(first, Detector(["a", "b"]).network.head.anchors)

@@ -150,7 +150,7 @@ def test_checkpoint(case):
         assert set(weights.state) == set(theirs) == set(names)
         for k, v in theirs.items():
             assert torch.equal(weights.state[k], v.to(weights.state[k].dtype))
-        network.load_state_dict(by_our_names(network, weights))
+        network.load_state_dict(by_our_names(network, weights.state))
     fused = network.fused()
     with torch.no_grad():
         raw = fused(case.tensor("in_images_u8").float() / 255)

@@ -8,14 +8,13 @@ from torch import nn
 
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.training.optimizer import parameter_groups
-from boltbox.detector.weights.yolov5 import Weights, by_our_names, key_map
+from boltbox.detector.weights.yolov5 import by_our_names, key_map
 
 
 @each("forward")
 def test_forward(case):
     network = case.network()
-    weights = Weights(case.tensors("in_w::"), case.names())
-    network.load_state_dict(by_our_names(network, weights))
+    network.load_state_dict(by_our_names(network, case.tensors("in_w::")))
     names = key_map(network)
     assert sum(map(torch.numel, network.parameters())) == case.meta["n_params"]
     images = case.tensor("in_images_u8").float() / 255
@@ -85,7 +84,7 @@ def test_models(model):
     assert len(list(network.parameters())) == model["n_param_tensors"]
     assert len(network.state_dict()) == model["n_state_entries"]
     assert network.strides == model["strides"]
-    assert list(network.anchors.shape) == [model["nl"], model["na"], 2]
+    assert list(network.head.anchors.shape) == [model["nl"], model["na"], 2]
     assert column(network.head.convs, "in_channels") == model["head_in_channels"]
     assert set(column(network.head.convs, "out_channels")) == {model["head_channels"]}
     assert max(network.layer_names()) + 1 == model["top_layers"]
@@ -108,7 +107,7 @@ def test_models(model):
 def test_default_anchors(model):
     network = YOLOv5(1, **shape_of(model) | {"width_multiple": 0.125, "depth_multiple": 0.1})
     close(network.head.anchors_px.flatten(1), model["anchors_px"], 1e-4)
-    close(network.anchors.flatten(1), model["anchors_grid"], 1e-4)
+    close(network.head.anchors.flatten(1), model["anchors_grid"], 1e-4)
 
 
 @each("bias")

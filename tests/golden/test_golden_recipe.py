@@ -21,7 +21,7 @@ from boltbox.detector.model.network import NetworkOptions
 from boltbox.detector.training.gradient_window import ends_in_step
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.schedule import effective_weight_decay, ema_decay
-from boltbox.detector.weights.yolov5 import Weights, by_our_names, key_map
+from boltbox.detector.weights.yolov5 import by_our_names, key_map
 
 
 class Recorder(L.Callback):
@@ -214,8 +214,7 @@ def test_training_trace(case, tmp_path, monkeypatch):
     module = detector(case, image_size=meta["imgsz"], **given)
     # in channels-last memory torch's batch norm is off by up to 4e-4 on a CPU
     module.network.to(memory_format=torch.contiguous_format)
-    weights = Weights(case.tensors("in_w::"), case.names())
-    module.network.load_state_dict(by_our_names(module.network, weights))
+    module.network.load_state_dict(by_our_names(module.network, case.tensors("in_w::")))
     recorder = Recorder()
     ema = yolov5_average()
     training = trainer(meta["epochs"], [literal_warmup(case), ema, recorder])

@@ -4,7 +4,7 @@ import torch
 from golden.cases import beside, close, each
 
 from boltbox.detector.inference.tta import augmented, scaled
-from boltbox.detector.weights.yolov5 import Weights, by_our_names
+from boltbox.detector.weights.yolov5 import by_our_names
 
 
 @each("tta")
@@ -16,7 +16,7 @@ def test_tta(case):
         for k, v in arrays.items()
         if k.startswith("in_w::")
     }
-    network.load_state_dict(by_our_names(network, Weights(state, case.names())))
+    network.load_state_dict(by_our_names(network, state))
     images = case.tensor("in_images_u8").float() / 255
     assert list(images.shape[2:]) == case.meta["image_hw"]
     if "out_scaled_067" in case.arrays:  # the committed slice leaves them out

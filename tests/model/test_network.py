@@ -68,7 +68,7 @@ def test_custom_anchors_are_pixels():
     anchors = [[10, 20], [30, 40], [64, 96]]
     network = narrow(anchors=anchors)
     # divided by 8, 16, 32
-    assert network.anchors.tolist() == [[[1.25, 2.5]], [[1.875, 2.5]], [[2, 3]]]
+    assert network.head.anchors.tolist() == [[[1.25, 2.5]], [[1.875, 2.5]], [[2, 3]]]
     assert network.head.anchors_px.flatten(1).tolist() == anchors
     raw = network.eval()(torch.zeros(1, 3, 32, 32))
     decoded = network.decode(list(map(torch.zeros_like, raw)))

@@ -33,7 +33,7 @@ def test_published_weights(published):
     loaded = load_weights(other, published)
     assert "loaded 343 of 349 tensors" in loaded.line
     assert not loaded.has_head
-    fresh["anchors"] = network.anchors
+    fresh["anchors"] = network.head.anchors
     assert same(other.head.state_dict(), fresh)
     assert same(other.neck.state_dict(), network.neck.state_dict())
 
@@ -74,7 +74,7 @@ def test_files_of_trainings_of_yolov5(tmp_path, as_yolov5, names):
     weights = read_yolov5(tmp_path / "last.pt")
     assert weights.names == (ABC if names else ["0", "1", "2"])
     network = small(seed=3)
-    network.load_state_dict(by_our_names(network, weights))
+    network.load_state_dict(by_our_names(network, weights.state))
     expected = small(seed=2 if names else 1)
     assert same(network.state_dict(), expected.state_dict(), atol=0.02)
     assert set(column(network.state_dict().values(), "dtype")) == {torch.float32, torch.int64}
