@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, settings
 from made_runs import train
 from refusal import alarm, refused_line  # noqa: F401 - fixtures
 
-from boltbox.detector.commands.lightning_cli import DetectorCLI
+from boltbox.detector.commands import lightning_cli
 from boltbox.detector.data.demo import make_demo
 from boltbox.detector.system.operating_system import available_cores
 
@@ -176,18 +176,16 @@ def parsers():
     """The parser of a command is built once: that takes a fifth of a small `fit`. Another one for
     the help and --print_config, which change it, and where options come from a class of the user's."""
     built = {}
-    build = DetectorCLI.setup_parser
+    build = lightning_cli.make_parser
 
-    def once(command, *given):
-        is_own = command.line.only_prints or command.line.data_class
-        kept = {} if is_own else built
-        if command.function not in kept:
-            build(command, *given)
-            kept[command.function] = command.parser
-        command.parser = kept[command.function]
+    def once(definition, line):
+        kept = {} if line.only_prints or line.data_class else built
+        if line.command not in kept:
+            kept[line.command] = build(definition, line)
+        return kept[line.command]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DetectorCLI, "setup_parser", once)
+        patch.setattr(lightning_cli, "make_parser", once)
         yield
 
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import inspect
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os.path import exists
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from boltbox.detector.checkpoint.reader import CKPT_WORDS, find_trained, newest_checkpoint
+from boltbox.detector.checkpoint.reader import (
+    CKPT_WORDS,
+    Checkpoint,
+    find_trained,
+    newest_checkpoint,
+)
 from boltbox.detector.checkpoint.runs import has_checkpoints, path_from, run_of, start_of
 from boltbox.detector.commands.command_line import CommandLine
 from boltbox.detector.data.datamodule import DetectionData
@@ -29,39 +34,86 @@ OF_THE_DATASET = ("split", "format")  # options of data that describe one datase
 
 
 @dataclass
-class LoadedCheckpoint:
-    """What `--ckpt_path` means, read: a command works with it instead of fresh weights.
+class Start:
+    """What a command starts from, as `--ckpt_path` and `--run` say.
 
     Attributes:
-        weights: A boltbox checkpoint or published weights, or an exported file.
-        options: Those that it brings, in groups: of its run (config.yaml or, if the checkpoint is
-            not in a run folder, the copy in the checkpoint), else what the file says of its
-            network.
+        run_folder: The one that was typed, also as --ckpt_path, or that a fit continues in; None:
+            a new one is to be chosen.
+        continues_run: Whether a fit continues in that folder.
+        weights: A boltbox checkpoint or published weights, or an exported file. None: a fresh
+            start, or the checkpoint is on another machine.
+        options: Those that come with the weights, in groups: of their run (config.yaml or, if the
+            checkpoint is not in a run folder, the copy in the checkpoint), else what the file says
+            of its network.
         source: The file that the options are from.
     """
 
-    weights: Trained | Exported
-    options: dict[str, Any]
-    source: Path
+    run_folder: Path | None
+    continues_run: bool = False
+    weights: Trained | Exported | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    source: str = ""
 
     @property
-    def checkpoint(self) -> dict[str, Any] | None:
-        """The content of a checkpoint that a training can continue from."""
-        return self.weights.checkpoint if isinstance(self.weights, Trained) else None
+    def checkpoint(self) -> Checkpoint | None:
+        """The training checkpoint that Lightning restores; None for weights without a training."""
+        if isinstance(self.weights, Trained) and self.weights.checkpoint:
+            return Checkpoint(self.weights.path, self.weights.checkpoint)
+        return None
 
 
-def choose_ckpt_path(line: CommandLine, run_folder: Path | None) -> tuple[str, Path | None]:
+def find_start(line: CommandLine) -> Start:
+    """Find and read what a command starts from.
+
+    Args:
+        line: The command line.
+
+    Raises:
+        InputError: There is no such file, it is damaged, or not for this command; or weights to
+            start from are typed beside it.
+    """
+    ckpt_path, run = choose_ckpt_path(line)
+    start = Start(line.run_folder)
+    if not ckpt_path:
+        return start
+    # `fit --ckpt_path RUN` continues in that folder, unless --run is another
+    is_own = True
+    if run and start.run_folder:
+        is_own = run.resolve() == start.run_folder.resolve()
+    if is_own:  # run is None only if neither was typed
+        start.run_folder = run
+    is_word = ckpt_path in CKPT_WORDS  # last, best, auto
+    start.continues_run = line.command == "fit" and is_word and is_own
+    start.weights = _read_weights(ckpt_path, run, line.command)
+    if start.weights is None:
+        return start
+    if start.continues_run and run is None:
+        start.run_folder = start.weights.path.parent.parent  # of RUN/checkpoints/last.ckpt
+    # auto: torchrun restarts the command with its first line, which may have such weights
+    for name in STARTS:
+        if ckpt_path != "auto" and line.is_typed(name) and line.options[name]:
+            raise InputError(
+                f"--{name}: the weights come from --ckpt_path {ckpt_path}. Leave --{name} out"
+            )
+    start.options, source = _options_with(start.weights, line)
+    start.source = str(source)
+    return start
+
+
+def choose_ckpt_path(line: CommandLine) -> tuple[str, Path | None]:
     """The value of --ckpt_path, as typed or by default.
 
     Args:
         line: The command line.
-        run_folder: The one that was typed; None: the most recent one of a fit.
 
     Returns:
-        The value, "" for none, and the run folder where `last`, `best` and `auto` look. `fit` takes
-        the last checkpoint of a run folder; evaluations, if none is given, the newest one.
+        The value, "" for none, and the run folder where `last`, `best` and `auto` look; None: the
+        most recent one of a fit. `fit` takes the last checkpoint of a run folder; evaluations, if
+        none is given, the newest one.
     """
     ckpt_path = str(line.options.get("ckpt_path") or "")
+    run_folder = line.run_folder
     if line.command == "fit":
         # after a crash torchrun starts this command again, perhaps before its first checkpoint
         restarted = run_folder if is_restart(run_folder) else None
@@ -76,46 +128,6 @@ def choose_ckpt_path(line: CommandLine, run_folder: Path | None) -> tuple[str, P
     if is_evaluation and not ckpt_path and not has_start and not line.only_prints:
         ckpt_path = newest_checkpoint(run_folder)
     return ckpt_path, run_folder
-
-
-def read_ckpt_path(ckpt_path: str, run: Path | None, line: CommandLine) -> LoadedCheckpoint | None:
-    """Find and read what `--ckpt_path` means.
-
-    Args:
-        ckpt_path: See `find_trained`; or an exported file.
-        run: Folder of `last` and `best`.
-        line: The command line.
-
-    Returns:
-        None: a fresh start (`auto`), or the checkpoint is on another machine.
-
-    Raises:
-        InputError: There is none, or it is damaged, or not for this command.
-    """
-    weights = _read_weights(ckpt_path, run, line.command)
-    if weights is None:
-        return None
-    saved = _options_of_run(weights, line)
-    if saved is None:
-        model = weights.arguments()
-        del model["names"]
-        options = {"model": model, "data": {"image_size": weights.image_size}}
-        if weights.tiles:
-            size, overlap = weights.tiles
-            options["data"] |= {"tile_size": size, "tile_overlap": overlap}
-        return LoadedCheckpoint(weights, options, weights.path)
-    data = saved.options["data"]
-    unknown = data.keys() - inspect.signature(DetectionData).parameters
-    if unknown and not line.data_class:
-        raise InputError(
-            f"{saved.source}: data.{min(unknown)} is an option of a custom data module: name it"
-            " again, as in --data my_data.Photos"
-        )
-    if data.get("dataset") not in (None, "demo"):
-        data["dataset"] = path_from(saved.folder, str(data["dataset"]))
-    if isinstance(weights, Exported):  # it may be of another size than the training
-        data["image_size"] = weights.image_size
-    return LoadedCheckpoint(weights, saved.options, saved.source)
 
 
 def _read_weights(ckpt_path: str, run: Path | None, command: str) -> Trained | Exported | None:
@@ -147,17 +159,37 @@ def _read_weights(ckpt_path: str, run: Path | None, command: str) -> Trained | E
     return trained
 
 
-class _SavedOptions(NamedTuple):
-    """Options of a run, the file they are from, and the folder that their paths start from."""
+def _options_with(weights: Trained | Exported, line: CommandLine) -> tuple[dict[str, Any], Path]:
+    """The options that come with weights, in groups, and the file that they are from."""
+    saved = _options_of_run(weights, line)
+    if saved is None:
+        model = weights.arguments()
+        del model["names"]
+        data: dict[str, Any] = {"image_size": weights.image_size}
+        if weights.tiles:
+            data["tile_size"], data["tile_overlap"] = weights.tiles
+        return {"model": model, "data": data}, weights.path
+    options, source, folder = saved
+    data = options["data"]
+    unknown = data.keys() - inspect.signature(DetectionData).parameters
+    if unknown and not line.data_class:
+        raise InputError(
+            f"{source}: data.{min(unknown)} is an option of a custom data module: name it again, as"
+            " in --data my_data.Photos"
+        )
+    if data.get("dataset") not in (None, "demo"):
+        data["dataset"] = path_from(folder, str(data["dataset"]))
+    if isinstance(weights, Exported):  # it may be of another size than the training
+        data["image_size"] = weights.image_size
+    return options, source
 
-    options: dict[str, Any]
-    source: Path
-    folder: str
 
-
-def _options_of_run(weights: Trained | Exported, line: CommandLine) -> _SavedOptions | None:
-    """From config.yaml of the run folder that a file is in or, without one, from the copy in a
-    checkpoint; None: neither is there, or these are published weights."""
+def _options_of_run(
+    weights: Trained | Exported, line: CommandLine
+) -> tuple[dict[str, Any], Path, str] | None:
+    """The options of the run that a file is from, the file that they are from (config.yaml of its
+    run folder or, without one, the checkpoint, which has a copy), and the folder that their paths
+    start from; None: there are neither, or these are published weights."""
     path = weights.path
     copy = None
     if isinstance(weights, Trained):
@@ -169,7 +201,7 @@ def _options_of_run(weights: Trained | Exported, line: CommandLine) -> _SavedOpt
         source = run / "config.yaml"
         try:
             text = read_text(source, replace=True)
-            return _SavedOptions(_selected(text, source, line), source, start_of(run))
+            return _selected(text, source, line), source, start_of(run)
         except InputError as e:
             if copy is None:
                 raise
@@ -179,7 +211,7 @@ def _options_of_run(weights: Trained | Exported, line: CommandLine) -> _SavedOpt
     with as_input_error(path, DETECTOR):
         text = copy["config"]
         folder = str(copy["folder"])
-    return _SavedOptions(_selected(text, path, line), path, folder)
+    return _selected(text, path, line), path, folder
 
 
 def _selected(text: str, file: Path, line: CommandLine) -> dict[str, Any]:

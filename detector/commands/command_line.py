@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from glob import has_magic
 from os.path import exists, isfile
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 from boltbox.detector.commands.yolov5_line import COMMAND_NAMES, FILES, YOLOV5_OPTIONS, in_boltbox
@@ -55,6 +56,11 @@ class Command(NamedTuple):
     function_path: str
     help: str
     needs_trainer: bool = True
+
+    @property
+    def function(self) -> Callable[..., None]:
+        """The function itself, whose module is imported now."""
+        return resolve_name(self.function_path)
 
 
 def config_path(name: str) -> str:
@@ -177,6 +183,15 @@ class CommandLine:
     def is_typed(self, name: str) -> bool:
         """Whether an option was typed, and is not from a file."""
         return self.origins.get(name) == ""
+
+    @property
+    def run_folder(self) -> Path | None:
+        """The run folder that was typed."""
+        for name in ("run", "trainer.default_root_dir"):
+            folder = self.options.get(name)
+            if folder not in (None, ""):
+                return Path(str(folder))  # from a file it may be a number
+        return None
 
     @property
     def only_prints(self) -> bool:

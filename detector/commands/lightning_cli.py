@@ -1,4 +1,7 @@
-"""The commands with a Trainer: from the command line to the function of the command."""
+"""The commands with a Trainer: from the command line to the function of the command.
+
+`run_with_trainer` does it. The functions below it stand in the order in which it calls them.
+"""
 
 import inspect
 import logging
@@ -8,21 +11,20 @@ import subprocess
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
-from pkgutil import resolve_name
-from typing import Any
 
 import lightning as L
 import yaml
-from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from jsonargparse import ActionConfigFile, Namespace
+from lightning.pytorch.cli import LightningArgumentParser
 
 from boltbox.callbacks.checkpoints import checkpoints_of
 from boltbox.callbacks.configuration import CALLBACKS
 from boltbox.callbacks.recipe import in_order
 from boltbox.callbacks.run_folder import RunFolder, refuse_earlier_run
-from boltbox.detector.checkpoint.reader import CKPT_WORDS, Checkpoint
+from boltbox.detector.checkpoint.reader import Checkpoint
 from boltbox.detector.checkpoint.runs import (
     has_checkpoints,
     locked,
@@ -30,12 +32,7 @@ from boltbox.detector.checkpoint.runs import (
     remove_empty_runs,
     results_folder,
 )
-from boltbox.detector.commands.ckpt_path import (
-    STARTS,
-    LoadedCheckpoint,
-    choose_ckpt_path,
-    read_ckpt_path,
-)
+from boltbox.detector.commands.ckpt_path import STARTS, Start, find_start
 from boltbox.detector.commands.command_line import Command, CommandLine
 from boltbox.detector.commands.parser import HELP, HelpFormatter, Parser
 from boltbox.detector.commands.training_process import FitCommand
@@ -50,11 +47,8 @@ from boltbox.detector.model.parts import find_part
 from boltbox.detector.system.configuration import differences, flatten
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.operating_system import announce_first_rank
-from boltbox.detector.system.rank_zero import (
-    is_first_process,
-    print_fact,
-    program,
-)
+from boltbox.detector.system.ranges import Seed
+from boltbox.detector.system.rank_zero import is_first_process, print_fact, program
 from boltbox.detector.system.text_file import load_yaml
 from boltbox.detector.system.torch_file import as_input_error
 from boltbox.detector.system.trusted import (
@@ -72,8 +66,11 @@ from boltbox.detector.training.trainer_options import (
     adapt_trainer,
     as_list,
 )
-from boltbox.detector.weights.trained import DETECTOR
+from boltbox.detector.weights.trained import DETECTOR, Trained
 
+CONFIG_HELP = "File of options, such as configs/yolo.yaml; also -c."
+SEED_HELP = "Seed of all random numbers."
+RUN_HELP = "Folder of the run; default: runs/COMMAND-NUMBER."
 TRUST_PARTS_HELP = "Import all code that a run folder or checkpoint names, not only boltbox's."
 # parameters of a command's function that are no options (in the type that jsonargparse takes)
 OBJECTS: set[str | int] = {"trainer", "model", "datamodule", "fit_command", "command"}
@@ -84,282 +81,103 @@ class TrainerParser(Parser, LightningArgumentParser):
     """The parser of the commands with a Trainer."""
 
 
-class DetectorCLI(LightningCLI):
-    """LightningCLI with run folders, the recipe's callbacks, and options from checkpoints.
-
-    To construct it is to run the command: LightningCLI's constructor calls the methods from
-    `add_arguments_to_parser` to `instantiate_classes` in the order in which they stand here (the
-    last calls `instantiate_trainer`); then the constructor below calls the command's function.
+def run_with_trainer(definition: Command, line: CommandLine) -> None:
+    """Parse a command line, make the Trainer, the model and the data, and call the function of the
+    command with them.
 
     Args:
-        definition: The command, whose function takes a Trainer.
+        definition: The command.
         line: The command line. Of its attributes, `command` is the command's name; `typed`, the
-            words as the user wrote them (["--help"] also for `--help all`, which sets `wants_all`);
-            `words`, those for the parser; `options`, values by dotted name, also of --config files;
-            `origins`, by the same names, that file; `data_class`, the class of `--data
-            my.DataModule`. Its method `is_typed` says whether an option is from the line itself.
+            words as the user wrote them; `words`, those for the parser; `options`, values by dotted
+            name, also of --config files; `origins`, by the same names, that file; `data_class`, the
+            class of `--data my.DataModule`.
 
-    Attributes:
-        command: The command's name.
-        function: The command's function.
-        loaded: What --ckpt_path means, until it is used: `weights`; `options` of their run, and
-            `source`, the file that these are from; `checkpoint`, the content that Lightning
-            restores, None for weights without a training.
-        continues_run: Whether a fit continues in its run folder.
-        run_folder: The one that was typed, also as --ckpt_path; None: one is chosen.
-        held: The lock of the run folder, and the trust in the classes that were typed.
-        config_text: Text of config.yaml.
+    Raises:
+        SystemExit: A process that Lightning has started failed after this one had finished.
     """
-
-    def __init__(self, definition: Command, line: CommandLine) -> None:
-        self.function: Callable[..., Any] = resolve_name(definition.function_path)
-        self.line = line
-        self.command = line.command
-        self.loaded: LoadedCheckpoint | None = None
-        self.continues_run = False
-        self.run_folder: Path | None = None
-        for name in ("trainer.default_root_dir", "run"):
-            if line.options.get(name) not in (None, ""):
-                self.run_folder = Path(str(line.options[name]))  # from a file it may be a number
-        quiet_lightning()
-        start = f"{program()} {self.command}"
-        examples = HELP["examples"].get(self.command, "").replace("PROGRAM", start)
-        # the result of a command may be JSON on the standard output
-        messages = sys.stderr if "json" in line.options else sys.stdout
-        with ExitStack() as self.held:
-            self.held.callback(remove_empty_runs)
-            with redirect_stdout(messages):
-                super().__init__(
-                    model_class=Detector,
-                    datamodule_class=data_module_class(line.data_class),
-                    trainer_class=L.Trainer,
-                    save_config_callback=None,
-                    trainer_defaults=TRAINER_OPTIONS,
-                    seed_everything_default=0,
-                    parser_kwargs={
-                        "usage": f"{start} [options]",
-                        "description": f"{definition.help}.",
-                        "epilog": f"{examples}\nEvery option: {start} --help all",
-                        "formatter_class": HelpFormatter,
-                    },
-                    parser_class=TrainerParser,
-                    args=line.words,
-                    run=False,
-                    auto_configure_optimizers=False,
-                    load_from_checkpoint_support=False,
-                )
-            self._call_function()
-            folder = self.trainer.default_root_dir
-            if self.command == "fit" and has_checkpoints(Path(folder)):
-                words = ["predict", "--ckpt_path", folder, "--source", "PHOTOS"]
-                print_fact("next", f"{program()} {shlex.join(words)}")
-
-    def add_arguments_to_parser(self, parser: Any) -> None:
-        """Add the options of run, callbacks and command to those of Trainer, model and data."""
-        parser.add_argument(
-            "--run", type=str, default=None, help="Folder of the run; default: runs/COMMAND-NUMBER."
-        )
-        parser.add_argument("--trust_parts", type=bool, default=False, help=TRUST_PARTS_HELP)
-        for group, kind in CALLBACKS.items():
-            parser.add_lightning_class_args(kind, group)
-        parser.add_function_arguments(self.function, skip=OBJECTS)
-        # hidden in the help: options of the Trainer that the recipe leaves no choice of
-        parser.prepare_help([f"trainer.{name}" for name in FIXED])
-        if not self.line.data_class:
-            parser.link_arguments("seed_everything", "data.seed")
-        parser.link_arguments("data.names", "model.names", apply_on="instantiate")
-
-    def parse_arguments(self, parser: Any, args: Any) -> None:
-        """Parse once; the options of a checkpoint, or of the demo, come before the typed ones."""
-        line = self.line
-        if line.typed == ["--help"] and not line.wants_all:
-            shown = list(HELP["shown"])
-            if self.command in demo.COMMANDS:
-                shown += HELP["shown_for_training"]
-            parser.show_only(shown)
-        typed_classes = paths_in(line.options)  # to type a class, or its file, is to trust it
-        trust_all = str(line.options.get("trust_parts")).lower() == "true"
-        self.held.enter_context(trusting(map(package_of, typed_classes), trust_all))
-
-        self._load()
-        dataset = line.options.get("data.dataset")
-        defaults: dict[str, Any] = {}  # what is not typed; nested, or by dotted names
-        file = ""  # where the defaults are from
-        uses_demo = False
-        if self.loaded:
-            defaults = self.loaded.options
-            file = str(self.loaded.source)
-        elif not line.data_class:
-            defaults = demo.defaults(self.command, dataset)
-            uses_demo = bool(defaults)
-
-        # the file of each option, for messages about it; "": it was typed, or is of the demo
-        parser.origins = dict.fromkeys(flatten(defaults), file) | line.origins
-        words = [f"--config={yaml.safe_dump(defaults)}", *args]  # text in place of a file
-        if self.loaded and not trust_all:
-            with only_from_trusted():
-                self.config = parser.parse_args(words)
-            # a trusted package also leads to functions, like torch.os.system
-            check_classes(self.config, typed_classes, file)
-        else:
-            self.config = parser.parse_args(words)
-        if self.loaded:
-            what = "resume" if self.command == "fit" else "weights"
-            print_fact(what, self.loaded.weights.path)
-            print_fact("options", file)
-        elif uses_demo and "apply" not in line.options:  # review --apply opens no dataset
-            print_fact("data", demo.ANNOUNCEMENT)
-
-    def _load(self) -> None:
-        """Read what --ckpt_path means. It replaces the weights that STARTS, two options, name."""
-        ckpt_path, run = choose_ckpt_path(self.line, self.run_folder)
-        if not ckpt_path:
-            return
-        # `fit --ckpt_path RUN` continues in that folder, unless --run is another
-        is_own = True
-        if run and self.run_folder:
-            is_own = run.resolve() == self.run_folder.resolve()
-        if is_own:  # run is None only if neither was typed
-            self.run_folder = run
-        is_word = ckpt_path in CKPT_WORDS  # last, best, auto
-        self.continues_run = self.command == "fit" and is_word and is_own
-        self.loaded = read_ckpt_path(ckpt_path, run, self.line)
-        # auto: torchrun restarts the command with its first line, which may have such weights
-        if self.loaded is None or ckpt_path == "auto":
-            return
-        for name in STARTS:
-            if self.line.is_typed(name) and self.line.options[name]:
-                raise InputError(
-                    f"--{name}: the weights come from --ckpt_path {ckpt_path}. Leave --{name} out"
-                )
-
-    def before_instantiate_classes(self) -> None:
-        """Complete the options: by the checkpoint, the run folder and the machine."""
-        options = self.config
-        trainer = options.trainer
-        checkpoint_path = self.checkpoint_path
-        # a continued run keeps the numbers that were chosen for `auto`, also where `auto` is typed
-        if self.loaded and self.continues_run:
-            saved = flatten(self.loaded.options)
-            for name in ("data.batch_size", "data.tile_size"):
-                if name in saved and options.get(name) in (None, "auto"):
-                    options[name] = saved[name]
-        self.config_text = self._as_text(options)  # what follows is not saved
-        if self.loaded:
-            for name in STARTS:  # so that these weights are not opened: the files may be gone
-                options[name] = None
-        if "ckpt_path" in options:
-            options.ckpt_path = str(checkpoint_path) if checkpoint_path else None
-
-        run = self._choose_run_folder()
-        trainer.default_root_dir = str(run)
-        # for the processes that Lightning starts: in these new_run returns it
-        os.environ["BOLTBOX_RUN"] = str(run)
-        continued = {}  # content of the checkpoint
-        if self.loaded and self.loaded.checkpoint and self.continues_run:
-            continued = self.loaded.checkpoint
-        place_loggers(trainer.logger, run, continued)
-
-        announce_first_rank()  # so that processes that Lightning starts end when this one ends
-        processes = processes_and_machines()  # of torchrun
-        if processes:
-            trainer.devices, trainer.num_nodes = processes
-        is_exported = self.loaded is not None and isinstance(self.loaded.weights, Exported)
-        adapt_trainer(options, self.command, is_exported)
-
-    @property
-    def checkpoint_path(self) -> Path | None:
-        """The training checkpoint that Lightning restores."""
-        return self.loaded.weights.path if self.loaded and self.loaded.checkpoint else None
-
-    def _choose_run_folder(self) -> Path:
-        """The folder that the command writes into, locked by this process."""
-        command = self.command
-        run = self.run_folder
-        home = None  # run folder of the checkpoint that a fit continues from
-        if self.continues_run and self.checkpoint_path:
-            home = self.checkpoint_path.parent.parent  # of RUN/checkpoints/last.ckpt
-        if command not in ("fit", "evolve"):
-            run = results_folder(command, run)
-        elif run is None:
-            run = home or new_run(command)
-        if is_first_process():
-            is_known_run = run == home  # a checkpoint in it was read
-            self.held.enter_context(locked(run, command, known=is_known_run))
-            continues_study = command == "evolve" and any(run.glob("study.*"))
-            if command in ("fit", "evolve") and not self.continues_run and not continues_study:
-                refuse_earlier_run(run)
-        return run
-
-    def instantiate_classes(self) -> None:
-        """Instantiate Trainer, model and data, and load what --ckpt_path means."""
-        super().instantiate_classes()
-        if self.loaded is None:
-            return
-        weights = self.loaded.weights
-        checkpoint = self.loaded.checkpoint  # None: weights without a training
-        if isinstance(weights, Exported):
-            check_same_names(weights.names, self.model.names, weights.path)
-            self.model.use_exported(weights)
-        elif checkpoint is None:
-            weights.fill(self.model.network, self.model.names)
-        elif self.command in ("validate", "test"):
-            weights.refuse_not_finite()  # its metrics would be 0
-        # Lightning restores a training checkpoint, and need not read it again; the command `review`
-        # reads it itself
-        checkpoints = checkpoints_of(self.trainer)
-        if checkpoints and checkpoint and self.command in ("fit", "validate", "test"):
-            checkpoints.io.loaded = Checkpoint(weights.path, checkpoint)
-        self.loaded = None  # frees the tensors that Lightning does not restore
-
-    def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
-        """The Trainer, with the callbacks in the recipe's order. Sets `fit_command` too."""
-        options = self.config_init.trainer
-        configuration = load_yaml(self.config_text)
-        defaults = load_yaml(self._as_text(self.parser.get_defaults()))
-        changed = {}
-        for name, (_default, value) in differences([defaults, configuration]).items():
-            changed[name] = value
-        resume = ["fit", "--ckpt_path", "last", "--run", options.default_root_dir]
-        if needs_trust(self.config):
-            resume += ["--trust_parts", "true"]
-        callbacks = in_order(
-            RunFolder(self.config_text, changed, self.checkpoint_path),
-            resume=f"{program()} {shlex.join(resume)}",
-            with_options=[self.config_init[group] for group in self.parser.callback_keys],
-            others=as_list(options.callbacks),
-            bar=options.enable_progress_bar is not False,  # default: None
-        )
+    command = line.command
+    function = definition.function
+    quiet_lightning()
+    # the result of a command may be JSON on the standard output
+    messages = sys.stderr if "json" in line.options else sys.stdout
+    # what ends with the command: the lock of its run folder, and the trust in classes
+    with ExitStack() as held:
+        held.callback(remove_empty_runs)
+        with redirect_stdout(messages):
+            parser = make_parser(definition, line)
+            options, start = parse(parser, line, held)
+            L.seed_everything(options.seed_everything, workers=True)
+            config_text = as_text(parser, options)  # of config.yaml: without what follows
+            run = enter_run_folder(command, start, held)
+            complete(options, command, start, run)
+            instances = parser.instantiate_classes(options)  # but for the Trainer
+            trainer = make_trainer(parser, options, instances, config_text, start)
+            if start.weights:
+                use_weights(start.weights, command, trainer, instances.model)
+        del start  # frees the tensors that Lightning does not restore
         # -P: nothing is imported from the working folder
         words = [sys.executable, "-P", "-m", "boltbox", "fit"]
-        self.fit_command = FitCommand(words, self.line.typed, configuration)
-        return L.Trainer(**(vars(options) | {"callbacks": callbacks}))
+        objects = {
+            "trainer": trainer,
+            "model": instances.model,
+            "datamodule": instances.data,
+            "fit_command": FitCommand(words, line.typed, load_yaml(config_text)),
+            "command": command,
+        }
+        arguments = {}
+        for name in inspect.signature(function).parameters:
+            arguments[name] = objects[name] if name in OBJECTS else instances[name]
+        with explained(trainer, str(options.get("ckpt_path"))):
+            function(**arguments)
+        wait_for_processes(trainer)
+        if command == "fit" and has_checkpoints(run):
+            predict = ["predict", "--ckpt_path", str(run), "--source", "PHOTOS"]
+            print_fact("next", f"{program()} {shlex.join(predict)}")
 
-    def _as_text(self, options: Any) -> str:
-        """Options as the text of a config.yaml."""
-        config = options.clone()
-        for name in NOT_SAVED:
-            config.pop(name, None)
-        return self.parser.dump(config, skip_unset=False, skip_validation=True)
 
-    def _call_function(self) -> None:
-        """Call the function of the command with its options and the objects that it takes, and wait
-        for the processes that Lightning has started.
+def quiet_lightning() -> None:
+    """Hide the hints and warnings of Lightning, and of what fetches weights."""
+    warnings.filterwarnings("ignore", module="lightning")
+    for name in ("lightning.pytorch", "lightning.fabric", "timm", "huggingface_hub"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    # a report that the user asked for
+    logging.getLogger("lightning.pytorch.profilers").setLevel(logging.INFO)
 
-        Raises:
-            SystemExit: One of these failed after this one had finished.
-        """
-        arguments: dict[str, Any] = {}
-        for name in inspect.signature(self.function).parameters:
-            is_object = name in OBJECTS
-            arguments[name] = getattr(self, name) if is_object else self.config_init[name]
-        with explained(self.trainer, str(arguments.get("ckpt_path"))):
-            self.function(**arguments)
-        started = getattr(self.trainer.strategy.launcher, "procs", [])
-        codes = [child.wait() for child in started if isinstance(child, subprocess.Popen)]
-        if any(codes):
-            killed = max(-min(codes), 0)  # a negative code is the signal that ended it
-            raise SystemExit(128 + killed if killed else max(codes))
+
+def make_parser(definition: Command, line: CommandLine) -> TrainerParser:
+    """The parser of a command, with the options of Trainer, model, data and callbacks in groups,
+    and those of its function."""
+    start = f"{program()} {line.command}"
+    examples = HELP["examples"].get(line.command, "").replace("PROGRAM", start)
+    parser = TrainerParser(
+        usage=f"{start} [options]",
+        description=f"{definition.help}.",
+        epilog=f"{examples}\nEvery option: {start} --help all",
+        formatter_class=HelpFormatter,
+        dump_header=[f"lightning.pytorch=={L.__version__}"],  # first line of a config.yaml
+    )
+    parser.add_argument("-c", "--config", action=ActionConfigFile, help=CONFIG_HELP)
+    parser.add_argument("--seed_everything", type=Seed, default=0, help=SEED_HELP)
+    parser.add_lightning_class_args(L.Trainer, "trainer")
+    parser.add_lightning_class_args(Detector, "model")
+    parser.add_lightning_class_args(data_module_class(line.data_class), "data")
+    parser.set_defaults({f"trainer.{name}": value for name, value in TRAINER_OPTIONS.items()})
+    parser.add_argument("--run", type=str, default=None, help=RUN_HELP)
+    parser.add_argument("--trust_parts", type=bool, default=False, help=TRUST_PARTS_HELP)
+    for group, kind in CALLBACKS.items():
+        parser.add_lightning_class_args(kind, group)
+    parser.add_function_arguments(definition.function, skip=OBJECTS)
+    # hidden in the help: options of the Trainer that the recipe leaves no choice of
+    parser.prepare_help([f"trainer.{name}" for name in FIXED])
+    if not line.data_class:
+        parser.link_arguments("seed_everything", "data.seed")
+    parser.link_arguments("data.names", "model.names", apply_on="instantiate")
+    if line.typed == ["--help"] and not line.wants_all:
+        shown = list(HELP["shown"])
+        if line.command in demo.COMMANDS:
+            shown += HELP["shown_for_training"]
+        parser.show_only(shown)
+    return parser
 
 
 def data_module_class(path: str) -> type[L.LightningDataModule]:
@@ -368,6 +186,161 @@ def data_module_class(path: str) -> type[L.LightningDataModule]:
         return DetectionData
     with trusting([package_of(path)]):
         return find_part({"class_path": path}, L.LightningDataModule, "data")
+
+
+def parse(parser: TrainerParser, line: CommandLine, held: ExitStack) -> tuple[Namespace, Start]:
+    """Read what --ckpt_path names, and parse the line once: the options of that checkpoint's run,
+    or those of the demo, come before the typed ones.
+
+    Args:
+        parser: Of the command.
+        line: The command line.
+        held: Gets the trust in the classes that were typed.
+
+    Returns:
+        The options, and what the command starts from.
+    """
+    typed_classes = paths_in(line.options)  # to type a class, or its file, is to trust it
+    trust_all = str(line.options.get("trust_parts")).lower() == "true"
+    held.enter_context(trusting(map(package_of, typed_classes), trust_all))
+    start = find_start(line)
+    defaults = start.options  # what is not typed; nested, or by dotted names
+    uses_demo = False
+    if not start.weights and not line.data_class:
+        defaults = demo.defaults(line.command, line.options.get("data.dataset"))
+        uses_demo = bool(defaults)
+
+    # the file of each option, for messages about it; "": it was typed, or is of the demo
+    parser.origins = dict.fromkeys(flatten(defaults), start.source) | line.origins
+    words = [f"--config={yaml.safe_dump(defaults)}", *line.words]  # text in place of a file
+    if start.weights and not trust_all:
+        with only_from_trusted():
+            options = parser.parse_args(words)
+        # a trusted package also leads to functions, like torch.os.system
+        check_classes(options, typed_classes, start.source)
+    else:
+        options = parser.parse_args(words)
+    # a continued run keeps the numbers that were chosen for `auto`, also where `auto` is typed
+    if start.weights and start.continues_run:
+        saved = flatten(start.options)
+        for name in ("data.batch_size", "data.tile_size"):
+            if name in saved and options.get(name) in (None, "auto"):
+                options[name] = saved[name]
+
+    if start.weights:
+        what = "resume" if line.command == "fit" else "weights"
+        print_fact(what, start.weights.path)
+        print_fact("options", start.source)
+    elif uses_demo and "apply" not in line.options:  # review --apply opens no dataset
+        print_fact("data", demo.ANNOUNCEMENT)
+    return options, start
+
+
+def as_text(parser: TrainerParser, options: Namespace) -> str:
+    """Options as the text of a config.yaml."""
+    config = options.clone()
+    for name in NOT_SAVED:
+        config.pop(name, None)
+    return parser.dump(config, skip_unset=False, skip_validation=True)
+
+
+def enter_run_folder(command: str, start: Start, held: ExitStack) -> Path:
+    """The folder that the command writes into. The first process locks it until the command ends
+    (`held`), and makes it where it is new.
+
+    Raises:
+        InputError: Another process has it, or it holds something else, or an earlier run.
+    """
+    run = start.run_folder
+    if command not in ("fit", "evolve"):
+        run = results_folder(command, run)
+    elif run is None:
+        run = new_run(command)
+    if is_first_process():
+        # a checkpoint in it was read: machine.json may be damaged
+        is_known_run = start.continues_run and start.weights is not None
+        held.enter_context(locked(run, command, known=is_known_run))
+        continues_study = command == "evolve" and any(run.glob("study.*"))
+        if command in ("fit", "evolve") and not start.continues_run and not continues_study:
+            refuse_earlier_run(run)
+    return run
+
+
+def complete(options: Namespace, command: str, start: Start, run: Path) -> None:
+    """Set the options that depend on the checkpoint, the run folder and the machine."""
+    trainer = options.trainer
+    if start.weights:
+        for name in STARTS:  # so that these weights are not opened: the files may be gone
+            options[name] = None
+    if "ckpt_path" in options:  # an option of this command
+        options.ckpt_path = str(start.checkpoint.path) if start.checkpoint else None
+    trainer.default_root_dir = str(run)
+    # for the processes that Lightning starts: in these new_run returns it
+    os.environ["BOLTBOX_RUN"] = str(run)
+    continued = {}  # content of the checkpoint
+    if start.checkpoint and start.continues_run:
+        continued = start.checkpoint.content
+    place_loggers(trainer.logger, run, continued)
+    announce_first_rank()  # so that processes that Lightning starts end when this one ends
+    processes = processes_and_machines()  # of torchrun
+    if processes:
+        trainer.devices, trainer.num_nodes = processes
+    adapt_trainer(options, command, isinstance(start.weights, Exported))
+
+
+def make_trainer(
+    parser: TrainerParser, options: Namespace, instances: Namespace, config_text: str, start: Start
+) -> L.Trainer:
+    """The Trainer, with the callbacks in the recipe's order.
+
+    Args:
+        parser: Of the command.
+        options: As parsed, and completed.
+        instances: The same with objects in place of their options: the callbacks.
+        config_text: Text of config.yaml.
+        start: What the command starts from.
+    """
+    trainer_options = vars(instances.trainer)
+    run = trainer_options["default_root_dir"]
+    defaults = load_yaml(as_text(parser, parser.get_defaults()))
+    changed = {}
+    for name, (_default, value) in differences([defaults, load_yaml(config_text)]).items():
+        changed[name] = value
+    resume = ["fit", "--ckpt_path", "last", "--run", run]
+    if needs_trust(options):
+        resume += ["--trust_parts", "true"]
+    callbacks = in_order(
+        RunFolder(config_text, changed, start.checkpoint.path if start.checkpoint else None),
+        resume=f"{program()} {shlex.join(resume)}",
+        with_options=[instances[group] for group in CALLBACKS],
+        others=as_list(trainer_options["callbacks"]),
+        bar=trainer_options["enable_progress_bar"] is not False,  # default: None
+    )
+    return L.Trainer(**(trainer_options | {"callbacks": callbacks}))
+
+
+def use_weights(
+    weights: Trained | Exported, command: str, trainer: L.Trainer, model: Detector
+) -> None:
+    """Put the weights of --ckpt_path into the model, or leave that to Lightning.
+
+    Raises:
+        InputError: They do not fit the model.
+    """
+    if isinstance(weights, Exported):
+        check_same_names(weights.names, model.names, weights.path)
+        model.use_exported(weights)
+        return
+    if weights.checkpoint is None:  # weights without a training
+        weights.fill(model.network, model.names)
+        return
+    if command in ("validate", "test"):
+        weights.refuse_not_finite()  # its metrics would be 0
+    # Lightning restores a training checkpoint, and need not read it again; the command `review`
+    # reads it itself
+    checkpoints = checkpoints_of(trainer)
+    if checkpoints and command in ("fit", "validate", "test"):
+        checkpoints.io.loaded = Checkpoint(weights.path, weights.checkpoint)
 
 
 @contextmanager
@@ -391,10 +364,14 @@ def explained(trainer: L.Trainer, checkpoint: str) -> Iterator[None]:
         raise
 
 
-def quiet_lightning() -> None:
-    """Hide the hints and warnings of Lightning, and of what fetches weights."""
-    warnings.filterwarnings("ignore", module="lightning")
-    for name in ("lightning.pytorch", "lightning.fabric", "timm", "huggingface_hub"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    # a report that the user asked for
-    logging.getLogger("lightning.pytorch.profilers").setLevel(logging.INFO)
+def wait_for_processes(trainer: L.Trainer) -> None:
+    """Wait for the processes that Lightning has started.
+
+    Raises:
+        SystemExit: One of these failed after this one had finished.
+    """
+    started = getattr(trainer.strategy.launcher, "procs", [])
+    codes = [child.wait() for child in started if isinstance(child, subprocess.Popen)]
+    if any(codes):
+        killed = max(-min(codes), 0)  # a negative code is the signal that ended it
+        raise SystemExit(128 + killed if killed else max(codes))

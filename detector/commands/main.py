@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
-from pkgutil import resolve_name
 
 from boltbox.detector.commands.command_line import Command, CommandLine
 from boltbox.detector.system.errors import InputError, Unreachable, in_one_line
@@ -142,13 +141,13 @@ def run_command(words: Sequence[str]) -> None:
     line.check(COMMANDS)
     command = COMMANDS[line.command]
     if command.needs_trainer:
-        from boltbox.detector.commands.lightning_cli import DetectorCLI
+        from boltbox.detector.commands.lightning_cli import run_with_trainer
 
-        DetectorCLI(command, line)
+        run_with_trainer(command, line)
     else:
         from boltbox.detector.commands.parser import call
 
-        call(resolve_name(command.function_path), line.command, line.words)
+        call(command.function, line.command, line.words)
 
 
 def overview() -> str:

@@ -18,7 +18,6 @@ from boltbox.detector.system.ranges import (
     NonNegativeFloat,
     NonNegativeInt,
     PositiveInt,
-    Seed,
 )
 from boltbox.detector.system.rank_zero import program
 from boltbox.detector.system.text_file import load_yaml
@@ -29,7 +28,6 @@ set_parsing_settings(instantiate_subclass_spec_in_any=False)
 
 INT_FIRST = int | float | None
 BOUNDED = {  # types of the Trainer's options, where they are stricter than Lightning's
-    "seed_everything": Seed,  # true would be 0
     "trainer.max_epochs": NonNegativeInt | None,  # 0: only the checks before a training
     "trainer.check_val_every_n_epoch": PositiveInt | None,
     "trainer.gradient_clip_val": NonNegativeFloat | None,

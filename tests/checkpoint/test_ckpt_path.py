@@ -15,7 +15,7 @@ from made_networks import same, small, yolov5_converter  # noqa: F401
 from made_runs import column, load, read, rows, train, type_line
 
 import boltbox
-from boltbox.detector.commands.ckpt_path import MACHINES, read_ckpt_path
+from boltbox.detector.commands.ckpt_path import MACHINES, find_start
 from boltbox.detector.commands.command_line import CommandLine
 from boltbox.detector.data.demo import make_demo
 from boltbox.detector.evaluation.class_metrics import class_metrics
@@ -330,9 +330,9 @@ def test_a_file_of_yolov5_says_what_it_is(tmp_path, as_yolov5):
 @pytest.mark.parametrize("name", MACHINES)
 def test_the_first_machine_must_have_the_checkpoint(name, here, monkeypatch):
     """Another one lacks what the first has read, where they share no file system."""
-    line = CommandLine(["fit"])
+    line = CommandLine(["fit", "--ckpt_path", "last", "--run", "run"])
     monkeypatch.setenv(name, "0")
     with pytest.raises(InputError):
-        read_ckpt_path("last", Path("run"), line)
+        find_start(line)
     monkeypatch.setenv(name, "1")
-    assert read_ckpt_path("last", Path("run"), line) is None
+    assert find_start(line).weights is None

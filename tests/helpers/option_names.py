@@ -4,7 +4,6 @@ all options, from the parsers of all commands."""
 import contextlib
 import json
 from pathlib import Path
-from pkgutil import resolve_name
 
 import cli
 from boltbox.detector.commands import parser
@@ -38,14 +37,14 @@ def caught(found):
 def parser_of(command):
     """The parser of a command."""
     from boltbox.detector.commands.command_line import CommandLine
-    from boltbox.detector.commands.lightning_cli import DetectorCLI
+    from boltbox.detector.commands.lightning_cli import run_with_trainer
 
     found = []
     with caught(found):
         if COMMANDS[command].needs_trainer:
-            DetectorCLI(COMMANDS[command], CommandLine([command, "--help", "all"]))
+            run_with_trainer(COMMANDS[command], CommandLine([command, "--help", "all"]))
         else:
-            parser.call(resolve_name(COMMANDS[command].function_path), command, [])
+            parser.call(COMMANDS[command].function, command, [])
     return found[0]
 
 
