@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from dataclasses import dataclass, field
 from os.path import exists
 from pathlib import Path
@@ -22,14 +21,17 @@ from boltbox.detector.distributed.process_group import is_restart
 from boltbox.detector.inference.exported import Exported
 from boltbox.detector.inference.formats import format_of, load_exported
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.rank_zero import is_first_process, rank_zero_print
 from boltbox.detector.system.text_file import parse_yaml, read_text
 from boltbox.detector.system.torch_file import as_input_error
 from boltbox.detector.weights.trained import DETECTOR, Trained, is_published
 
-MACHINES = ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID")
 GROUPS = ("seed_everything", "data", "model")  # of config.yaml that every command continues with
 STARTS = ("model.start.weights", "model.start.backbone_weights")  # weights to start from
+NO_TRAINING = (
+    "it holds no training to continue, like published weights and what `strip` writes; to start one"
+    " from it, give --model.start.weights"
+)
 OF_THE_DATASET = ("split", "format")  # options of data that describe one dataset
 
 
@@ -64,7 +66,8 @@ class Start:
 
 
 def find_start(line: CommandLine) -> Start:
-    """Find and read what a command starts from.
+    """Find and read what a command starts from: what --ckpt_path names or, without it, evaluations
+    from the newest checkpoint.
 
     Args:
         line: The command line.
@@ -73,22 +76,31 @@ def find_start(line: CommandLine) -> Start:
         InputError: There is no such file, it is damaged, or not for this command; or weights to
             start from are typed beside it.
     """
-    ckpt_path, run = choose_ckpt_path(line)
     start = Start(line.run_folder)
+    ckpt_path = str(line.options.get("ckpt_path") or "")
+    searched = line.run_folder  # where `last`, `best` and `auto` look; None: the most recent fit
+    has_weights = any(line.options.get(name) for name in STARTS)
+    is_evaluation = line.command in ("validate", "test")
+    if line.command == "fit":
+        named = Path(ckpt_path)
+        # after a crash torchrun starts this command again, perhaps before its first checkpoint
+        restarted = searched if is_restart(searched) else None
+        if restarted and (has_checkpoints(restarted) or not ckpt_path):
+            ckpt_path = "auto"
+        elif ckpt_path and ckpt_path not in CKPT_WORDS and (named / "checkpoints").is_dir():
+            ckpt_path = "last"  # of a run folder, which it continues in unless --run is another
+            searched = named
+            if start.run_folder is None or start.run_folder.resolve() == named.resolve():
+                start.run_folder = named
+        start.continues_run = ckpt_path in CKPT_WORDS and searched == start.run_folder
+    elif is_evaluation and not (ckpt_path or has_weights or line.only_prints):
+        ckpt_path = newest_checkpoint(searched)
     if not ckpt_path:
         return start
-    # `fit --ckpt_path RUN` continues in that folder, unless --run is another
-    is_own = True
-    if run and start.run_folder:
-        is_own = run.resolve() == start.run_folder.resolve()
-    if is_own:  # run is None only if neither was typed
-        start.run_folder = run
-    is_word = ckpt_path in CKPT_WORDS  # last, best, auto
-    start.continues_run = line.command == "fit" and is_word and is_own
-    start.weights = _read_weights(ckpt_path, run, line.command)
+    start.weights = _read_weights(ckpt_path, searched, line.command)
     if start.weights is None:
         return start
-    if start.continues_run and run is None:
+    if start.continues_run and searched is None:
         start.run_folder = start.weights.path.parent.parent  # of RUN/checkpoints/last.ckpt
     # auto: torchrun restarts the command with its first line, which may have such weights
     for name in STARTS:
@@ -97,37 +109,14 @@ def find_start(line: CommandLine) -> Start:
                 f"--{name}: the weights come from --ckpt_path {ckpt_path}. Leave --{name} out"
             )
     start.options, source = _options_with(start.weights, line)
+    unknown = start.options["data"].keys() - inspect.signature(DetectionData).parameters
+    if unknown and not line.data_class:
+        raise InputError(
+            f"{source}: data.{min(unknown)} is an option of a custom data module: name it again, as"
+            " in --data my_data.Photos"
+        )
     start.source = str(source)
     return start
-
-
-def choose_ckpt_path(line: CommandLine) -> tuple[str, Path | None]:
-    """The value of --ckpt_path, as typed or by default.
-
-    Args:
-        line: The command line.
-
-    Returns:
-        The value, "" for none, and the run folder where `last`, `best` and `auto` look; None: the
-        most recent one of a fit. `fit` takes the last checkpoint of a run folder; evaluations, if
-        none is given, the newest one.
-    """
-    ckpt_path = str(line.options.get("ckpt_path") or "")
-    run_folder = line.run_folder
-    if line.command == "fit":
-        # after a crash torchrun starts this command again, perhaps before its first checkpoint
-        restarted = run_folder if is_restart(run_folder) else None
-        if restarted and (has_checkpoints(restarted) or not ckpt_path):
-            return "auto", restarted
-        named = Path(ckpt_path)
-        if ckpt_path and ckpt_path not in CKPT_WORDS and (named / "checkpoints").is_dir():
-            return "last", named
-        return ckpt_path, run_folder
-    has_start = any(line.options.get(name) for name in STARTS)
-    is_evaluation = line.command in ("validate", "test")
-    if is_evaluation and not ckpt_path and not has_start and not line.only_prints:
-        ckpt_path = newest_checkpoint(run_folder)
-    return ckpt_path, run_folder
 
 
 def _read_weights(ckpt_path: str, run: Path | None, command: str) -> Trained | Exported | None:
@@ -139,85 +128,64 @@ def _read_weights(ckpt_path: str, run: Path | None, command: str) -> Trained | E
             )
         return load_exported(ckpt_path)
     if command == "fit" and is_published(ckpt_path) and not exists(ckpt_path):  # not fetched for it
-        raise InputError(
-            f"ckpt_path {ckpt_path}: published weights hold no training to continue; to start one"
-            f" from them, give --model.start.weights {ckpt_path}"
-        )
+        raise InputError(f"ckpt_path {ckpt_path}: {NO_TRAINING} {ckpt_path}")
     try:
         trained = find_trained(ckpt_path, run)
     except InputError:
-        machines = [os.environ[name] for name in MACHINES if name in os.environ]
-        is_first_machine = not machines or machines[0] == "0"
-        if command != "fit" or is_first_machine:
+        if command != "fit" or is_first_process():
             raise
-        return None  # boltbox.callbacks.RunFolder ends all processes together
+        return None  # another machine has it; boltbox.callbacks.RunFolder compares all processes
     if trained and command == "fit" and trained.checkpoint is None:
-        raise InputError(
-            f"ckpt_path {trained.path}: it holds no training to continue, like what `strip` writes;"
-            f" to start one from it, give --model.start.weights {trained.path}"
-        )
+        raise InputError(f"ckpt_path {trained.path}: {NO_TRAINING} {trained.path}")
     return trained
 
 
 def _options_with(weights: Trained | Exported, line: CommandLine) -> tuple[dict[str, Any], Path]:
-    """The options that come with weights, in groups, and the file that they are from."""
-    saved = _options_of_run(weights, line)
-    if saved is None:
-        model = weights.arguments()
-        del model["names"]
-        data: dict[str, Any] = {"image_size": weights.image_size}
-        if weights.tiles:
-            data["tile_size"], data["tile_overlap"] = weights.tiles
-        return {"model": model, "data": data}, weights.path
-    options, source, folder = saved
-    data = options["data"]
-    unknown = data.keys() - inspect.signature(DetectionData).parameters
-    if unknown and not line.data_class:
-        raise InputError(
-            f"{source}: data.{min(unknown)} is an option of a custom data module: name it again, as"
-            " in --data my_data.Photos"
-        )
-    if data.get("dataset") not in (None, "demo"):
-        data["dataset"] = path_from(folder, str(data["dataset"]))
-    if isinstance(weights, Exported):  # it may be of another size than the training
-        data["image_size"] = weights.image_size
-    return options, source
-
-
-def _options_of_run(
-    weights: Trained | Exported, line: CommandLine
-) -> tuple[dict[str, Any], Path, str] | None:
-    """The options of the run that a file is from, the file that they are from (config.yaml of its
-    run folder or, without one, the checkpoint, which has a copy), and the folder that their paths
-    start from; None: there are neither, or these are published weights."""
+    """The options that come with weights, in groups, and the file that they are from: config.yaml
+    of their run folder or, without one, the checkpoint, which has a copy; else what the file says
+    of its network."""
     path = weights.path
+    run = run_of(path)
     copy = None
     if isinstance(weights, Trained):
-        if weights.content is None:
-            return None
-        copy = weights.content.get("run")
-    run = run_of(path)
+        if weights.content is None:  # published weights, wherever they lie
+            run = None
+        else:
+            copy = weights.content.get("run")
     if run:
         source = run / "config.yaml"
         try:
-            text = read_text(source, replace=True)
-            return _selected(text, source, line), source, start_of(run)
+            options = _selected(read_text(source, replace=True), source, start_of(run), line)
+            if isinstance(weights, Exported):  # it may be of another size than the training
+                options["data"]["image_size"] = weights.image_size
+            return options, source
         except InputError as e:
             if copy is None:
                 raise
             rank_zero_print(f"warning: {e}; using the copy in {path}")
-    if copy is None:
-        return None
-    with as_input_error(path, DETECTOR):
-        text = copy["config"]
-        folder = str(copy["folder"])
-    return _selected(text, path, line), path, folder
+    if copy is not None:
+        with as_input_error(path, DETECTOR):
+            text = copy["config"]
+            folder = str(copy["folder"])
+        return _selected(text, path, folder, line), path
+    model = weights.arguments()
+    del model["names"]
+    data: dict[str, Any] = {"image_size": weights.image_size}
+    if weights.tiles:
+        data["tile_size"], data["tile_overlap"] = weights.tiles
+    return {"model": model, "data": data}, path
 
 
-def _selected(text: str, file: Path, line: CommandLine) -> dict[str, Any]:
+def _selected(text: str, file: Path, folder: str, line: CommandLine) -> dict[str, Any]:
     """The options in a run's config.yaml that a command continues with. `fit`: all. Other commands:
     those of the data and the model, and the precision, which changes results: neither limits nor
     devices, loggers, callbacks.
+
+    Args:
+        text: Of config.yaml.
+        file: That it is from.
+        folder: That its paths start from.
+        line: The command line.
 
     Raises:
         InputError: "FILE: ...": it holds something else.
@@ -240,5 +208,7 @@ def _selected(text: str, file: Path, line: CommandLine) -> dict[str, Any]:
             options["trainer"]["precision"] = trainer["precision"]
         if line.options.get("data.dataset"):  # the run's options describe another one
             data = {name: value for name, value in data.items() if name not in OF_THE_DATASET}
+    if data.get("dataset") not in (None, "demo"):
+        data["dataset"] = path_from(folder, str(data["dataset"]))
     options["data"] = data
     return options

@@ -114,7 +114,7 @@ class CommandLine:
         command: Name of the command.
         typed: The words after it; --help alone, if it is among them.
         words: The same for the parser: files of options as their text, switches with `true`.
-        wants_all: Whether the help shows all options.
+        wants_short_help: Whether to print the help, without `all`.
         options: Values by flat name, as typed or as in a file; later ones count.
         origins: By the same names, the file that the value is from; "": it was typed.
         data_class: Of `--data my.DataModule`, whose arguments are the options data.* then.
@@ -125,12 +125,13 @@ class CommandLine:
         subject = SUBJECTS.get(COMMAND_NAMES.get(self.command, self.command))
         if subject and self.typed and not self.typed[0].startswith("-"):
             self.typed[0] = f"{subject}={self.typed[0]}"
-        self.wants_all = "all" in words
         self.words: list[str] = []
         self.options: dict[str, Any] = {}
         self.origins: dict[str, str] = {}
         self.data_class = ""
-        if "-h" in words or "--help" in words:
+        wants_help = "-h" in words or "--help" in words
+        self.wants_short_help = wants_help and "all" not in words
+        if wants_help:
             self.typed = ["--help"]
         for option, *values in split_options(self.typed):
             if option.startswith("-"):
@@ -246,8 +247,7 @@ class CommandLine:
 def is_known(name: str, known: Collection[str]) -> bool:
     """Whether an option exists or may exist: it may stand for a group, or be an argument of a class
     (trainer.logger.init_args.name), which only the parser can check."""
-    parts = name.split(".")
-    if any(".".join(parts[:n]) in known for n in range(1, len(parts) + 1)):
+    if any(f"{name}.".startswith(f"{each}.") for each in known):
         return True
     return name not in YOLOV5_OPTIONS and any(each.startswith(f"{name}.") for each in known)
 

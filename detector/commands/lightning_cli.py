@@ -1,6 +1,20 @@
 """The commands with a Trainer: from the command line to the function of the command.
 
-`run_with_trainer` does it. The functions below it stand in the order in which it calls them.
+`run_with_trainer` does it. The functions below it stand in the order in which it calls them, and
+pass on three things:
+
+line: The command line before it is parsed. `line.command` is the command's name; `line.typed`, the
+    words as the user wrote them; `line.words`, the same for the parser; `line.options`, values by
+    dotted name, also of --config files; `line.origins`, by the same names, that file, or "" for
+    what was typed; `line.data_class`, the class of `--data my.DataModule`.
+start: What the command starts from, by --ckpt_path and --run. `start.weights`, None for a fresh
+    start, are a trained network or an exported file, with `path`; `start.options`, those of the run
+    that the weights are from, in groups; `start.source`, the file of these options;
+    `start.checkpoint`, path and content of the training checkpoint that Lightning restores, None
+    for weights without a training; `start.run_folder`, None if a new one is to be chosen;
+    `start.continues_run`, whether a fit continues in that folder.
+options: The parsed options, in groups like those of a config.yaml. `options.trainer.devices` and
+    `options["trainer.devices"]` are the same.
 """
 
 import inspect
@@ -14,6 +28,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import lightning as L
 import yaml
@@ -86,11 +101,8 @@ def run_with_trainer(definition: Command, line: CommandLine) -> None:
     command with them.
 
     Args:
-        definition: The command.
-        line: The command line. Of its attributes, `command` is the command's name; `typed`, the
-            words as the user wrote them; `words`, those for the parser; `options`, values by dotted
-            name, also of --config files; `origins`, by the same names, that file; `data_class`, the
-            class of `--data my.DataModule`.
+        definition: The command: its function, and its line in the help.
+        line: The command line.
 
     Raises:
         SystemExit: A process that Lightning has started failed after this one had finished.
@@ -107,21 +119,20 @@ def run_with_trainer(definition: Command, line: CommandLine) -> None:
             parser = make_parser(definition, line)
             options, start = parse(parser, line, held)
             L.seed_everything(options.seed_everything, workers=True)
-            config_text = as_text(parser, options)  # of config.yaml: without what follows
+            config_text = as_text(parser, options)  # what `complete` sets is not in config.yaml
             run = enter_run_folder(command, start, held)
             complete(options, command, start, run)
-            instances = parser.instantiate_classes(options)  # but for the Trainer
+            # model, data and callbacks in place of their options; those of the Trainer stay options
+            instances = parser.instantiate_classes(options)
             trainer = make_trainer(parser, options, instances, config_text, start)
             if start.weights:
                 use_weights(start.weights, command, trainer, instances.model)
         del start  # frees the tensors that Lightning does not restore
-        # -P: nothing is imported from the working folder
-        words = [sys.executable, "-P", "-m", "boltbox", "fit"]
         objects = {
             "trainer": trainer,
             "model": instances.model,
             "datamodule": instances.data,
-            "fit_command": FitCommand(words, line.typed, load_yaml(config_text)),
+            "fit_command": FitCommand(line.typed, load_yaml(config_text)),
             "command": command,
         }
         arguments = {}
@@ -145,8 +156,8 @@ def quiet_lightning() -> None:
 
 
 def make_parser(definition: Command, line: CommandLine) -> TrainerParser:
-    """The parser of a command, with the options of Trainer, model, data and callbacks in groups,
-    and those of its function."""
+    """The parser of a command: as options it has the arguments of Trainer, model, data module and
+    callbacks, in a group for each, and the parameters of the command's function."""
     start = f"{program()} {line.command}"
     examples = HELP["examples"].get(line.command, "").replace("PROGRAM", start)
     parser = TrainerParser(
@@ -172,9 +183,9 @@ def make_parser(definition: Command, line: CommandLine) -> TrainerParser:
     if not line.data_class:
         parser.link_arguments("seed_everything", "data.seed")
     parser.link_arguments("data.names", "model.names", apply_on="instantiate")
-    if line.typed == ["--help"] and not line.wants_all:
+    if line.wants_short_help:
         shown = list(HELP["shown"])
-        if line.command in demo.COMMANDS:
+        if line.command in demo.COMMANDS:  # those that train
             shown += HELP["shown_for_training"]
         parser.show_only(shown)
     return parser
@@ -204,17 +215,15 @@ def parse(parser: TrainerParser, line: CommandLine, held: ExitStack) -> tuple[Na
     trust_all = str(line.options.get("trust_parts")).lower() == "true"
     held.enter_context(trusting(map(package_of, typed_classes), trust_all))
     start = find_start(line)
-    defaults = start.options  # what is not typed; nested, or by dotted names
-    uses_demo = False
+    demo_options: dict[str, Any] = {}
     if not start.weights and not line.data_class:
-        defaults = demo.defaults(line.command, line.options.get("data.dataset"))
-        uses_demo = bool(defaults)
-
-    # the file of each option, for messages about it; "": it was typed, or is of the demo
+        demo_options = demo.defaults(line.command, line.options.get("data.dataset"))
+    defaults = start.options | demo_options  # what is not typed; nested, or by dotted names
+    # for error messages, the file of each option; "": it was typed, or is of the demo
     parser.origins = dict.fromkeys(flatten(defaults), start.source) | line.origins
     words = [f"--config={yaml.safe_dump(defaults)}", *line.words]  # text in place of a file
     if start.weights and not trust_all:
-        with only_from_trusted():
+        with only_from_trusted():  # somebody else may have made the file of `defaults`
             options = parser.parse_args(words)
         # a trusted package also leads to functions, like torch.os.system
         check_classes(options, typed_classes, start.source)
@@ -231,7 +240,7 @@ def parse(parser: TrainerParser, line: CommandLine, held: ExitStack) -> tuple[Na
         what = "resume" if line.command == "fit" else "weights"
         print_fact(what, start.weights.path)
         print_fact("options", start.source)
-    elif uses_demo and "apply" not in line.options:  # review --apply opens no dataset
+    elif demo_options and "apply" not in line.options:  # review --apply opens no dataset
         print_fact("data", demo.ANNOUNCEMENT)
     return options, start
 
@@ -267,7 +276,11 @@ def enter_run_folder(command: str, start: Start, held: ExitStack) -> Path:
 
 
 def complete(options: Namespace, command: str, start: Start, run: Path) -> None:
-    """Set the options that depend on the checkpoint, the run folder and the machine."""
+    """Set the options that depend on the checkpoint, the run folder and the machine.
+
+    Raises:
+        InputError: Options of the Trainer do not work together, or not on this machine.
+    """
     trainer = options.trainer
     if start.weights:
         for name in STARTS:  # so that these weights are not opened: the files may be gone
@@ -309,9 +322,10 @@ def make_trainer(
     resume = ["fit", "--ckpt_path", "last", "--run", run]
     if needs_trust(options):
         resume += ["--trust_parts", "true"]
+    checkpoint_path = start.checkpoint.path if start.checkpoint else None
     callbacks = in_order(
-        RunFolder(config_text, changed, start.checkpoint.path if start.checkpoint else None),
-        resume=f"{program()} {shlex.join(resume)}",
+        RunFolder(config_text, changed, checkpoint_path),  # writes config.yaml and changed.yaml
+        resume=f"{program()} {shlex.join(resume)}",  # printed when the training is stopped
         with_options=[instances[group] for group in CALLBACKS],
         others=as_list(trainer_options["callbacks"]),
         bar=trainer_options["enable_progress_bar"] is not False,  # default: None

@@ -89,7 +89,8 @@ def main(args: Sequence[str] | None = None) -> None:
     with contextlib.suppress(AttributeError):  # something else instead of a text file
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        _start(list(sys.argv[1:] if args is None else args))
+        with contextlib.suppress(BrokenPipeError):  # of the help
+            _start(list(sys.argv[1:] if args is None else args))
     finally:
         try:
             sys.stdout.flush()
@@ -108,12 +109,10 @@ def _start(words: list[str]) -> None:
         print(overview(), file=sys.stderr)
         raise SystemExit(2)
     if words[0] in ("-h", "--help"):
-        with contextlib.suppress(BrokenPipeError):
-            print(overview())
+        print(overview())
         raise SystemExit(0)
     if words in (["--version"], ["version"]):
-        with contextlib.suppress(BrokenPipeError):
-            print(f"boltbox {version('boltbox')}")
+        print(f"boltbox {version('boltbox')}")
         return
     try:
         run_command(words)

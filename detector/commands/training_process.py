@@ -2,6 +2,7 @@
 
 import contextlib
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,14 +20,18 @@ class FitCommand(NamedTuple):
     """How `benchmark` and `evolve` start their trainings.
 
     Attributes:
-        words: The command line up to the command `fit`; options follow.
         typed: The user's options, as typed after the command.
         configuration: All options, in groups, as plain values.
     """
 
-    words: list[str]
     typed: list[str]
     configuration: dict[str, Any]
+
+    @property
+    def words(self) -> list[str]:
+        """The command line up to the command `fit`; options follow."""
+        # -P: nothing is imported from the working folder
+        return [sys.executable, "-P", "-m", "boltbox", "fit"]
 
     def named_gpus(self, trainer: L.Trainer) -> list[int]:
         """The GPUs that `--trainer.devices 2,3` names; empty where it is a number of GPUs."""

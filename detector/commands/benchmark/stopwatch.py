@@ -1,7 +1,6 @@
 """How fast training steps are."""
 
 import json
-import math
 import time
 from pathlib import Path
 from typing import Any
@@ -22,11 +21,11 @@ class Stopwatch(L.Callback):
 
     Args:
         report: The file.
+        seconds: Stop the training at the end of a step after this time.
         skip: First steps that do not count.
-        seconds: Stop the training at the end of a step after this time; default: no limit.
     """
 
-    def __init__(self, report: str, skip: int = 3, seconds: float = math.inf) -> None:
+    def __init__(self, report: str, seconds: float, skip: int = 3) -> None:
         self.report = Path(report)
         self.skip = skip
         self.seconds = seconds
@@ -57,11 +56,10 @@ class Stopwatch(L.Callback):
             self.measured["seconds"] += end - self._before
             self.measured["waiting"] += self._ready - self._before
         self._before = end
-        if self.seconds < math.inf:  # all processes stop after the same step
-            late = self.measured["seconds"] >= self.seconds
-            if trainer.strategy.reduce_boolean_decision(late, all=False):
-                trainer.should_stop = True
-                trainer.fit_loop.min_epochs = 0  # stop within the epoch
+        late = self.measured["seconds"] >= self.seconds
+        if trainer.strategy.reduce_boolean_decision(late, all=False):  # all after the same step
+            trainer.should_stop = True
+            trainer.fit_loop.min_epochs = 0  # stop within the epoch
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if not trainer.is_global_zero:
