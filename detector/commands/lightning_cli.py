@@ -122,7 +122,7 @@ def run_with_trainer(definition: Command, line: CommandLine) -> None:
             config_text = as_text(parser, options)  # what `complete` sets is not in config.yaml
             run = enter_run_folder(command, start, held)
             complete(options, command, start, run)
-            # model, data and callbacks in place of their options; those of the Trainer stay options
+            # model, data and callbacks instead of their options; those of the Trainer stay options
             instances = parser.instantiate_classes(options)
             trainer = make_trainer(parser, options, instances, config_text, start)
             if start.weights:
@@ -309,7 +309,7 @@ def make_trainer(
     Args:
         parser: Of the command.
         options: As parsed, and completed.
-        instances: The same with objects in place of their options: the callbacks.
+        instances: The same with objects instead of their options: the callbacks.
         config_text: Text of config.yaml.
         start: What the command starts from.
     """
