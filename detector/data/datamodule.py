@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 import os
 import time
 from collections.abc import Iterable
@@ -248,19 +248,20 @@ class DetectionData(L.LightningDataModule):
         if not self.trainer or not dist.is_initialized():
             return read()
         dataset = None
+        error = ""
         store = dist.distributed_c10d._get_default_store()
         key = f"labels/{split}/{self.trainer.node_rank}"
         if self.trainer.local_rank == 0:
-            stamp = error = ""
+            stamp = ""
             try:
                 dataset = read()
                 stamp = dataset.stamp
             except (InputError, Unreachable) as e:
                 error = str(e)
-            store.set(key, json.dumps([stamp, error]))
+            store.set(key, stamp)
         while not store.check([key]):
             time.sleep(0.1)
-        stamp, error = json.loads(store.get(key))
+        stamp = store.get(key).decode()
         errors = gather(error)
         if self.trainer.local_rank == 0:
             store.delete_key(key)  # another training in these processes has answers of its own
@@ -308,7 +309,7 @@ class DetectionData(L.LightningDataModule):
         lazy = not self.literal
         unmixed = replace(self.augment, mosaic=0.0, mixup=0.0)
         epochs = self.trainer.max_epochs if self.trainer else None
-        closing_from = None
+        closing_from = math.inf
         if self.augment.close_mosaic and epochs is not None and epochs > 0:
             closing_from = max(epochs - self.augment.close_mosaic, 0)
         return TrainSamples(

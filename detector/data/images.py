@@ -72,10 +72,7 @@ def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
         Unreachable: its server does not give it.
     """
     try:
-        content = ImageContent(path)
-        # first Pillow: OpenCV, which reads more formats, would believe any header
-        with Image.open(content) as file:
-            return decode(file, content.getvalue(), shrink)
+        return decode(ImageContent(path), shrink)
     except UNREADABLE as e:
         raise InputError(
             f"{path}: this image cannot be decoded ({e or 'not enough memory'}); remove or"
@@ -83,10 +80,12 @@ def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
         ) from None
 
 
-def decode(file: Image.Image, content: bytes, shrink: int = 1) -> np.ndarray:
-    """As `read_image`, of an open file with this content; raises UNREADABLE."""
-    image = _decode_with_opencv(file, content, shrink)
-    return rgb(file) if image is None else image
+def decode(content: BytesIO, shrink: int = 1) -> np.ndarray:
+    """As `read_image`, of the content of a file; raises UNREADABLE."""
+    # first Pillow: OpenCV, which reads more formats, would believe any header
+    with Image.open(content) as file:
+        image = _decode_with_opencv(file, content.getvalue(), shrink)
+        return rgb(file) if image is None else image
 
 
 def _decode_with_opencv(file: Image.Image, content: bytes, shrink: int) -> np.ndarray | None:
@@ -106,14 +105,9 @@ def _decode_with_opencv(file: Image.Image, content: bytes, shrink: int) -> np.nd
         image = cv2.imdecode(np.frombuffer(content, np.uint8), flags)
     except cv2.error:
         return None
-    return None if image is None else _turned(image, orientation)
-
-
-def _turned(image: np.ndarray, orientation: int) -> np.ndarray:
-    """An image as shown, of one as it is stored."""
-    if orientation in ON_ITS_SIDE:
+    if image is not None and orientation in ON_ITS_SIDE:
         image = cv2.transpose(image)
-    if orientation in MIRRORED:
+    if image is not None and orientation in MIRRORED:
         image = cv2.flip(image, MIRRORED[orientation])
     return image
 

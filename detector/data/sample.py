@@ -116,7 +116,7 @@ class Sample:
             yet.
         boxes: (n, 4) float32 xyxy pixels of this image.
         classes: (n,) int64; IGNORED: see there.
-        polygons: n lists of parts in pixels of this image, or an empty list if no object has any.
+        polygons: n lists of parts in pixels of this image; none stands for n empty ones.
         letterbox: the way back to the file; None once images are mixed, mirrored or warped.
         index: of the image in its dataset; with tiles that of the training sample (windows.py).
         truth: in validation, the labels for the metrics, in pixels of the file's image.
@@ -130,15 +130,13 @@ class Sample:
     index: int = -1
     truth: Labels | None = None
 
+    def __post_init__(self) -> None:
+        if not any(self.polygons):
+            self.polygons = [[] for _ in self.boxes]
+
     def replace(self, **changes: Any) -> Self:
         """A copy with these fields changed; a subclass keeps its own fields."""
         return replace(self, **changes)
-
-    def parts(self) -> Polygons:
-        """The polygons as n lists, also if no object has any."""
-        if self.polygons:
-            return self.polygons
-        return [[] for _ in self.boxes]
 
     @property
     def size(self) -> tuple[int, int]:

@@ -65,7 +65,7 @@ def _cut(sample: Sample) -> Sample:
     share = area_xyxy(boxes) / area_xyxy(sample.boxes)
     kept = share > 0
     polygons = []
-    for parts, is_kept in zip(sample.polygons, kept, strict=False):
+    for parts, is_kept in zip(sample.polygons, kept, strict=True):
         if is_kept:
             polygons.append([part.clip(0, (width, height)) for part in parts])
     return sample.replace(

@@ -50,7 +50,7 @@ def test_samples(tmp_path):
         assert (sample.boxes.dtype, sample.classes.dtype) == (np.float32, np.int64)
         assert sample.classes.tolist() == truth[:, 0].tolist()
         np.testing.assert_allclose(sample.boxes, truth[:, 1:], rtol=0, atol=1e-3)
-        assert sample.parts() == [[] for _ in objects]
+        assert sample.polygons == [[] for _ in objects]
         assert sample.letterbox == (height, width, 1.0, 1.0, 0.0, 0.0)
         assert sample.index == k
         sample.boxes[:] = -1  # a copy of the labels
@@ -146,7 +146,7 @@ def test_coco_segmentation_crowd_area(tmp_path):
     assert labels.area.tolist() == [154.5, 77, 300], "30 x 10 where none is given"
     assert dataset.class_counts().tolist() == [2, 0], "the crowd is not counted"
     assert dataset[0].classes.tolist() == [0, 0], "and in no sample"
-    assert len(dataset[0].parts()) == 2
+    assert len(dataset[0].polygons) == 2
     assert dataset[1].boxes.shape == (0, 4)
 
 

@@ -147,7 +147,7 @@ def _path_or_pixels(image: object) -> str | Path | np.ndarray:
         return image
     try:
         if isinstance(image, bytes):
-            return decode(PIL.open(BytesIO(image)), image)
+            return decode(BytesIO(image))
         if isinstance(image, PIL.Image):
             return rgb(image)
     except UNREADABLE:

@@ -4,6 +4,7 @@ The options have the names of YOLOv5's hyper-parameter files.
 """
 
 import inspect
+import math
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -179,14 +180,14 @@ class TrainSamples:
         steps: the augmentation in order.
         seed: of the run.
         closing_steps: the augmentation from epoch `closing_from` on.
-        closing_from: None: `steps` in all epochs.
+        closing_from: infinite: `steps` in all epochs.
     """
 
     images: ResizedImages
     steps: Sequence[Transform]
     seed: int
     closing_steps: Sequence[Transform] = ()
-    closing_from: int | None = None
+    closing_from: float = math.inf
 
     def __len__(self) -> int:
         return len(self.images.image_of)  # one or, with tiles, several samples per image
@@ -194,8 +195,7 @@ class TrainSamples:
     def __getitem__(self, key: Key) -> Sample:
         # 1: keeps these random numbers apart from the sampler's, which has 0 there
         rng = np.random.default_rng((self.seed, 1, key.epoch, key.index, key.repeat))
-        is_closing = self.closing_from is not None and key.epoch >= self.closing_from
-        steps = self.closing_steps if is_closing else self.steps
+        steps = self.steps if key.epoch < self.closing_from else self.closing_steps
         return self._apply(steps, key.index, key, rng)
 
     def _apply(
@@ -293,7 +293,7 @@ class CustomTransform:
         n = output.classes.size
         if output.classes.shape != (n,) or output.boxes.shape != (n, 4):
             return False
-        return len(output.polygons) in (0, n)
+        return len(output.polygons) == n
 
 
 def _to_config(transform: object) -> str | dict[str, Any]:

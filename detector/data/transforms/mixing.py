@@ -39,10 +39,9 @@ def mosaic(samples: Sequence[Sample], size: int, xc: int, yc: int, main: int = 0
         placed.append(sample.moved(None, (1, 1), (shift_x, shift_y)))
     boxes = np.concatenate([sample.boxes for sample in placed])
     polygons: Polygons = []
-    if any(sample.polygons for sample in placed):
-        for sample in placed:
-            for parts in sample.parts():
-                polygons.append([part.clip(0, side) for part in parts])
+    for sample in placed:
+        for parts in sample.polygons:
+            polygons.append([part.clip(0, side) for part in parts])
     return samples[main].replace(
         image=canvas if isinstance(samples[main].image, LazyImage) else canvas.render(),
         boxes=clip_xyxy(boxes, side, side),
@@ -139,7 +138,7 @@ def mixup(a: Sample, b: Sample, ratio: float) -> Sample:
         image=image.astype(np.uint8),
         boxes=np.concatenate((a.boxes, b.boxes)),
         classes=np.concatenate((a.classes, b.classes)),
-        polygons=a.parts() + b.parts() if a.polygons or b.polygons else [],
+        polygons=a.polygons + b.polygons,
         letterbox=None,
         truth=None,
     )

@@ -71,8 +71,8 @@ def warp_boxes(
 
     Args:
         boxes: (n, 4) xyxy pixels.
-        polygons: n lists of parts, or empty. An object with polygons gets the hull of their points
-            inside the output, a zero box if there is none; others that of the box's corners.
+        polygons: n lists of parts. An object with polygons gets the hull of their points inside the
+            output, a zero box if there is none; others that of the box's corners.
         matrix: 3x3.
         out_shape: (height, width) of the output.
 
@@ -167,11 +167,8 @@ def warp_sample(
     else:
         image = cv2.warpPerspective(image, matrix, size, borderValue=grey)
     boxes = warp_boxes(sample.boxes, sample.polygons, matrix, out_shape)
-    area_t: float | np.ndarray = 0.1
-    if sample.polygons:
-        has_polygon = [len(parts) > 0 for parts in sample.polygons]
-        area_t = np.where(has_polygon, 0.01, 0.1)
-    keep = is_candidate(sample.boxes * scale, boxes, area_t)
+    has_polygon = [len(parts) > 0 for parts in sample.polygons]
+    keep = is_candidate(sample.boxes * scale, boxes, np.where(has_polygon, 0.01, 0.1))
     return sample.replace(
         image=image,
         boxes=boxes[keep].astype(np.float32),
