@@ -97,15 +97,15 @@ class DetectionData(L.LightningDataModule):
         split: float | None = None,
         format: str | None = None,
     ) -> None:
-        dataset = None if dataset is None else str(dataset)
+        if dataset is None:
+            raise InputError("no data: give --data.dataset FILE (a data.yaml, or demo)")
+        dataset = str(dataset)
         self.options = locals().copy()  # by name, in plain types
         self.options.pop("self")
         self.options.pop("__class__")
         self.options["augment"] = augment.to_dict()
         self.options = plain(self.options)
         super().__init__()
-        if dataset is None:
-            raise InputError("no data: give --data.dataset FILE (a data.yaml, or demo)")
         if cache not in get_args(Cache):
             raise InputError(f"data.cache {cache}: give auto, none, ram or disk")
         self.file = DatasetFile.read(dataset, split, format, needs_val=True)
@@ -207,12 +207,12 @@ class DetectionData(L.LightningDataModule):
             self.images.clear()
         if is_detector:
             self.fixed_shape = module.shape_for(size)
-        for split in SPLITS.get(stage, ()):
+        for split in SPLITS[stage]:
             if split not in self.datasets:
                 self._open(split)
         if stage == "fit":
             self._set_up_fit()
-        if self.tiles and stage in SPLITS:
+        if self.tiles:
             number = f"{len(self.train_samples)} windows per epoch; " if stage == "fit" else ""
             print_fact("tiles", f"{self.tiles} ({number}--data.tile_size 0: none)")
 
@@ -223,23 +223,20 @@ class DetectionData(L.LightningDataModule):
         print_fact(split, counts)
         for line in left_out:
             rank_zero_print(line)
-        training = split == "train"
-        if training and self.options["tile_size"] == "auto":
-            self._choose_tiles(dataset)
         self.datasets[split] = dataset
-        if training and self.tiles:
-            self.images[split] = Windows(dataset, self.image_size, self.tiles.size)
+        size = self.image_size
+        if split != "train":
+            self.images[split] = ResizedImages(dataset, size, smooth=True)
             return
-        shrink = training and not self.literal and self.augment.can_be_lazy(self.rect)
-        self.images[split] = ResizedImages(
-            dataset, self.image_size, smooth=not training, shrink=shrink
-        )
-
-    def _choose_tiles(self, dataset: DetectionDataset) -> None:
-        """By the sizes of objects and images, instead of `auto`."""
-        self.tile_size, reason = choose_tile_size(dataset.labels, self.image_size)
+        if self.options["tile_size"] == "auto":
+            self.tile_size, reason = choose_tile_size(dataset.labels, size)
+            if self.tile_size:
+                print_fact("tile_size", f"{self.tile_size} (auto: {reason})")
         if self.tile_size:
-            print_fact("tile_size", f"{self.tile_size} (auto: {reason})")
+            self.images[split] = Windows(dataset, size, self.tile_size)
+        else:
+            shrink = not self.literal and self.augment.can_be_lazy(self.rect)
+            self.images[split] = ResizedImages(dataset, size, shrink=shrink)
 
     def _read_once(self, split: str) -> DetectionDataset:
         """A split. The first process of each machine reads it, the others map what it has written.

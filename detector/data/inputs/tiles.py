@@ -56,22 +56,20 @@ def tiles_of(values: Sequence[float] | None) -> Tiles | None:
     return Tiles(int(size), float(overlap))
 
 
-def tile_starts(length: int, tile: int, overlap: float = OVERLAP) -> np.ndarray:
-    """(n,) int64 first pixel of each tile along a side. Tiles are evenly spread; the first begins
-    at 0, the last ends at `length`; neighbours share at least `overlap` of a tile.
-
-    >>> tile_starts(1280, 640).tolist()
-    [0, 320, 640]
-    """
-    last = max(length - tile, 0)
-    step = max(int(tile * (1 - overlap)), 1)
-    return np.linspace(0, last, math.ceil(last / step) + 1).astype(np.int64)
-
-
 def tile_windows(height: int, width: int, tile: int, overlap: float = OVERLAP) -> np.ndarray:
-    """(n, 4) int64 windows x1, y1, x2, y2 of equal size that cover an image, row by row."""
-    columns = tile_starts(width, tile, overlap)
-    x1, y1 = np.meshgrid(columns, tile_starts(height, tile, overlap))
+    """(n, 4) int64 windows x1, y1, x2, y2 of equal size that cover an image, row by row. Along each
+    side they are evenly spread from border to border; neighbours share at least `overlap` of a
+    tile.
+
+    >>> tile_windows(640, 1280, 640).tolist()
+    [[0, 0, 640, 640], [320, 0, 960, 640], [640, 0, 1280, 640]]
+    """
+    step = max(int(tile * (1 - overlap)), 1)
+    starts = []
+    for length in (width, height):
+        last = max(length - tile, 0)
+        starts.append(np.linspace(0, last, math.ceil(last / step) + 1).astype(np.int64))
+    x1, y1 = np.meshgrid(*starts)
     x2 = x1 + min(tile, width)
     y2 = y1 + min(tile, height)
     return np.stack((x1, y1, x2, y2), -1).reshape(-1, 4)
