@@ -85,22 +85,16 @@ class TrainBatches(Sampler[list[Key]]):
         """The global batches of an epoch, from number `start` on. A batch that does not divide by
         the number of processes is filled up with its own keys."""
         order = self.order(epoch)
-        pool = order
-        repeats = np.zeros(self.n, np.int64)
-        if self.weights:
-            # the partners are drawn by the weights too: they are taken from the order
-            pool = np.random.default_rng((self.seed, 4, epoch)).permutation(order)
-            repeats = rank_in_group(order)
+        repeats = rank_in_group(order)
+        # partners are drawn by the weights too: they are taken from the order
+        pool = np.random.default_rng((self.seed, 4, epoch)).permutation(order)
         for first in range(start * self.batch_size, self.n, self.batch_size):
             partners: tuple[int, ...] = ()
             if self.weights:
                 partners = tuple(pool.take(range(first, first + PARTNERS), mode="wrap").tolist())
-            of_batch = slice(first, first + self.batch_size)
             batch = []
-            for index, repeat in zip(
-                order[of_batch].tolist(), repeats[of_batch].tolist(), strict=True
-            ):
-                batch.append(Key(epoch, index, repeat, partners))
+            for k in range(first, min(first + self.batch_size, self.n)):
+                batch.append(Key(epoch, int(order[k]), int(repeats[k]), partners))
             missing = -len(batch) % self.world
             yield batch + list(islice(cycle(batch), missing))
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import cv2
 import numpy as np
-import torch.distributed as dist
 
 from boltbox.detector.data.cache.labels import cache_folder, digest
 from boltbox.detector.data.datasets import DetectionDataset
@@ -187,9 +186,8 @@ def cache_images(
             stores = _make_stores(where, splits, source)
         except OSError as e:
             print_fact("cache", f"no images ({e}); BOLTBOX_CACHE names another folder")
-    if trainer and dist.is_initialized():
-        of_all = gather((trainer.node_rank, [store.path for store in stores]))
-        for node, paths in of_all:
+    if trainer:
+        for node, paths in gather((trainer.node_rank, [store.path for store in stores])):
             if node == trainer.node_rank and paths and not stores:
                 for path, images in zip(paths, splits.values(), strict=True):
                     stores.append(ImageStore(path, images.sizes))

@@ -82,7 +82,8 @@ class PredictionSamples:
             error.
 
     Attributes:
-        batches: of image numbers, of similar aspect ratio.
+        images: those that can be used, each with its number in `images`.
+        batches: of places in that list, of similar aspect ratio.
 
     Raises:
         InputError: something that is no image.
@@ -95,32 +96,28 @@ class PredictionSamples:
         batch_size: int,
         lenient: bool = False,
     ) -> None:
-        self.images = [_path_or_pixels(image) for image in images]
         self.inputs = inputs
         self.lenient = lenient
-        self.shapes = np.zeros((len(images), 2), int)
-        usable = []
+        self.images = []
         sizes = []
-        for number, size in enumerate(image_sizes(self.images)):
+        files = [_path_or_pixels(image) for image in images]
+        for number, size in enumerate(image_sizes(files)):
             if isinstance(size, str):
-                self._leave_out(f"{self.images[number]}: {size}")
+                self._leave_out(f"{files[number]}: {size}")
             else:
-                usable.append(number)
+                self.images.append((number, files[number]))
                 sizes.append(size)
-        batches, self.shapes[usable] = inputs.batches(np.array(sizes).reshape(-1, 2), batch_size)
-        self.batches = []
-        for batch in batches:
-            self.batches.append([usable[i] for i in batch])
+        self.batches, self.shapes = inputs.batches(np.array(sizes).reshape(-1, 2), batch_size)
 
     def __getitem__(self, index: int) -> Sample | Batch | None:
-        image = self.images[index]
+        number, image = self.images[index]
         height, width = self.shapes[index].tolist()
         try:
             pixels = image if isinstance(image, np.ndarray) else read_image(image)
         except InputError as e:
             self._leave_out(str(e))
             return None
-        return self.inputs.sample(unlabelled(pixels, index), (height, width))
+        return self.inputs.sample(unlabelled(pixels, number), (height, width))
 
     def read(self, workers: int = 0) -> Iterator[Batch]:
         """The batches one by one, without images that could not be read.
