@@ -26,8 +26,15 @@ if TYPE_CHECKING:
     from boltbox.detector.weights.start import StartOptions as StartOptions
 
 
+def _is_checkout(folder: Path) -> bool:
+    project = folder / "pyproject.toml"
+    if not project.is_file():
+        return False
+    return 'name = "boltbox"' in project.read_text(encoding="utf-8")
+
+
 _HERE = Path(__file__).parent
-if not (_HERE / "detector").is_dir():  # a checkout without symbolic links
+if not (_HERE / "detector").is_dir() and _is_checkout(_HERE.parent):  # without symbolic links
     __path__.append(str(_HERE.parent))
 
 PLACES = {
