@@ -98,15 +98,15 @@ def write_set(root: Path, images: int, is_coco: bool) -> None:
         Image.new("RGB", (WIDTH, HEIGHT), (k % 256, k // 256, 0)).save(root / f"{k}.jpg")
     for split, count in (("train2017", images - images // 24), ("val2017", images // 24)):
         (root / "images" / split).mkdir(parents=True)
-        names = {str(i): f"{i:012d}.jpg" for i in range(count)}
-        for i, name in enumerate(names.values()):
+        names = [f"{i:012d}.jpg" for i in range(count)]
+        for i, name in enumerate(names):
             os.link(root / f"{i % 400}.jpg", root / "images" / split / name)
         labels = made_labels(count, CORNERS if is_coco else 0)
         entries = list(zip(names, labels, strict=True))
         if is_coco:
-            write_coco(root / f"annotations/instances_{split}.json", entries, names, NAMES)
+            write_coco(root / f"annotations/instances_{split}.json", entries, NAMES)
         else:
-            write_yolo(root / "labels" / split, entries, names)
+            write_yolo(root / "labels" / split, entries)
     if not is_coco:
         splits = "train: images/train2017\nval: images/val2017\n"
         (root / "data.yaml").write_text(f"{splits}names: {NAMES}\n")

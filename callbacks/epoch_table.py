@@ -14,7 +14,7 @@ from tqdm import tqdm
 from boltbox.detector.checkpoint.writer import wait_for_checkpoint
 from boltbox.detector.model.loss import mean_losses
 from boltbox.detector.system.csv_table import write_table
-from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
+from boltbox.detector.system.rank_zero import amount, print_fact, rank_zero_print
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.schedule import accumulation
 
@@ -46,11 +46,6 @@ class EpochTable(L.Callback):
     def __init__(self, resume: str = "") -> None:
         self.resume = resume
         self.rows: list[dict[str, Any]] = []
-        self._lines = 0  # printed since the start
-        self._epoch_started = 0.0
-        self._batches = 0  # trained since the start
-        self._first_batch_ended = 0.0
-        self._has_estimate = False
 
     def setup(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
         if stage == "fit":
@@ -65,8 +60,8 @@ class EpochTable(L.Callback):
         print_fact("device", _device(trainer))
         print_fact("run", f"{trainer.default_root_dir} ({state})")
         _print_optimizer(trainer, pl_module)
-        self._lines = 0
-        self._batches = 0
+        self._lines = 0  # printed since the start
+        self._batches = 0  # trained since the start
         self._has_estimate = False
         self.on_train_epoch_start()
 
@@ -110,12 +105,12 @@ class EpochTable(L.Callback):
         self.rows.append(row)
         if trainer.is_global_zero:
             write_table(Path(trainer.default_root_dir) / "metrics.csv", self.rows)
-        losses = mean_losses(pl_module.loss_sums())
-        cells = self._cells(losses, seconds, _epochs(trainer))
+        epochs = _epochs(trainer)
+        cells = self._cells(mean_losses(pl_module.loss_sums()), seconds, epochs)
         if self._lines % HEADING_EVERY == 0:
-            rank_zero_print(_line({name: name for name in cells}, _epochs(trainer)))
+            rank_zero_print(_line({name: name for name in cells}, epochs))
         self._lines += 1
-        rank_zero_print(_line(cells, _epochs(trainer)))
+        rank_zero_print(_line(cells, epochs))
 
     def _cells(self, losses: Iterable[str], seconds: float, epochs: int) -> dict[str, str]:
         """What the terminal shows of the last row, by column."""
@@ -212,7 +207,7 @@ def _model(detector: Detector) -> str:
     if options.backbone == "yolov5":
         name = f"YOLOv5{options.size}"
     start = " and ".join(origin.source for origin in detector.network.origins)
-    classes = f"{len(detector.names)} classes" if len(detector.names) > 1 else "1 class"
+    classes = amount(len(detector.names), "class")
     size = f"{detector.image_size} px, batch {detector.batch_size}"
     if detector.options.start.freeze:  # also that of a file that was loaded
         size += f", model.start.freeze {detector.options.start.freeze}"
@@ -226,7 +221,7 @@ def _device(trainer: L.Trainer) -> str:
         name = torch.cuda.get_device_name(device)
     else:
         threads = torch.get_num_threads()
-        name = f"cpu ({threads} thread{'s' if threads > 1 else ''})"
+        name = f"cpu ({amount(threads, 'thread')})"
     if trainer.world_size > 1:
         name = f"{trainer.world_size} x {name}"
     return f"{name}, {trainer.precision}"

@@ -1,10 +1,10 @@
 """Pictures of a run: batches with their labels and predictions."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import lightning as L
+import numpy as np
 
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.report.drawing import BatchImage, draw_images, encode_jpeg, images_of
@@ -39,7 +39,8 @@ class Pictures(L.Callback):
     ) -> None:
         iteration = trainer.current_epoch * int(trainer.num_training_batches) + batch_idx
         if self.enabled and trainer.is_global_zero and iteration < BATCHES:
-            self._write(trainer, pl_module, f"train_batch{iteration}", images_of(batch), "labels")
+            drawn = draw_images(images_of(batch), "labels", pl_module.names)
+            _write(trainer, f"train_batch{iteration}", drawn)
 
     def on_validation_batch_end(
         self,
@@ -60,8 +61,9 @@ class Pictures(L.Callback):
         if not self.enabled:
             return
         if self.images:
-            self._write(trainer, pl_module, "val_labels", self.images, "labels")
-            self._write(trainer, pl_module, "val_predictions", self.images, "predictions")
+            names = pl_module.names
+            _write(trainer, "val_labels", draw_images(self.images, "labels", names))
+            _write(trainer, "val_predictions", draw_images(self.images, "predictions", names))
         print_fact("pictures", _folder(trainer))
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
@@ -70,18 +72,12 @@ class Pictures(L.Callback):
 
     on_test_end = on_fit_end  # type: ignore[assignment]
 
-    def _write(
-        self,
-        trainer: L.Trainer,
-        pl_module: Detector,
-        name: str,
-        images: Sequence[BatchImage],
-        side: Literal["labels", "predictions"],
-    ) -> None:
-        path = _folder(trainer) / f"{name}.jpg"
-        with not_fatal(path):
-            drawn = draw_images(images, side, pl_module.names)
-            write_atomically(path, encode_jpeg(drawn, 85))
+
+def _write(trainer: L.Trainer, name: str, image: np.ndarray) -> None:
+    """(H, W, 3) uint8 RGB."""
+    path = _folder(trainer) / f"{name}.jpg"
+    with not_fatal(path):
+        write_atomically(path, encode_jpeg(image, 85))
 
 
 def _folder(trainer: L.Trainer) -> Path:

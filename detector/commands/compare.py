@@ -32,7 +32,7 @@ def compare(runs: list[str], run: Path | None = None) -> None:
         runs = latest_fits(2)
     if len({Path(path).resolve() for path in runs}) < 2:
         raise InputError("compare needs the folders of two runs at least, as runs/fit-1 runs/fit-2")
-    files = [RunFiles.read(path) for path in dict.fromkeys(map(Path, runs))]
+    files = [RunFiles(path) for path in dict.fromkeys(map(Path, runs))]
     files.sort(key=lambda each: -float(each.metrics.get("fitness", -1)))
     folder = common_folder([str(each.path) for each in files])
     by_name = {inside(str(each.path), folder): each for each in files}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,57 +13,39 @@ from boltbox.detector.system.errors import InputError, in_one_line
 from boltbox.detector.system.text_file import load_yaml, read_text
 
 
-@dataclass
 class RunFiles:
     """Files of a run; empty where there is no such file.
 
+    Args:
+        path: The folder.
+
     Attributes:
         path: The folder.
-        config: config.yaml.
-        changed: changed.yaml.
-        machine: machine.json.
-        metrics: metrics.json.
-        anchors: anchors.json.
+        config: Map of config.yaml.
+        changed: Map of changed.yaml.
+        machine: Map of machine.json.
+        metrics: Map of metrics.json.
+        anchors: Map of anchors.json.
         epochs: Rows of metrics.csv.
+
+    Raises:
+        InputError: the folder holds neither metrics.json nor metrics.csv, or a file that cannot be
+            read.
     """
 
-    path: Path
-    config: dict[str, Any]
-    changed: dict[str, Any]
-    machine: dict[str, Any]
-    metrics: dict[str, Any]
-    anchors: dict[str, Any]
-    epochs: list[dict[str, str]]
-
-    @classmethod
-    def read(cls, path: Path) -> RunFiles:
-        """Read a run folder.
-
-        Args:
-            path: The folder.
-
-        Returns:
-            Its files.
-
-        Raises:
-            InputError: the folder holds neither metrics.json nor metrics.csv, or a file that cannot
-                be read.
-        """
-        files = cls(
-            path,
-            config=_read(path / "config.yaml"),
-            changed=_read(path / "changed.yaml"),
-            machine=_read(path / "machine.json"),
-            metrics=_read(path / "metrics.json"),
-            anchors=_read(path / "anchors.json"),
-            epochs=_read(path / "metrics.csv"),
-        )
-        if not files.metrics and not files.epochs:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = _read(path / "config.yaml")
+        self.changed = _read(path / "changed.yaml")
+        self.machine = _read(path / "machine.json")
+        self.metrics = _read(path / "metrics.json")
+        self.anchors = _read(path / "anchors.json")
+        self.epochs = _read(path / "metrics.csv")
+        if not self.metrics and not self.epochs:
             raise InputError(
                 f"{path}: no metrics of a run (neither metrics.json nor metrics.csv); give the"
                 " folder of a fit, validate or test that has finished an epoch, as runs/fit-1"
             )
-        return files
 
     def record(self) -> PredictionRecord:
         """The content of detections.npz.

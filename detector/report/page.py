@@ -58,7 +58,7 @@ def write_report(run: Path) -> Path:
     Raises:
         InputError: the folder holds no run, or a file in it cannot be read.
     """
-    files = RunFiles.read(run)
+    files = RunFiles(run)
     plots = run / "plots"
     sections: list[Section] = []
     if files.metrics:

@@ -91,12 +91,12 @@ def printable(text: str) -> str:
 def amount(number: int, noun: str) -> str:
     """A number of things, in words.
 
-    >>> amount(1, "image"), amount(2, "image"), amount(0, "box")
-    ('1 image', '2 images', '0 boxes')
+    >>> amount(1, "image"), amount(2, "image"), amount(0, "box"), amount(3, "class")
+    ('1 image', '2 images', '0 boxes', '3 classes')
     """
     if number == 1:
         return f"1 {noun}"
-    return f"{number} {noun}es" if noun.endswith("x") else f"{number} {noun}s"
+    return f"{number} {noun}es" if noun.endswith(("s", "x")) else f"{number} {noun}s"
 
 
 def program() -> str:

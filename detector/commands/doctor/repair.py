@@ -23,6 +23,8 @@ from boltbox.detector.system.atomic_file import make_folder, sync_files, write_a
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import common_folder, inside
 
+LabelledImages = Sequence[tuple[str, Labels]]  # paths or names, and labels
+
 # of copies across splits, the evaluated one stays
 _FIRST_CHOICE = ("test", "val", "train")
 
@@ -85,7 +87,7 @@ def check_folder(root: Path, folder: Path) -> None:
 
 def write_copy(
     file: DatasetFile,
-    splits: Mapping[str, Sequence[tuple[str, Labels]]],
+    splits: Mapping[str, LabelledImages],
     folder: Path,
     listing: str,
     changes: list[str],
@@ -102,13 +104,13 @@ def write_copy(
     """
     content: dict[str, Any] = {"path": "."}
     for split, images in splits.items():
-        names = _copy_images({path for path, _ in images}, folder / "images" / split, changes)
+        copies = _copy_images(images, folder / "images" / split, changes)
         if file.format == "yolo":
-            write_yolo(folder / "labels" / split, images, names)
+            write_yolo(folder / "labels" / split, copies)
             content[split] = f"images/{split}"
         else:
             content[split] = f"annotations/{split}.json"
-            write_coco(folder / content[split], images, names, file.names)
+            write_coco(folder / content[split], copies, file.names)
     content["names"] = file.names
     lines = "".join(f"{line}\n" for line in changes)
     write_atomically(folder / listing, lines.encode(errors="replace"))
@@ -148,11 +150,9 @@ def _kept_images(
     return kept
 
 
-def _repaired(
-    dataset: DetectionDataset, kept: set[str], repairs: list[str]
-) -> list[tuple[str, Labels]]:
-    """Those of the images that can be used, with the valid part of their labels; adds to `repairs`,
-    and takes the others out of `kept`."""
+def _repaired(dataset: DetectionDataset, kept: set[str], repairs: list[str]) -> LabelledImages:
+    """Those of the images that can be used, with the valid part of their labels; adds to
+    `repairs`."""
     for fault in dataset.faults:
         if fault.where:
             repairs.append(f"{fault.file}, {fault.where}: dropped ({fault.problem})")
@@ -164,7 +164,6 @@ def _repaired(
         outside = (boxes[:, 2:] <= boxes[:, :2]).any(1)
         if len(boxes) and outside.all():
             repairs.append(f"left out {path}: none of its boxes lies in the image")
-            kept.remove(path)
             continue
         past = np.abs(boxes - labels.boxes).max(1, initial=0) > PAST_FRAME
         again = repeated(labels.classes, labels.crowd, boxes)
@@ -180,9 +179,10 @@ def _repaired(
     return images
 
 
-def _copy_images(paths: set[str], folder: Path, repairs: list[str]) -> dict[str, str]:
-    """Copy images byte for byte. Their names in the folder, by path, tell the original folder and
-    have unique stems, as labels go by them."""
+def _copy_images(images: LabelledImages, folder: Path, repairs: list[str]) -> LabelledImages:
+    """Copy images byte for byte. Their names in the folder, with which they are returned, tell the
+    original folder and have unique stems, as labels go by them."""
+    paths = {path for path, _ in images}
     common = common_folder(list(paths))
     make_folder(folder)
     names: dict[str, str] = {}
@@ -196,49 +196,40 @@ def _copy_images(paths: set[str], folder: Path, repairs: list[str]) -> dict[str,
         if names[path] != os.path.basename(path):
             repairs.append(f"{path}: named {names[path]}")
         (folder / names[path]).write_bytes(read_bytes(path))
-    return names
+    return [(names[path], labels) for path, labels in images]
 
 
-def write_yolo(
-    folder: Path, images: Sequence[tuple[str, Labels]], names: Mapping[str, str]
-) -> None:
+def write_yolo(folder: Path, images: LabelledImages) -> None:
     """Write a text file per image, with polygons where there are some.
 
     Args:
         folder: for the files.
-        images: paths and labels.
-        names: of the images, by path.
+        images: names and labels.
     """
-    for path, labels in images:
+    for name, labels in images:
         size = (labels.width, labels.height)
         lines = []
         for c, box, polygon in zip(labels.classes, labels.boxes, labels.polygons, strict=True):
             numbers = polygon[0] / size if polygon else xyxy_to_cxcywhn(box.astype(float), *size)
             words = [f"{number:.6f}" for number in np.ravel(numbers)]
             lines.append(f"{c} {' '.join(words)}\n")
-        target = (folder / names[path]).with_suffix(".txt")
+        target = (folder / name).with_suffix(".txt")
         write_atomically(target, "".join(lines), sync=False)
 
 
-def write_coco(
-    file: Path,
-    images: Sequence[tuple[str, Labels]],
-    names: Mapping[str, str],
-    classes: Sequence[str],
-) -> None:
+def write_coco(file: Path, images: LabelledImages, classes: Sequence[str]) -> None:
     """Write one COCO json file.
 
     Args:
         file: the file.
-        images: paths and labels.
-        names: of the images in the file, by path.
+        images: their names in the file, and labels.
         classes: class names.
     """
     entries: list[dict] = []
     annotations: list[dict] = []
-    for number, (path, labels) in enumerate(images, 1):
+    for number, (name, labels) in enumerate(images, 1):
         size = {"height": labels.height, "width": labels.width}
-        entries.append({"id": number, "file_name": names[path], **size})
+        entries.append({"id": number, "file_name": name, **size})
         boxes = labels.boxes.astype(float)
         areas = np.minimum(labels.area, area_xyxy(boxes))  # the box may have been clipped
         for k, (x1, y1, x2, y2) in enumerate(boxes.tolist()):
@@ -253,13 +244,13 @@ def write_coco(
                     "segmentation": [part.ravel().tolist() for part in labels.polygons[k]],
                 }
             )
-    categories = [{"id": k, "name": name} for k, name in enumerate(classes, 1)]
+    categories = [{"id": k, "name": each} for k, each in enumerate(classes, 1)]
     content = {"images": entries, "annotations": annotations, "categories": categories}
     write_atomically(file, json.dumps(content))
 
 
 def write_dataset(
-    folder: Path, splits: Mapping[str, Sequence[tuple[str, Labels]]], classes: Sequence[str]
+    folder: Path, splits: Mapping[str, LabelledImages], classes: Sequence[str]
 ) -> Path:
     """Write labels of images that stay where they are.
 
@@ -274,7 +265,7 @@ def write_dataset(
     content: dict[str, Any] = {"names": list(classes)}
     for split, images in splits.items():
         content[split] = f"{split}.json"
-        names = {path: str(absolute(path)) for path, _ in images}
-        write_coco(folder / content[split], images, names, classes)
+        named = [(str(absolute(path)), labels) for path, labels in images]
+        write_coco(folder / content[split], named, classes)
     write_atomically(folder / "data.yaml", yaml.safe_dump(content, allow_unicode=True))
     return folder / "data.yaml"
