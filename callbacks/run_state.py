@@ -8,10 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.gather import gather_on_first
+from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.torch_file import as_input_error
 from boltbox.detector.training.gradient_window import gradients, restore_gradients
 from boltbox.detector.training.module import Detector
-from boltbox.detector.training.resume import check_training
+from boltbox.detector.weights.trained import ADVICE
 
 
 class RunState(L.Callback):
@@ -40,9 +43,7 @@ class RunState(L.Callback):
     ) -> None:
         if trainer.state.fn != "fit":
             return
-        optim = pl_module.options.optim
-        optimizer = optim.build(pl_module.network, pl_module.batch_size)
-        check_training(checkpoint, optim, optimizer, trainer.max_epochs)
+        _check_training(checkpoint, pl_module, trainer.max_epochs)
         saved = checkpoint.get("processes")
         if not saved:  # by a Trainer without this callback
             return
@@ -58,6 +59,30 @@ class RunState(L.Callback):
     def on_train_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         restore_gradients(pl_module.network, self._gradients)
         self._gradients = {}
+
+
+def _check_training(checkpoint: dict[str, Any], detector: Detector, epochs: int | None) -> None:
+    """Compare optimizer and number of epochs with those of a checkpoint, before a run touches its
+    folder. Raises InputError if the optimizer's state is of another optimizer, or the training is
+    past its last epoch."""
+    with as_input_error("the checkpoint", "one that a training can continue from"):
+        (saved,) = checkpoint["optimizer_states"]
+        trained = checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
+        saved_groups = [group["params"] for group in saved["param_groups"]]
+        name = checkpoint["hyper_parameters"]["optim"]["optimizer"]
+        is_past = epochs is not None and 0 <= epochs < trained
+    optim = detector.options.optim
+    optimizer = optim.build(detector.network, detector.batch_size)
+    groups = [group["params"] for group in optimizer.state_dict()["param_groups"]]
+    if saved_groups != groups or name != optim.to_dict()["optimizer"]:
+        raise InputError(f"the checkpoint's optimizer state is of another optimizer: {ADVICE}")
+    if is_past:
+        raise InputError(
+            f"trainer.max_epochs {epochs}: the checkpoint has already trained {trained} epochs;"
+            " give more"
+        )
+    if trained == epochs:
+        rank_zero_print(f"finished: all {trained} epochs are trained")
 
 
 def _means(processes: list[dict[str, Tensor]]) -> dict[str, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from dataclasses import dataclass, field
 from os.path import exists
 from pathlib import Path
@@ -17,7 +18,6 @@ from boltbox.detector.checkpoint.reader import (
 from boltbox.detector.checkpoint.runs import has_checkpoints, path_from, run_of, start_of
 from boltbox.detector.commands.command_line import CommandLine
 from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.distributed.process_group import is_restart
 from boltbox.detector.inference.exported import Exported
 from boltbox.detector.inference.formats import format_of, load_exported
 from boltbox.detector.system.errors import InputError
@@ -84,7 +84,7 @@ def find_start(line: CommandLine) -> Start:
     if line.command == "fit":
         named = Path(ckpt_path)
         # after a crash torchrun starts this command again, perhaps before its first checkpoint
-        restarted = searched if is_restart(searched) else None
+        restarted = searched if _is_restart(searched) else None
         if restarted and (has_checkpoints(restarted) or not ckpt_path):
             ckpt_path = "auto"
         elif ckpt_path and ckpt_path not in CKPT_WORDS and (named / "checkpoints").is_dir():
@@ -117,6 +117,32 @@ def find_start(line: CommandLine) -> Start:
         )
     start.source = str(source)
     return start
+
+
+def _is_restart(run: Path | None) -> bool:
+    """Whether `torchrun --max-restarts` has restarted this process after a crash, so that it
+    continues from the last checkpoint of the run.
+
+    The store of torchrun's agent still holds the addresses of the dead processes, and a process
+    that reads one before it is overwritten cannot connect. So the process group of a restart gets
+    its own store, at another port.
+
+    Args:
+        run: --run, the folder of the run.
+
+    Raises:
+        InputError: A restart would not find the checkpoints of the run.
+    """
+    if int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", 0)) and not run:
+        raise InputError(
+            "torchrun --max-restarts needs --run DIR, so that a restart finds the checkpoints of"
+            " the run"
+        )
+    restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
+    if restarts and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"
+        os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) + restarts)
+    return restarts > 0
 
 
 def _read_weights(ckpt_path: str, run: Path | None, command: str) -> Trained | Exported | None:

@@ -9,7 +9,6 @@ from pathlib import Path
 import torch.distributed as dist
 
 import boltbox
-from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.operating_system import PARENT
 
 GONE = re.compile(
@@ -49,29 +48,3 @@ def processes_and_machines() -> tuple[int, int] | None:
         return None
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     return processes, int(os.environ.get("WORLD_SIZE", 1)) // processes
-
-
-def is_restart(run: Path | None) -> bool:
-    """Whether `torchrun --max-restarts` has restarted this process after a crash, so that it
-    continues from the last checkpoint of the run.
-
-    The store of torchrun's agent still holds the addresses of the dead processes, and a process
-    that reads one before it is overwritten cannot connect. So the process group of a restart gets
-    its own store, at another port.
-
-    Args:
-        run: --run, the folder of the run.
-
-    Raises:
-        InputError: A restart would not find the checkpoints of the run.
-    """
-    if int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", 0)) and not run:
-        raise InputError(
-            "torchrun --max-restarts needs --run DIR, so that a restart finds the checkpoints of"
-            " the run"
-        )
-    restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
-    if restarts and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"
-        os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) + restarts)
-    return restarts > 0

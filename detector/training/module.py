@@ -37,12 +37,11 @@ from boltbox.detector.training.gradient_window import ends_in_step
 from boltbox.detector.training.hub_folder import from_pretrained, push_to_hub, save_pretrained
 from boltbox.detector.training.optimizer import OptimOptions, StartingPoint
 from boltbox.detector.training.pretrained_score import choose_starting_point
-from boltbox.detector.training.resume import check_network
 from boltbox.detector.training.trainer_data import check_names, data_of, global_batch_size
 from boltbox.detector.training.trainer_options import check_trainer
 from boltbox.detector.training.validation import Evaluation, in_evaluation_mode
 from boltbox.detector.weights.start import LoadedWeights, StartOptions
-from boltbox.detector.weights.trained import DETECTOR, origins_of, read_trained
+from boltbox.detector.weights.trained import DETECTOR, check_network, origins_of, read_trained
 
 
 class Options(NamedTuple):

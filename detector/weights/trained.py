@@ -4,6 +4,7 @@ which say what they are; or the backbone and neck of one of YOLOX."""
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os.path import isdir
@@ -39,6 +40,10 @@ CONFIG = "config.json"  # of a folder of save_pretrained, with
 TENSORS = "model.safetensors"
 LIBRARY = "boltbox"
 MAX_CONFIG = 10_000_000  # bytes
+ADVICE = (
+    "leave out the options that differ from its own, or start from its weights with"
+    " --model.start.weights"
+)
 # what a checkpoint holds that a training can continue from
 TRAINING_PARTS = {"state_dict", "hyper_parameters", "optimizer_states", "loops", "callbacks"}
 
@@ -268,6 +273,46 @@ def origins_of(content: dict[str, Any]) -> list[Origin]:
     """
     entries = content.get("origins", [{"source": "an unrecorded source"}])
     return [Origin(**entry) for entry in entries]
+
+
+def check_network(
+    checkpoint: Mapping[str, Any], names: Sequence[str], tensors: dict[str, Tensor], activation: str
+) -> None:
+    """Compare the classes, tensors and activation of a Detector with those of the checkpoint that
+    it continues from.
+
+    Args:
+        checkpoint: Its content.
+        names: Class names of the Detector.
+        tensors: Of the Detector.
+        activation: Of its network.
+
+    Raises:
+        InputError: They are others.
+    """
+    with as_input_error("the checkpoint", DETECTOR):
+        arguments = checkpoint["hyper_parameters"]
+        saved_names = arguments["names"]
+        saved = arguments.get("network")
+        saved_activation = activation  # options given to load_from_checkpoint take its place
+        if isinstance(saved, Mapping):
+            saved_activation = saved.get("activation", "silu")
+        different = shapes(checkpoint["state_dict"]).items() ^ shapes(tensors).items()
+    if saved_names != names:
+        raise InputError(
+            f"the checkpoint knows the classes {saved_names}, but here they are {names}: to train"
+            " on these, start from its weights with --model.start.weights; if only the names"
+            " differ, the command strip renames them"
+        )
+    if different:
+        raise InputError(
+            f"the checkpoint does not fit this network ({len(dict(different))} tensors, like"
+            f" {min(different)[0]}): {ADVICE}"
+        )
+    if saved_activation != activation:
+        raise InputError(
+            f"the checkpoint's activation is {saved_activation}, not {activation}: {ADVICE}"
+        )
 
 
 def as_typed(options: dict[str, Any]) -> str:
