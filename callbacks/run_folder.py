@@ -19,7 +19,6 @@ from boltbox.detector.system.configuration import differences, flatten
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.gather import gather
 from boltbox.detector.system.host import versions
-from boltbox.detector.system.text_file import load_yaml
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.trainer_data import data_of
 
@@ -47,10 +46,10 @@ class RunFolder(L.Callback):
     machines may not share a file system.
 
     Args:
-        config: Text of config.yaml of a command; default: the options that module, data and Trainer
-            of a script were made with.
-        changed: By flat name, the options that differ from the defaults; default: changed.yaml is
-            not written.
+        config: Content of config.yaml of a command; default: the options that module, data and
+            Trainer of a script were made with.
+        changed: By flat name, the options of a command that differ from the defaults, for
+            changed.yaml.
         checkpoint: That a command's fit continues; None: a new run, or this machine has no such
             file.
 
@@ -61,12 +60,12 @@ class RunFolder(L.Callback):
 
     def __init__(
         self,
-        config: str | None = None,
+        config: dict[str, Any] | None = None,
         changed: dict[str, Any] | None = None,
         checkpoint: Path | None = None,
     ) -> None:
         self.config = config
-        self.changed = changed
+        self.changed = changed or {}
         self.checkpoint = checkpoint
         self._undo = contextlib.ExitStack()
         self._trained_epochs = 0  # of the checkpoint that is continued
@@ -84,16 +83,14 @@ class RunFolder(L.Callback):
     def _fill_in_chosen(self, trainer: L.Trainer) -> None:
         """The numbers that were left open, which are chosen by now."""
         data = data_of(trainer)
-        if data is None or self.config is None or self.changed is None:
+        if data is None or self.config is None:
             return
-        options = load_yaml(self.config)
+        options = self.config["data"]
         for name in ("batch_size", "tile_size"):
-            if options["data"].get(name, 0) in (None, "auto"):  # 0: data of another class
-                chosen = getattr(data, name)
-                options["data"][name] = chosen
+            if options.get(name, 0) in (None, "auto"):  # 0: data of another class
+                options[name] = getattr(data, name)
                 if f"data.{name}" in self.changed:
-                    self.changed[f"data.{name}"] = chosen
-        self.config = _as_yaml(options)
+                    self.changed[f"data.{name}"] = options[name]
 
     def _enter_folder(self, trainer: L.Trainer, command: str) -> None:
         folder = Path(trainer.default_root_dir)
@@ -122,7 +119,7 @@ class RunFolder(L.Callback):
         }
 
     def _config_text(self, trainer: L.Trainer, pl_module: Detector) -> str:
-        return configuration(trainer, pl_module) if self.config is None else self.config
+        return configuration(trainer, pl_module) if self.config is None else _as_yaml(self.config)
 
     def on_load_checkpoint(
         self, trainer: L.Trainer, pl_module: Detector, checkpoint: dict[str, Any]
@@ -164,7 +161,7 @@ class RunFolder(L.Callback):
         if trainer.state.fn == "fit":
             write_machine(folder, "fit")
         write_atomically(folder / "config.yaml", self._config_text(trainer, pl_module))
-        if self.changed is not None:
+        if self.config is not None:
             write_atomically(folder / "changed.yaml", _as_yaml(self.changed))
         data = data_of(trainer)
         if data is None:
@@ -177,11 +174,11 @@ class RunFolder(L.Callback):
             write_atomically(folder / "dropped.txt", dropped)
 
 
-def _check_same_options(config: str, checkpoint: Path | None) -> None:
+def _check_same_options(config: dict[str, Any], checkpoint: Path | None) -> None:
     """Raises InputError if options or checkpoint differ between processes. Of the checkpoint only
     the directory of the archive is read."""
     options = {}
-    for name, value in flatten(load_yaml(config)).items():
+    for name, value in flatten(config).items():
         if not name.startswith(OF_A_MACHINE):
             options[name] = value
     if checkpoint:

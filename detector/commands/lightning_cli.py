@@ -119,12 +119,13 @@ def run_with_trainer(definition: Command, line: CommandLine) -> None:
             parser = make_parser(definition, line)
             options, start = parse(parser, line, held)
             L.seed_everything(options.seed_everything, workers=True)
-            config_text = as_text(parser, options)  # what `complete` sets is not in config.yaml
+            # content of config.yaml, without what `complete` sets
+            configuration = load_yaml(as_text(parser, options))
             run = enter_run_folder(command, start, held)
             complete(options, command, start, run)
             # model, data and callbacks instead of their options; those of the Trainer stay options
             instances = parser.instantiate_classes(options)
-            trainer = make_trainer(parser, options, instances, config_text, start)
+            trainer = make_trainer(parser, options, instances, configuration, start)
             if start.weights:
                 use_weights(start.weights, command, trainer, instances.model)
         del start  # frees the tensors that Lightning does not restore
@@ -132,7 +133,7 @@ def run_with_trainer(definition: Command, line: CommandLine) -> None:
             "trainer": trainer,
             "model": instances.model,
             "datamodule": instances.data,
-            "fit_command": FitCommand(line.typed, load_yaml(config_text)),
+            "fit_command": FitCommand(line.typed, configuration),
             "command": command,
         }
         arguments = {}
@@ -302,7 +303,11 @@ def complete(options: Namespace, command: str, start: Start, run: Path) -> None:
 
 
 def make_trainer(
-    parser: TrainerParser, options: Namespace, instances: Namespace, config_text: str, start: Start
+    parser: TrainerParser,
+    options: Namespace,
+    instances: Namespace,
+    configuration: dict[str, Any],
+    start: Start,
 ) -> L.Trainer:
     """The Trainer, with the callbacks in the recipe's order.
 
@@ -310,21 +315,21 @@ def make_trainer(
         parser: Of the command.
         options: As parsed, and completed.
         instances: The same with objects instead of their options: the callbacks.
-        config_text: Text of config.yaml.
+        configuration: Content of config.yaml.
         start: What the command starts from.
     """
     trainer_options = vars(instances.trainer)
     run = trainer_options["default_root_dir"]
     defaults = load_yaml(as_text(parser, parser.get_defaults()))
     changed = {}
-    for name, (_default, value) in differences([defaults, load_yaml(config_text)]).items():
+    for name, (_default, value) in differences([defaults, configuration]).items():
         changed[name] = value
     resume = ["fit", "--ckpt_path", "last", "--run", run]
     if needs_trust(options):
         resume += ["--trust_parts", "true"]
     checkpoint_path = start.checkpoint.path if start.checkpoint else None
     callbacks = in_order(
-        RunFolder(config_text, changed, checkpoint_path),  # writes config.yaml and changed.yaml
+        RunFolder(configuration, changed, checkpoint_path),  # writes config.yaml and changed.yaml
         resume=f"{program()} {shlex.join(resume)}",  # printed when the training is stopped
         with_options=[instances[group] for group in CALLBACKS],
         others=as_list(trainer_options["callbacks"]),

@@ -84,6 +84,7 @@ class Detector(L.LightningModule):
         image_size: Longer side of the input in pixels.
         batch_size: Images per batch, over all devices, once the data are known.
         evaluation: Validation and test, with their last results.
+        loss_sums: Of the loss terms over the epoch's batches so far (`add_losses`).
 
     Raises:
         InputError: An option that does not fit, or weights that do not.
@@ -127,7 +128,7 @@ class Detector(L.LightningModule):
         self.set_image_size(640)
         self._knows_image_size = False  # until data, their first batch or a checkpoint has told it
         self._compiled_shape: tuple[int, ...] = ()  # of batches for compiled code; others run eager
-        self._loss_sums: dict[str, Tensor] = {}
+        self.loss_sums: dict[str, Tensor] = {}
         self._predictor: Predictor | None = None  # of trainer.predict
 
     @classmethod
@@ -323,7 +324,7 @@ class Detector(L.LightningModule):
 
     def on_train_epoch_start(self) -> None:
         self._start_epoch()
-        self._loss_sums = {}  # not in _start_epoch: a resume within the epoch keeps them
+        self.loss_sums = {}  # not in _start_epoch: a resume within the epoch keeps them
 
     def _start_epoch(self) -> None:
         self.evaluation.fitness = None  # until the epoch is validated
@@ -364,18 +365,10 @@ class Detector(L.LightningModule):
     def _log_losses(self, terms: Mapping[str, Tensor]) -> None:
         """Log the means over the epoch's batches at its last one; Lightning's own would be lost in
         a resume within the epoch. Every batch counts alike, as in YOLOv5."""
-        self._loss_sums = add_losses(self._loss_sums, terms)
+        self.loss_sums = add_losses(self.loss_sums, terms)
         if self.trainer.is_last_batch:
-            named = {f"train/{name}": m for name, m in mean_losses(self._loss_sums).items()}
+            named = {f"train/{name}": m for name, m in mean_losses(self.loss_sums).items()}
             self.log_dict(named, on_step=False, on_epoch=True, sync_dist=True, batch_size=1)
-
-    def loss_sums(self) -> dict[str, Tensor]:
-        """What _log_losses has added up in this epoch, for a checkpoint within it (RunState)."""
-        return self._loss_sums
-
-    def restore_loss_sums(self, losses: dict[str, Tensor]) -> None:
-        """Continue an epoch with what `loss_sums` returned."""
-        self._loss_sums = losses
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
         """Does nothing: `optimizer_step` clears the gradients after each step, no earlier."""
