@@ -55,8 +55,7 @@ def write_page(path: Path, title: str, sections: Sequence[Section]) -> None:
     """
     template = Path(__file__).with_name("page.html")
     page = fill(template, title=title, sections=sections, data_uri=_data_uri)
-    # file names that are no valid UTF-8 hold surrogates, which become escapes
-    write_atomically(path, page.encode("utf-8", "backslashreplace"))
+    write_atomically(path, page)
 
 
 def fill(template: Path, **values: Any) -> str:

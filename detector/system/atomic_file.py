@@ -47,12 +47,13 @@ def write_atomically(
 
     Args:
         path: The file.
-        content: Text, bytes, or a function that writes into the file.
+        content: Text, in which the bytes of file names that are no UTF-8 become escapes; bytes, or
+            a function that writes into the file.
         sync: Flush content and name to the disk. For thousands of small files `sync_files` is
             faster.
     """
     if isinstance(content, str):
-        content = content.encode()
+        content = content.encode(errors="backslashreplace")
     if isinstance(content, bytes):
         content = methodcaller("write", content)
     beside = write_beside(path, content, sync)

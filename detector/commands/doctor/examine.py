@@ -2,7 +2,7 @@
 
 from boltbox.detector.commands.doctor.finding import Diagnosis, Finding
 from boltbox.detector.commands.doctor.images import examine_images
-from boltbox.detector.commands.doctor.labels import examine_labels, left_out
+from boltbox.detector.commands.doctor.labels import examine_labels
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.system.errors import InputError
@@ -29,7 +29,7 @@ def open_splits(
         try:
             datasets[split] = file.open(split, strict=False, single_class=single_class)
         except InputError as e:
-            unusable.append(Finding("fault", "unusable_split", str(e), file.source, split))
+            unusable.append(Finding("unusable_split", str(e), file.source, split))
     if not datasets:
         raise InputError(unusable[0].problem)
     return datasets, unusable
@@ -55,7 +55,9 @@ def diagnose(
     findings = list(examine_images(datasets))
     boxes = {}
     for split, dataset in datasets.items():
-        findings += left_out(split, dataset)
+        for f in dataset.faults:
+            found = Finding(f.kind, f.problem, f.file, split, f.where, f.image, f.box)
+            findings.append(found)
         boxes[split] = dict(zip(dataset.names, dataset.class_counts().tolist(), strict=True))
     findings += examine_labels(file, datasets, image_size, tile_size)
     return Diagnosis(file.source, findings, boxes)

@@ -11,6 +11,18 @@ from boltbox.detector.system.rank_zero import amount, program
 
 # lost or wrong in training; probably not intended; good to know
 SEVERITIES = ("fault", "warning", "note")
+WARNINGS = (  # kinds of findings; others are faults
+    "box_past_frame",
+    "class_without_examples",
+    "duplicate_across_splits",
+    "duplicate_box",
+    "duplicate_image",
+    "mostly_unlabelled",
+    "orphan_labels",
+    "similar_across_splits",
+    "tiny_box",
+)
+NOTES = ("difficult_object", "missing_label_file")
 EXAMPLES = 3  # of a kind in the terminal
 
 
@@ -18,7 +30,6 @@ class Finding(NamedTuple):
     """One thing found in a dataset.
 
     Attributes:
-        severity: fault, warning or note.
         kind: name that scripts can filter by, like zero_size_box.
         problem: a sentence.
         file: path, or "".
@@ -29,7 +40,6 @@ class Finding(NamedTuple):
         other: path of the image that it is compared with, or "".
     """
 
-    severity: str
     kind: str
     problem: str
     file: str = ""
@@ -39,6 +49,13 @@ class Finding(NamedTuple):
     box: Sequence[float] | None = None
     other: str = ""
 
+    @property
+    def severity(self) -> str:
+        """Fault, warning or note."""
+        if self.kind in WARNINGS:
+            return "warning"
+        return "note" if self.kind in NOTES else "fault"
+
     def place(self) -> str:
         """The file and the place in it; without a file the split."""
         if not self.file:
@@ -46,8 +63,7 @@ class Finding(NamedTuple):
         return f"{self.file}, {self.where}" if self.where else self.file
 
     def __str__(self) -> str:
-        line = f"{self.place() or 'dataset'}: {self.problem}"
-        return line.encode(errors="backslashreplace").decode()  # file names need not be UTF-8
+        return f"{self.place() or 'dataset'}: {self.problem}"
 
 
 @dataclass
@@ -79,7 +95,8 @@ class Diagnosis:
             content[f"{severity}s"] = self.count(severity)
         content["findings"] = []
         for group in by_kind(self.findings):
-            content["findings"] += [finding._asdict() for finding in group]
+            severity: dict[str, Any] = {"severity": group[0].severity}
+            content["findings"] += [severity | finding._asdict() for finding in group]
         return content | {"boxes": self.boxes}
 
     def verdict(self) -> str:
@@ -109,9 +126,9 @@ def by_kind(findings: Iterable[Finding]) -> list[list[Finding]]:
     Returns:
         The findings of each kind.
     """
-    groups: dict[tuple[str, str], list[Finding]] = defaultdict(list)
+    groups: dict[str, list[Finding]] = defaultdict(list)
     for finding in findings:
-        groups[finding.severity, finding.kind].append(finding)
+        groups[finding.kind].append(finding)
     return sorted(groups.values(), key=lambda g: (SEVERITIES.index(g[0].severity), -len(g)))
 
 

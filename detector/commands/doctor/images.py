@@ -51,9 +51,8 @@ def examine_images(datasets: Mapping[str, DetectionDataset]) -> Iterator[Finding
     for split, path, image in zip(split_of, paths, images, strict=True):
         if image.damage:
             problem = f"damaged: the decoder says '{image.damage}'"
-            yield Finding("fault", DAMAGED, problem, path, split, image=path)
+            yield Finding(DAMAGED, problem, path, split, image=path)
     for i, k in near_copies(images, split_of):
-        severity = "warning"
         is_same = images[i].digest == images[k].digest
         problem = f"{'the same image as' if is_same else 'looks like'} {paths[k]}"
         if split_of[i] != split_of[k]:
@@ -66,12 +65,9 @@ def examine_images(datasets: Mapping[str, DetectionDataset]) -> Iterator[Finding
             continue
         labels = datasets[split_of[i]].labels[number_of[i]]
         if is_same and not same_objects(labels, datasets[split_of[k]].labels[number_of[k]]):
-            severity = "fault"
             kind = "different_labels"
             problem += "; with other boxes, of which some are wrong"
-        yield Finding(
-            severity, kind, problem, paths[i], split_of[i], image=paths[i], other=paths[k]
-        )
+        yield Finding(kind, problem, paths[i], split_of[i], image=paths[i], other=paths[k])
 
 
 def same_objects(a: Labels, b: Labels) -> bool:

@@ -1,4 +1,4 @@
-"""What is wrong in label files: what training drops, and what it uses as it is."""
+"""What may be wrong in labels and label files, although training uses them as they are."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -18,27 +18,6 @@ PAST_FRAME = 0.25  # pixels; less is the rounding of the fractions in a label fi
 TINY = 2.0  # pixels; the augmentation keeps only boxes with both sides above
 LISTED = 10  # class names in a sentence
 BLOCK = 2**17  # images looked at together
-# others are faults
-_SEVERITIES = {
-    "duplicate_box": "warning",
-    "orphan_labels": "warning",
-    "difficult_object": "note",
-}
-
-
-def left_out(split: str, dataset: DetectionDataset) -> Iterator[Finding]:
-    """Report what training drops.
-
-    Args:
-        split: train, val or test.
-        dataset: of the split.
-
-    Yields:
-        A finding for each fault that the dataset's reader recorded.
-    """
-    for f in dataset.faults:
-        severity = _SEVERITIES.get(f.kind, "fault")
-        yield Finding(severity, f.kind, f.problem, f.file, split, f.where, f.image, f.box)
 
 
 def examine_labels(
@@ -66,7 +45,7 @@ def examine_labels(
                 f"none of its {len(dataset)} images has a usable box, which training refuses;"
                 f" {dataset.unlabelled} have no label file of format {file.format}"
             )
-            yield Finding("fault", "unusable_split", problem, split=split)
+            yield Finding("unusable_split", problem, split=split)
             continue
         yield from _label_files(split, dataset)
         yield from _missing_classes(split, dataset)
@@ -83,12 +62,12 @@ def _label_files(split: str, dataset: DetectionDataset) -> Iterator[Finding]:
             f"{unlabelled} of {images} images have no label file; are the labels"
             " in the right folder?"
         )
-        yield Finding("warning", "mostly_unlabelled", problem, split=split)
+        yield Finding("mostly_unlabelled", problem, split=split)
     sizes = dataset.labels.sizes
     for i in np.flatnonzero(dataset.label_files.lengths == 0).tolist():
         image = dataset.files[i]
         problem = "no label file; it counts as background"
-        yield Finding("note", "missing_label_file", problem, image, split, image=image)
+        yield Finding("missing_label_file", problem, image, split, image=image)
     has_wrong_size = dataset.label_sizes.any(1) & (dataset.label_sizes != sizes).any(1)
     for i in np.flatnonzero(has_wrong_size).tolist():
         image = dataset.files[i]
@@ -98,7 +77,7 @@ def _label_files(split: str, dataset: DetectionDataset) -> Iterator[Finding]:
             f"it has {width}x{height} px, {dataset.label_files[i]} says"
             f" {said_width}x{said_height} px; its boxes may not fit"
         )
-        yield Finding("fault", "wrong_size", problem, image, split, image=image)
+        yield Finding("wrong_size", problem, image, split, image=image)
 
 
 def _missing_classes(split: str, dataset: DetectionDataset) -> Iterator[Finding]:
@@ -107,14 +86,14 @@ def _missing_classes(split: str, dataset: DetectionDataset) -> Iterator[Finding]
     if missing:
         listed = ", ".join(missing[:LISTED])
         problem = f"{len(missing)} of {len(counts)} classes without an example, first: {listed}"
-        yield Finding("warning", "class_without_examples", problem, split=split)
+        yield Finding("class_without_examples", problem, split=split)
 
 
 def _boxes(
     split: str, dataset: DetectionDataset, image_size: int, tile_size: int | None, start: int
 ) -> Iterator[Finding]:
-    """Boxes outside or past the frame, duplicates (YOLO text: in `left_out`), and boxes that the
-    augmentation drops, in BLOCK images from `start` on."""
+    """Boxes outside or past the frame, duplicates (those of YOLO text are dropped before), and
+    boxes that the augmentation drops, in BLOCK images from `start` on."""
     table = dataset.labels.part(start, start + BLOCK)
     first = int(dataset.labels.starts[start])
     image_of = table.image_of
@@ -123,33 +102,30 @@ def _boxes(
     high = table.boxes[:, 2:]
     past = np.concatenate((-low, high - sizes), 1).max(1)  # pixels
     outside = np.any((low >= sizes) | (high <= 0), 1)
-    again = _duplicates(table)
     scaled = table.object_sizes(image_size, tile_size)
-    tiny = (scaled <= TINY).any(1) & ~table.crowd
-
-    def finding(k: int, severity: str, kind: str, problem: str) -> Finding:
-        i = start + int(image_of[k])
-        file = dataset.label_files[i]
-        place = dataset.places[first + k]
-        box = tuple(table.boxes[k].tolist())
-        return Finding(severity, kind, problem, file, split, place, dataset.files[i], box)
-
-    for k in np.flatnonzero(outside).tolist():
-        problem = f"the box lies outside the image of {sizes[k, 0]}x{sizes[k, 1]} px"
-        yield finding(k, "fault", "box_outside_frame", problem)
-    for k in np.flatnonzero((past > PAST_FRAME) & ~outside).tolist():
-        problem = (
-            f"the box reaches {past[k]:.3g} px past the frame of {sizes[k, 0]}x{sizes[k, 1]} px"
-        )
-        yield finding(k, "warning", "box_past_frame", problem)
-    for k in np.flatnonzero(again).tolist():
-        yield finding(k, "warning", "duplicate_box", "duplicate of an earlier object")
-    for k in np.flatnonzero(tiny).tolist():
-        problem = (
-            f"the box is {scaled[k, 0]:.1f}x{scaled[k, 1]:.1f} px at --data.image_size"
-            f" {image_size}; the augmentation drops boxes of {TINY:g} px or less"
-        )
-        yield finding(k, "warning", "tiny_box", problem)
+    found = {
+        "box_outside_frame": outside,
+        "box_past_frame": (past > PAST_FRAME) & ~outside,
+        "duplicate_box": _duplicates(table),
+        "tiny_box": (scaled <= TINY).any(1) & ~table.crowd,
+    }
+    for kind, objects in found.items():
+        for k in np.flatnonzero(objects).tolist():
+            frame = f"{sizes[k, 0]}x{sizes[k, 1]} px"
+            problems = {
+                "box_outside_frame": f"the box lies outside the image of {frame}",
+                "box_past_frame": f"the box reaches {past[k]:.3g} px past the frame of {frame}",
+                "duplicate_box": "duplicate of an earlier object",
+                "tiny_box": (
+                    f"the box is {scaled[k, 0]:.1f}x{scaled[k, 1]:.1f} px at --data.image_size"
+                    f" {image_size}; the augmentation drops boxes of {TINY:g} px or less"
+                ),
+            }
+            i = start + int(image_of[k])
+            file = dataset.label_files[i]
+            place = dataset.places[first + k]
+            box = tuple(table.boxes[k].tolist())
+            yield Finding(kind, problems[kind], file, split, place, dataset.files[i], box)
 
 
 def _duplicates(table: LabelTable) -> np.ndarray:
@@ -208,4 +184,4 @@ def _orphans(file: DatasetFile, datasets: Mapping[str, DetectionDataset]) -> Ite
     for path, places in orphans.items():
         if path not in used:
             problem = f"no image of this name in {places} ({suffixes})"
-            yield Finding("warning", "orphan_labels", problem, path)
+            yield Finding("orphan_labels", problem, path)

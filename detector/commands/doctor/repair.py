@@ -112,8 +112,7 @@ def write_copy(
             content[split] = f"annotations/{split}.json"
             write_coco(folder / content[split], copies, file.names)
     content["names"] = file.names
-    lines = "".join(f"{line}\n" for line in changes)
-    write_atomically(folder / listing, lines.encode(errors="replace"))
+    write_atomically(folder / listing, "".join(f"{line}\n" for line in changes))
     sync_files([path for path in folder.rglob("*") if path.is_file()])
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
     write_atomically(folder / "data.yaml", text)

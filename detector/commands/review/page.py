@@ -60,7 +60,7 @@ def write_page(path: Path, review: Review) -> None:
         style=style,
         digest=_digest,
     )
-    write_atomically(path, page.encode("utf-8", "backslashreplace"))  # a title may hold surrogates
+    write_atomically(path, page)
 
 
 def _digest(text: str) -> str:
