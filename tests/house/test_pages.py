@@ -11,6 +11,7 @@ from made_runs import ROOT
 
 from boltbox.detector.commands import command_line
 from boltbox.detector.commands.command_line import OPTION_NAMES, CommandLine, is_known
+from boltbox.detector.commands.doctor.finding import NOTES, WARNINGS
 from boltbox.detector.commands.main import COMMANDS
 from boltbox.detector.data.datasets import _KINDS as KINDS
 
@@ -126,9 +127,10 @@ def test_doctor_findings():
     known = words_of_the_program()
     for name in named:
         assert name in known or alike.fullmatch(name), name
-    kinds = set()
+    kinds = {*WARNINGS, *NOTES}
     for path in (ROOT / "detector/commands/doctor").glob("*.py"):
-        kinds.update(re.findall(r'"(?:fault|warning|note)", "(\w+_\w+)"', path.read_text()))
-    assert len(kinds) >= 10
+        pattern = r'(?:Finding\(|kind = |\n {8})"(\w+_\w+)"[,:\n]'
+        kinds.update(re.findall(pattern, path.read_text()))
+    assert len(kinds) >= 15
     assert (kinds | set(KINDS.values()) | {"malformed_label"}) - named == set()
     assert len(named) < 25

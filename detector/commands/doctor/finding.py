@@ -93,11 +93,12 @@ class Diagnosis:
         content: dict[str, Any] = {"dataset": self.source}
         for severity in SEVERITIES:
             content[f"{severity}s"] = self.count(severity)
-        content["findings"] = []
+        rows = []
         for group in by_kind(self.findings):
-            severity: dict[str, Any] = {"severity": group[0].severity}
-            content["findings"] += [severity | finding._asdict() for finding in group]
-        return content | {"boxes": self.boxes}
+            for finding in group:
+                row: dict[str, Any] = {"severity": finding.severity}
+                rows.append(row | finding._asdict())
+        return content | {"findings": rows, "boxes": self.boxes}
 
     def verdict(self) -> str:
         """One line: whether there are faults, and the number of findings."""
