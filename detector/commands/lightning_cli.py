@@ -133,7 +133,7 @@ def run_with_trainer(definition: Command, line: CommandLine) -> None:
             "trainer": trainer,
             "model": instances.model,
             "datamodule": instances.data,
-            "fit_command": FitCommand(line.typed, configuration),
+            "fit_command": FitCommand(line.typed, line.options, configuration),
             "command": command,
         }
         arguments = {}

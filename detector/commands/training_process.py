@@ -1,4 +1,4 @@
-"""Trainings that `benchmark` and `evolve` run, each in a process of its own."""
+"""Trainings that `benchmark`, `evolve` and `review` run, each in a process of its own."""
 
 import contextlib
 import subprocess
@@ -17,14 +17,16 @@ from boltbox.detector.system.operating_system import SIGKILL, kill_group
 
 
 class FitCommand(NamedTuple):
-    """How `benchmark` and `evolve` start their trainings.
+    """How `benchmark`, `evolve` and `review` start their trainings.
 
     Attributes:
         typed: The user's options, as typed after the command.
+        options: Their values by flat name, and those in files of options.
         configuration: All options, in groups, as plain values.
     """
 
     typed: list[str]
+    options: dict[str, Any]
     configuration: dict[str, Any]
 
     @property

@@ -38,7 +38,7 @@ def import_hyp(file: Path, out: Path | None = None) -> None:
         raise InputError(
             f"{target}: already exists and is not overwritten; give another name with --out"
         )
-    numbers = {}
+    numbers: dict[str, float] = {}
     for key, value in values.items():
         if key not in OPTIONS:
             raise InputError(
@@ -47,17 +47,15 @@ def import_hyp(file: Path, out: Path | None = None) -> None:
         numbers[key] = number(value)
         if not math.isfinite(numbers[key]):
             raise InputError(f"{file}: {key} is {value!r:.40}; expected a finite number")
+    anchors = round(numbers.pop("anchors", 0))
+    if anchors:  # 0: those of the network
+        numbers["anchors"] = anchors
     options: dict[str, float | str] = {}
     if "lr0" in numbers:
         options["model.optim.optimizer"] = "SGD"  # which YOLOv5's rates are made for
     for key, option in OPTIONS.items():
         if option and key in numbers:
             options[option] = numbers[key]
-    anchors = YOLOV5_GENES["anchors"].option
-    if anchors in options:
-        options[anchors] = round(numbers["anchors"])
-        if not options[anchors]:  # 0: those of the network
-            del options[anchors]
     command = f"{program()} fit --config configs/yolov5.yaml --config {target} --data.dataset FILE"
     comments = [f"{file.name}, a hyper-parameter file of YOLOv5, as an overlay:", f"  {command}"]
     write_atomically(target, overlay_text(options, comments))

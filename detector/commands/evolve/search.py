@@ -20,7 +20,7 @@ from boltbox.detector.commands.evolve.import_hyp import overlay_text
 from boltbox.detector.commands.evolve.space import Gene
 from boltbox.detector.commands.evolve.storage import shown
 from boltbox.detector.commands.evolve.study import Evolution, Plan, Study, planned
-from boltbox.detector.commands.evolve.trainings import environments, train_all
+from boltbox.detector.commands.evolve.trainings import shared_options, train_all, workers_of
 from boltbox.detector.commands.training_process import FitCommand, prepare
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.report.charts import picture, short
@@ -58,25 +58,20 @@ def run_evolution(
     hyp_evolved.yaml, for `fit --config config.yaml --config hyp_evolved.yaml --trainer.max_epochs
     N`, both files of the study's folder.
     """
-    plan, settings, config = planned(evolve, fit_command.configuration)
+    plan = planned(evolve, fit_command.configuration)
     prepare(trainer, datamodule, "evolve")
     folder = Path(trainer.default_root_dir)
-    study = Study(folder, plan, settings)
-    # GPUs of one training, numbered from 0: its process sees no others (`environments`)
-    config["trainer"]["devices"] = trainer.num_devices
+    study = Study(folder, plan)
+    config = shared_options(fit_command.configuration)
     write_atomically(folder / "config.yaml", yaml.safe_dump(config, sort_keys=False))
-    fit = list(fit_command.words)
-    fit += ["--config", str(folder / "config.yaml")]
-    devices = trainer.num_devices if trainer.strategy.root_device.type == "cuda" else 0
-    workers = environments(evolve.workers, devices, fit_command.named_gpus(trainer))
-    if len(workers) > 1 and datamodule.cache == "auto":
-        fit += ["--data.cache", "none"]  # each would take its quarter of the same memory
-    epochs = settings["trainer.max_epochs"]
+    workers = workers_of(trainer, datamodule, fit_command, evolve.workers)
+    at_a_time = len(workers.free)
+    epochs = plan.settings["trainer.max_epochs"]
 
     def time_left(seconds: float) -> timedelta:
         left = evolve.size - len(study.ended())
         running = study.trials(TrialState.RUNNING)  # on all machines
-        return timedelta(seconds=round(seconds * left / max(len(workers), len(running))))
+        return timedelta(seconds=round(seconds * left / max(at_a_time, len(running))))
 
     def on_end(trial: FrozenTrial) -> None:
         report(study, trainer.loggers, trial)
@@ -91,19 +86,19 @@ def run_evolution(
     else:
         with contextlib.suppress(torch.OutOfMemoryError):  # the trainings say what to do about it
             seconds = epochs * epoch_seconds(trainer, model, datamodule)
-            if not devices:
-                seconds *= len(workers)  # they share the processor
+            if trainer.strategy.root_device.type != "cuda":
+                seconds *= at_a_time  # they share the processor
             estimate = f"over {time_left(seconds)} by a step's time; better after a training"
     size = f"{evolve.size}, in {evolve.generations} generations of {evolve.population}"
     print_fact("runs", f"{size}; {len(ended)} done")
     limit = f"no more after {evolve.hours:g} hours" if evolve.hours else "no limit of time"
-    print_fact("each", f"{epochs} epochs, {len(workers)} at a time, {limit}")
+    print_fact("each", f"{epochs} epochs, {at_a_time} at a time, {limit}")
     print_fact("expected", estimate)
     print_fact("continue", f"--run {shlex.quote(str(folder))}")
     if evolve.storage:
         print_fact("storage", f"{evolve.study} in {shown(study.url)}")
     with exit_on_signals():
-        train_all(study, fit, workers, on_end)
+        train_all(study, workers, on_end)
     with study.storage_errors():
         write_outputs(study)
     print_fact("study", folder)
@@ -117,8 +112,7 @@ def epoch_seconds(trainer: L.Trainer, model: Detector, data: DetectionData) -> f
     """How long the steps of an epoch take, without loading images and validation."""
     batches = math.ceil(len(data.datasets["train"]) / data.batch_size)
     limit = trainer.limit_train_batches
-    if limit is not None:
-        batches = min(batches, limit) if isinstance(limit, int) else int(batches * limit)
+    batches = min(batches, limit) if isinstance(limit, int) else int(batches * limit)
     images = math.ceil(data.batch_size / trainer.num_devices)
     return batches * step_seconds(trainer, model, data.image_size, images)
 
@@ -144,16 +138,15 @@ def report(study: Study, loggers: Sequence[Logger], trial: FrozenTrial) -> None:
     for other in ended:
         if other != best:
             shutil.rmtree(study.run(other) / "checkpoints", ignore_errors=True)
+    best_fitness = best.value if best else None
     metrics = {f"evolve/{name}": value for name, value in trial.params.items()}
-    if best and trial.value is not None:
-        metrics |= {"evolve/fitness": trial.value, "evolve/best": best.value}
+    if trial.value is not None:
+        metrics |= {"evolve/fitness": trial.value, "evolve/best": best_fitness}
     for logger in loggers:
         logger.log_metrics(metrics, step=trial.number)
         logger.save()
     result = f"fitness {metric(trial.value)} {trial.user_attrs['reason']}"
-    print_fact(
-        f"trial {trial.number}", f"{result.rstrip()}; best {metric(best.value if best else None)}"
-    )
+    print_fact(f"trial {trial.number}", f"{result.rstrip()}; best {metric(best_fitness)}")
 
 
 def write_outputs(study: Study) -> None:

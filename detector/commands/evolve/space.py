@@ -183,13 +183,12 @@ def start_values(genes: Sequence[Gene], configuration: Mapping[str, Any]) -> lis
         files.append(flatten(yaml.safe_load((FOLDER / f"{name}.yaml").read_text())))
     start = []
     for own in (configuration, *files):
-        options = {**configuration, **files[0]}
-        for option, value in own.items():
-            if value is not None:
-                options[option] = value
         values = {}
         for gene in genes:
-            value = options[gene.option]
-            values[gene.name] = gene.cast(gene.low) if value is None else gene.clip(value)
+            values[gene.name] = gene.cast(gene.low)
+            for options in (configuration, files[0], own):  # later ones count
+                value = options.get(gene.option)
+                if value is not None:
+                    values[gene.name] = gene.clip(value)
         start.append(values)
     return start

@@ -99,26 +99,22 @@ class Plan(NamedTuple):
         evolve: the options.
         start: values of the first individuals; the sampler chooses those of the others.
         seed: of everything random.
+        settings: value by option, for all options that must stay the same.
     """
 
     genes: tuple[Gene, ...]
     evolve: Evolution
     start: tuple[Mapping[str, float], ...] = ()
     seed: int = 0
+    settings: Mapping[str, Any] = {}
 
 
-def planned(
-    evolve: Evolution, configuration: Mapping[str, Any]
-) -> tuple[Plan, dict[str, Any], dict[str, Any]]:
+def planned(evolve: Evolution, configuration: Mapping[str, Any]) -> Plan:
     """Plan a study.
 
     Args:
         evolve: the options of the search.
         configuration: the complete configuration of `evolve`, in groups.
-
-    Returns:
-        The plan, value by option for all options that must stay the same in the study, and the
-        configuration of its training runs.
 
     Raises:
         InputError: the space or the population makes no sense.
@@ -132,16 +128,12 @@ def planned(
     if evolve.space:
         genes = read_space(Path(evolve.space), options)
     start = tuple(start_values(genes, options))
-    plan = Plan(tuple(genes), evolve, start, options["seed_everything"])
     settings: dict[str, Any] = {f"the gene {gene.name}": gene for gene in genes}
     for option, value in options.items():
         if not option.startswith(OF_A_COMMAND):
             settings[option] = value
-    config = dict(configuration)
-    for name in ("evolve", "run", "config"):
-        config.pop(name, None)
-    config["trainer"] = config["trainer"] | {"default_root_dir": None, "logger": False}
-    return plan, json.loads(json.dumps(settings)), config
+    settings = json.loads(json.dumps(settings))
+    return Plan(tuple(genes), evolve, start, options["seed_everything"], settings)
 
 
 class Outcome(NamedTuple):
@@ -165,7 +157,6 @@ class Study:
     Args:
         folder: of this machine.
         plan: what it searches for, and how.
-        settings: value by option, for all options that must stay the same.
 
     Attributes:
         optuna: Optuna's study.
@@ -175,7 +166,7 @@ class Study:
             options, or the folder is that of another one.
     """
 
-    def __init__(self, folder: Path, plan: Plan, settings: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, plan: Plan) -> None:
         self.folder = folder
         self.plan = plan
         self.url = address_of(folder, plan.evolve.storage)
@@ -188,7 +179,7 @@ class Study:
         self._heard = time.monotonic()  # from the storage
         with self.storage_errors(), exclusive(self.storage):
             self._study_id = self.storage.get_study_id_from_name(name)
-            self._join(settings)
+            self._join()
         self._signs: dict[int, tuple[Any, float]] = {}  # of other machines, and when they came
 
     def _refuse_if(self, is_another: bool) -> None:
@@ -198,8 +189,9 @@ class Study:
                 " another --run"
             )
 
-    def _join(self, settings: dict[str, Any]) -> None:
+    def _join(self) -> None:
         """Begin the study, or take part in it."""
+        settings = dict(self.plan.settings)
         known = self.optuna.user_attrs
         begun = known.get("settings", settings)
         for option, (was, now) in differences([begun, settings]).items():
@@ -238,19 +230,14 @@ class Study:
         """The fittest individual, among equals the earliest; None while none has a fitness."""
         return max(self.trials(TrialState.COMPLETE), key=fitness, default=None)
 
-    def has_next(self) -> bool:
-        """Whether an individual is left to begin or to continue."""
-        begun = self.trials(TrialState.COMPLETE, TrialState.FAIL, TrialState.RUNNING)
-        return len(begun) < self.plan.evolve.size
-
     def ask(self) -> Trial | None:
         """The next individual to train: an interrupted one, one of the start, or a new one; None if
-        another machine was faster."""
-        genes, evolve, _, seed = self.plan
+        all have begun."""
+        genes, evolve, _, seed, _ = self.plan
         with exclusive(self.storage):
-            if not self.has_next():
-                return None
             ended = self.ended()
+            if len(ended) + len(self.trials(TrialState.RUNNING)) >= evolve.size:
+                return None
             number = len(self.trials())
             if evolve.sampler == "tpe":
                 self.optuna.sampler = optuna.samplers.TPESampler(seed=1000 * seed + number)
@@ -272,29 +259,29 @@ class Study:
         """
         own = self.folder / "trials" / f"{trial.number:04d}"
         before = Path(trial.user_attrs.get("run", own))
-        is_here = before.is_dir() and _member(before.parent.parent)[:1] == [self._id]
+        is_here = before.is_dir() and self._id in _member(before.parent.parent)
         return before if is_here else own
 
-    def tell(self, trial: Trial, outcome: Outcome) -> FrozenTrial | None:
+    def tell(self, number: int, outcome: Outcome) -> FrozenTrial | None:
         """Record the result of an individual.
 
         Args:
-            trial: of the individual.
+            number: of the individual.
             outcome: of its training.
 
         Returns:
             The individual; None if another machine has taken it over.
         """
         with exclusive(self.storage):
-            known = self.trials()[trial.number]
+            known = self.trials()[number]
             if self._owner(known) != self._worker or known.state == TrialState.WAITING:
                 return None
             if known.state.is_finished():  # by this command, which did not hear it
                 return known
-            trial.set_user_attr("metrics", dict(outcome.metrics))
-            trial.set_user_attr("reason", " ".join(outcome.reason.split()))
+            self._set(known, "metrics", dict(outcome.metrics))
+            self._set(known, "reason", " ".join(outcome.reason.split()))
             state = TrialState.FAIL if outcome.fitness is None else TrialState.COMPLETE
-            return self.optuna.tell(trial, outcome.fitness, state)
+            return self.optuna.tell(number, outcome.fitness, state)
 
     def beat(self, numbers: Collection[int]) -> set[int]:
         """Once in BEAT seconds, give a sign of life, and queue what nobody trains any longer.
@@ -313,8 +300,7 @@ class Study:
             for trial in self.trials(TrialState.RUNNING):
                 if trial.number in numbers and self._owner(trial) == self._worker:
                     held.add(trial.number)
-                    trial_id = self._trial_id(trial)
-                    self.storage.set_trial_user_attr(trial_id, "worker", self._sign())
+                    self._set(trial, "worker", self._sign())
                 elif self._is_abandoned(trial):
                     self._requeue(trial)
         self._heard = now
@@ -354,6 +340,9 @@ class Study:
             since = now
         self._signs[trial.number] = (sign, since)
         return self._owner(trial) == self._worker or now - since > GRACE
+
+    def _set(self, trial: FrozenTrial, name: str, value: Any) -> None:
+        self.storage.set_trial_user_attr(self._trial_id(trial), name, value)
 
     def _requeue(self, trial: FrozenTrial) -> None:
         self.storage.set_trial_state_values(self._trial_id(trial), TrialState.WAITING)

@@ -1,20 +1,23 @@
-"""The trainings of a study: several `fit` processes at a time on this machine."""
+"""The trainings of `evolve` and `review`: several `fit` processes at a time on this machine."""
 
 import json
 import math
 import os
 import signal
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Self
 
+import lightning as L
 import torch
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from boltbox.detector.checkpoint.runs import IN_USE, claim, has_checkpoints
 from boltbox.detector.commands.evolve.study import Outcome, Study
-from boltbox.detector.commands.training_process import TrainingProcess
+from boltbox.detector.commands.training_process import FitCommand, TrainingProcess
+from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.system.csv_table import read_table
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.operating_system import available_cores
@@ -32,28 +35,38 @@ QUIET = (
 )
 
 
+# options of `evolve` and `review` that `fit` has not, or that each training has of its own
+NOT_SHARED = ("evolve", "review", "apply", "out", "dry_run", "export", "run", "config")
+
+
 @dataclass
 class Training:
     """A training in a process of `fit`.
 
     Attributes:
-        line: command line that trains it.
+        number: of the individual or the fold that it is for.
+        line: command line that trains it, all but its run folder.
         run: its run folder.
-        environment: variables for the process.
         restarts: how often it is started again after a kill.
         outcome: the result; None while the training lasts.
     """
 
+    number: int
     line: Sequence[str]
     run: Path
-    environment: Mapping[str, str]
     restarts: int = RESTARTS
     outcome: Outcome | None = None
 
-    def start(self) -> None:
-        """Start the process, which continues from its last checkpoint if there is one."""
+    def start(self, environment: Mapping[str, str]) -> None:
+        """Start the process, which continues from its last checkpoint if there is one.
+
+        Args:
+            environment: variables for the process.
+        """
+        self.environment = environment
         claim(self.run, "fit")  # log.txt is in the folder before the process can claim it
-        self.process = TrainingProcess(self.line, self.run / "log.txt", **self.environment)
+        line = [*self.line, "--run", str(self.run)]
+        self.process = TrainingProcess(line, self.run / "log.txt", **environment)
 
     def poll(self) -> Outcome | None:
         """The result, None while the training lasts."""
@@ -65,7 +78,7 @@ class Training:
         # killed by a signal; or the process of a command that was killed takes a moment to end
         if (code < 0 or code > 128 or IN_USE in reason) and self.restarts:
             self.restarts -= 1
-            self.start()
+            self.start(self.environment)
             return None
         if code or not (self.run / "metrics.json").is_file():
             self.outcome = Outcome(None, reason=reason)
@@ -85,108 +98,139 @@ class Training:
         return Outcome(best["fitness"], metrics)
 
 
-def train_all(
-    study: Study,
-    fit: Sequence[str],
-    workers: Sequence[Mapping[str, str]],
-    on_end: Callable[[FrozenTrial], None],
-) -> None:
+class Workers:
+    """Each trains one training at a time. At the end of the context, each training that has not
+    ended saves a checkpoint.
+
+    Args:
+        fit: command line of all trainings.
+        environments: environment variables of each worker.
+
+    Attributes:
+        free: the variables of those that train nothing.
+        running: the trainings of the others.
+    """
+
+    def __init__(self, fit: Sequence[str], environments: Sequence[Mapping[str, str]]) -> None:
+        self.fit = fit
+        self.free = list(environments)
+        self.running: list[Training] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for training in self.running:
+            training.process.send_signal(signal.SIGTERM)
+        for training in self.running:
+            training.process.finish(STOP_TIMEOUT)
+
+    def start(self, training: Training) -> None:
+        """Let a free worker train."""
+        training.start(self.free.pop(0))
+        self.running.append(training)
+
+    def end(self, training: Training) -> None:
+        """Free the worker of a training, whose process is killed if it has not ended."""
+        training.process.finish()
+        self.running.remove(training)
+        self.free.append(training.environment)
+
+    def train(self, trainings: Sequence[Training]) -> Iterator[Training]:
+        """Train all, in this order.
+
+        Yields:
+            Each training that has ended.
+
+        Raises:
+            InputError: a training failed.
+        """
+        waiting = list(trainings)
+        while waiting or self.running:
+            while waiting and self.free:
+                self.start(waiting.pop(0))
+            time.sleep(POLL_INTERVAL)
+            for training in list(self.running):
+                outcome = training.poll()
+                if outcome and outcome.fitness is None:
+                    raise InputError(f"{training.run}: the training failed: {outcome.reason}")
+                if outcome:
+                    self.end(training)
+                    yield training
+
+
+def workers_of(
+    trainer: L.Trainer, datamodule: DetectionData, fit_command: FitCommand, count: int | None
+) -> Workers:
+    """Those of a command.
+
+    Args:
+        trainer: of the command.
+        datamodule: of the command.
+        fit_command: of the command; trainings have `shared_options` of it, in config.yaml of its
+            folder.
+        count: number of workers; default: as many as there are GPUs for.
+    """
+    devices = trainer.num_devices if trainer.strategy.root_device.type == "cuda" else 0
+    variables = environments(count, devices, fit_command.named_gpus(trainer))
+    fit = [*fit_command.words, "--config", str(Path(trainer.default_root_dir) / "config.yaml")]
+    # GPUs are numbered from 0: a process sees no others than its own
+    fit += ["--trainer.devices", str(trainer.num_devices), *QUIET.split()]
+    if len(variables) > 1 and datamodule.cache == "auto":
+        fit += ["--data.cache", "none"]  # each would take its quarter of the same memory
+    return Workers(fit, variables)
+
+
+def shared_options(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that all trainings of a command have, in groups.
+
+    Args:
+        configuration: the options of the command, in groups.
+    """
+    shared = {name: value for name, value in configuration.items() if name not in NOT_SHARED}
+    shared["trainer"] = shared["trainer"] | {"default_root_dir": None, "logger": False}
+    return shared
+
+
+def train_all(study: Study, workers: Workers, on_end: Callable[[FrozenTrial], None]) -> None:
     """Train until all individuals have ended or the time limit is over.
 
     If an exception ends it, each training is asked for a checkpoint; a later call continues them.
 
     Args:
         study: records the results.
-        fit: command line that trains with the configuration of the study.
-        workers: environment variables of each worker.
+        workers: train with the configuration of the study.
         on_end: called with each individual that has ended.
     """
     start = time.monotonic()
     hours = study.plan.evolve.hours or math.inf
-    free = list(workers)
-    trainings: list[tuple[Trial, Training]] = []
-    try:
+    with workers:
         while True:
             with study.storage_errors(PATIENCE):
-                held = study.beat([trial.number for trial, _ in trainings])
-                for individual, training in list(trainings):
-                    number = individual.number
+                held = study.beat([training.number for training in workers.running])
+                for training in list(workers.running):
+                    number = training.number
                     outcome = training.poll()
                     if outcome is None and number in held:
                         continue
-                    ended = study.tell(individual, outcome) if outcome else None
+                    ended = study.tell(number, outcome) if outcome else None
                     if ended:
                         on_end(ended)
                     else:
                         print_fact(f"trial {number}", "another machine has taken it over")
-                    training.process.finish()
-                    trainings.remove((individual, training))
-                    free.append(training.environment)
+                    workers.end(training)
                 is_late = time.monotonic() - start > 3600 * hours
-                trial = study.ask() if free and study.has_next() and not is_late else None
+                trial = study.ask() if workers.free and not is_late else None
                 if trial:
-                    trainings.append((trial, _begin(study, fit, trial, free[0])))
-                    free.pop(0)
-                    continue
+                    workers.start(_training(study, workers.fit, trial))
                 # an individual of another machine may have to be taken over
-                if not trainings and (is_late or not study.trials(TrialState.RUNNING)):
+                elif not workers.running and (is_late or not study.trials(TrialState.RUNNING)):
                     return
             time.sleep(POLL_INTERVAL)
-    finally:
-        stop([training for _, training in trainings])
 
 
-def train_each(
-    trainings: Sequence[Training], workers: Sequence[Mapping[str, str]]
-) -> Generator[Training]:
-    """Train, as many at a time as there are workers. When it is closed, or an exception ends it,
-    each training that has not ended saves a checkpoint.
-
-    Args:
-        trainings: in the order in which they start.
-        workers: environment variables of each worker.
-
-    Yields:
-        Each training that has ended.
-
-    Raises:
-        InputError: a training failed.
-    """
-    waiting = list(trainings)
-    running: list[Training] = []
-    free = list(workers)
-    try:
-        while waiting or running:
-            while waiting and free:
-                training = waiting.pop(0)
-                training.environment = free.pop()
-                training.start()
-                running.append(training)
-            time.sleep(POLL_INTERVAL)
-            for training in list(running):
-                outcome = training.poll()
-                if outcome and outcome.fitness is None:
-                    raise InputError(f"{training.run}: the training failed: {outcome.reason}")
-                if outcome:
-                    running.remove(training)
-                    free.append(training.environment)
-                    yield training
-    finally:
-        stop(running)
-
-
-def stop(trainings: Sequence[Training]) -> None:
-    """End trainings; each saves a checkpoint."""
-    for training in trainings:
-        training.process.send_signal(signal.SIGTERM)
-    for training in trainings:
-        training.process.finish(STOP_TIMEOUT)
-
-
-def _begin(
-    study: Study, fit: Sequence[str], trial: Trial, environment: Mapping[str, str]
-) -> Training:
-    """Start the training of an individual."""
+def _training(study: Study, fit: Sequence[str], trial: Trial) -> Training:
+    """The training of an individual."""
     run = study.run(trial)
     here = str(run.resolve())
     before = trial.user_attrs.get("run", here)
@@ -196,11 +240,7 @@ def _begin(
     line = list(fit)
     for gene in study.plan.genes:
         line += [f"--{gene.option}", repr(trial.params[gene.name])]
-    line += QUIET.split()
-    line += ["--run", str(run)]
-    training = Training(line, run, environment)
-    training.start()
-    return training
+    return Training(trial.number, line, run)
 
 
 def environments(

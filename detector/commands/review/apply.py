@@ -1,19 +1,22 @@
 """The decisions of a review become a repaired copy of the dataset."""
 
+import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import index
 from os.path import dirname, relpath
 from pathlib import Path
 
 import numpy as np
 
 from boltbox.detector.commands.doctor.repair import check_folder, write_copy
-from boltbox.detector.commands.review.suspect import Box, Source, read_json
+from boltbox.detector.commands.review.suspect import VERSION, Box, Source
 from boltbox.detector.data.dataset_file import FORMATS, DatasetFile
 from boltbox.detector.data.sample import Labels
 from boltbox.detector.model.boxes import area_xyxy, clip_xyxy
-from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.errors import InputError, in_one_line
+from boltbox.detector.system.text_file import read_text
 
 SAME_BOX = 0.05  # pixels: nobody moves an edge by less
 
@@ -73,10 +76,10 @@ def apply_decisions(
     Raises:
         InputError: the decisions do not fit the dataset, or the folder is refused.
     """
-    given = read_json(decisions, Decisions)
+    given = _read(decisions)
     source = given.dataset
     home = dataset or source.dataset
-    if not format and source.format in FORMATS:
+    if not format and source.format in list(FORMATS):
         format = source.format
     changes = defaultdict(list)
     for change in given.changes:
@@ -110,10 +113,37 @@ def apply_decisions(
     return lines
 
 
+def _read(path: Path) -> Decisions:
+    """What a decisions.json holds, whoever made it."""
+    text = read_text(path)
+    try:
+        content = json.loads(text)
+        if content["version"] != VERSION:
+            raise ValueError(f"its version is not {VERSION}")
+        read = content["dataset"]
+        source = Source(str(read["dataset"]), read["format"], read["split"], read["single_class"])
+        changes = []
+        for row in content["changes"]:
+            label = row["label"]
+            if label is not None:
+                label = index(label)  # raises TypeError for a text
+            box = row["box"]
+            if box is not None:
+                x1, y1, x2, y2 = map(float, box)
+                box = (x1, y1, x2, y2)
+            changes.append(Change(str(row["file"]), label, box, row["class"]))
+        return Decisions(source, content["names"], dict(content["images"]), changes)
+    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as e:
+        raise InputError(
+            f"{path}: not the {path.stem} of this boltbox ({in_one_line(e):.200}). Give the file"
+            " that it wrote"
+        ) from None
+
+
 def _place(path: str, dataset: str) -> str:
     """The path of an image from its dataset, which is a folder, or a data.yaml in it."""
     is_file = dataset.endswith((".yaml", ".yml"))
-    return relpath(path, dirname(dataset) if is_file else dataset)
+    return relpath(Path(path), dirname(dataset) if is_file else dataset)
 
 
 def _changed(

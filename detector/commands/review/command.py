@@ -6,7 +6,6 @@ from pathlib import Path
 import lightning as L
 import numpy as np
 
-from boltbox.detector.commands.command_line import split_options
 from boltbox.detector.commands.doctor.examine import open_splits
 from boltbox.detector.commands.review.apply import apply_decisions
 from boltbox.detector.commands.review.folds import Folds, images_of, predict, predict_by_folds
@@ -52,26 +51,23 @@ def run_review(
             missing ones that are probable: label-studio, cvat or coco.
     """
     refuse_several(trainer, "review")
-    typed: dict[str, str] = {}
-    for option, *values in split_options(fit_command.typed):
-        typed[option.removeprefix("--")] = " ".join(values)
+    given = fit_command.options
     if apply:
-        places = (typed.get("data.dataset"), typed.get("data.format"))
         if dry_run:
             out = None
-        for line in apply_decisions(apply, out, *places):
+        dataset = given.get("data.dataset")
+        for line in apply_decisions(apply, out, dataset, given.get("data.format")):
             rank_zero_print(line)
+        step = f"review --apply {shlex.quote(str(apply))} --out DIR"
         if out:
             step = f"fit --data.dataset {shlex.quote(str(out))}"
-        else:
-            step = f"review --apply {shlex.quote(str(apply))} --out DIR"
         print_fact("next", f"{program()} {step}")
         return
     if out or dry_run:
         raise InputError("--out and --dry_run are for --apply decisions.json")
     options = datamodule.options
     file = datamodule.file
-    checkpoint = ckpt_path or typed.get("ckpt_path")
+    checkpoint = ckpt_path or given.get("ckpt_path")
     if not checkpoint:  # without the val split that a training would make
         file = DatasetFile.read(options["dataset"], options["split"], options["format"])
     file.prepare()

@@ -6,12 +6,11 @@ The images are divided into folds; a training on all other images predicts those
 import json
 import os
 import shlex
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import pairwise
+from itertools import islice
 from pathlib import Path
 
 import lightning as L
@@ -22,12 +21,13 @@ from jsonargparse.typing import PositiveInt
 
 from boltbox.detector.commands.doctor.images import near_copies, read_images
 from boltbox.detector.commands.doctor.repair import write_dataset
-from boltbox.detector.commands.evolve.trainings import QUIET, Training, environments, train_each
+from boltbox.detector.commands.evolve.trainings import Training, shared_options, workers_of
 from boltbox.detector.commands.review.suspect import ReviewedImage
 from boltbox.detector.commands.training_process import FitCommand
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.inputs.sources import Sources
+from boltbox.detector.data.sample import Labels
 from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError
@@ -36,7 +36,7 @@ from boltbox.detector.system.rank_zero import print_fact, progress
 CONF = 0.01
 MAX_DET = 300
 BATCH = 16  # images
-OF_REVIEW = ("review", "apply", "out", "dry_run", "export", "run", "config")  # no options of fit
+PREDICTIONS = "predictions.json"  # of a fold
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,13 @@ def images_of(datasets: Mapping[str, DetectionDataset]) -> list[ReviewedImage]:
         for fault in dataset.faults:
             if fault.box is not None:
                 ignored[fault.image].append(fault.box)
-        for i, (start, end) in enumerate(pairwise(dataset.labels.starts.tolist())):
-            file = dataset.files[i]
-            label_file = dataset.label_files[i]
-            places = [f"{label_file}, {place}" for place in dataset.places[start:end]]
+        places = iter(dataset.places)
+        for file, label_file, labels in zip(
+            dataset.files, dataset.label_files, dataset.labels, strict=True
+        ):
+            own = [f"{label_file}, {place}" for place in islice(places, len(labels.boxes))]
             left_out = np.array(ignored[file]).reshape(-1, 4)
-            image = ReviewedImage(file, split, dataset.labels[i], places, left_out)
-            images.setdefault(file, image)
+            images.setdefault(file, ReviewedImage(file, split, labels, own, left_out))
     return [images[file] for file in sorted(images)]
 
 
@@ -89,19 +89,22 @@ def assign_folds(files: Sequence[str], folds: int) -> np.ndarray:
     first = list(range(len(files)))  # of the copies of each image
     for later, earlier in near_copies(read_images(files), [""] * len(files)):
         first[later] = first[earlier]
-    most = -(-len(files) // folds)
-    groups: dict[tuple[str, int, int], list[int]] = defaultdict(list)
-    seen: Counter[int] = Counter()
+    copies: dict[int, list[int]] = defaultdict(list)
     for i, k in enumerate(first):
+        copies[k].append(i)
+    most = -(-len(files) // folds)
+    groups = []
+    for k, numbers in copies.items():
         name = sha256(os.fsencode(Path(files[k]).name)).hexdigest()
-        groups[name, k, seen[k] // most].append(i)  # the name orders groups of one size
-        seen[k] += 1
+        for start in range(0, len(numbers), most):
+            group = numbers[start : start + most]
+            groups.append((-len(group), name, k, group))  # the name orders groups of one size
     fold_of = np.zeros(len(files), int)
     sizes = np.zeros(folds, int)
-    for _, numbers in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0])):
+    for *_, group in sorted(groups):
         smallest = sizes.argmin()
-        fold_of[numbers] = smallest
-        sizes[smallest] += len(numbers)
+        fold_of[group] = smallest
+        sizes[smallest] += len(group)
     return fold_of
 
 
@@ -119,11 +122,9 @@ def write_fold(
     Returns:
         Its data.yaml.
     """
-    splits = {}
-    for split, chosen in (("train", ~is_held_out), ("val", is_held_out)):
-        splits[split] = [
-            (images[i].file, images[i].labels) for i in np.flatnonzero(chosen).tolist()
-        ]
+    splits: dict[str, list[tuple[str, Labels]]] = {"train": [], "val": []}
+    for image, held_out in zip(images, is_held_out, strict=True):
+        splits["val" if held_out else "train"].append((image.file, image.labels))
     return write_dataset(folder, splits, names)
 
 
@@ -175,43 +176,36 @@ def predict_by_folds(
             f"review.folds {review.folds}: {len(images)} images are divided into 2 folds or more"
         )
     folder = Path(trainer.default_root_dir)
-    config = dict(fit_command.configuration)
-    for name in OF_REVIEW:
-        config.pop(name, None)
-    config["trainer"] = config["trainer"] | {"default_root_dir": None, "logger": False}
+    config = shared_options(fit_command.configuration)
     config["data"] = config["data"] | {"dataset": None, "split": None, "format": None}
     _keep(folder / "config.yaml", yaml.safe_dump(config, sort_keys=False))
     fold_of = assign_folds([image.file for image in images], review.folds)
     digests = [[image.file, image.labels.digest()] for image in images]
     _keep(folder / "images.json", json.dumps([list(names), fold_of.tolist(), digests]))
-    devices = trainer.num_devices if trainer.strategy.root_device.type == "cuda" else 0
-    workers = environments(review.workers, devices, fit_command.named_gpus(trainer))
-    fit = [*fit_command.words, "--config", str(folder / "config.yaml")]
-    if len(workers) > 1 and datamodule.cache == "auto":
-        fit += ["--data.cache", "none"]  # each would take its part of the same memory
+    workers = workers_of(trainer, datamodule, fit_command, review.workers)
     places = [folder / "folds" / str(number) for number in range(review.folds)]
     trainings = []
     for number, place in enumerate(places):
-        if not (place / "predictions.json").is_file():
+        if not (place / PREDICTIONS).is_file():
             data = write_fold(place, images, fold_of == number, names)
-            line = [*fit, "--data.dataset", str(data), *QUIET.split(), "--run", str(place / "fit")]
-            trainings.append(Training(line, place / "fit", {}))
-    print_fact("trainings", f"{len(trainings)} of {len(places)} to do, {len(workers)} at a time")
+            line = [*workers.fit, "--data.dataset", str(data)]
+            trainings.append(Training(number, line, place / "fit"))
+    todo = f"{len(trainings)} of {len(places)} to do"
+    print_fact("trainings", f"{todo}, {len(workers.free)} at a time")
     print_fact("progress", folder / "folds" / "*" / "fit" / "log.txt")
     print_fact("continue", f"--run {shlex.quote(str(folder))}")
-    with closing(train_each(trainings, workers)) as ended:
-        for training in ended:
-            place = training.run.parent
-            chosen = np.flatnonzero(fold_of == places.index(place))
-            files = [images[i].file for i in chosen.tolist()]
+    with workers:
+        for training in workers.train(trainings):
+            number = training.number
+            files = [images[i].file for i in np.flatnonzero(fold_of == number).tolist()]
             device = trainer.strategy.root_device
             rows = predict(str(training.run), files, device, datamodule.workers, names)
             content = {file: found.tolist() for file, found in zip(files, rows, strict=True)}
-            write_atomically(place / "predictions.json", json.dumps(content))
-            print_fact(f"fold {place.name}", f"{len(rows)} images predicted")
+            write_atomically(places[number] / PREDICTIONS, json.dumps(content))
+            print_fact(f"fold {number}", f"{len(rows)} images predicted")
     found: dict[str, list[float]] = {}
     for place in places:
-        found |= json.loads((place / "predictions.json").read_text())
+        found |= json.loads((place / PREDICTIONS).read_text())
     return fold_of, [np.array(found[image.file]).reshape(-1, 6) for image in images]
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from types import UnionType
-from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,13 +16,10 @@ from boltbox.detector.data.sample import Labels
 from boltbox.detector.report.labelling_tools import BoxedImage
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.csv_table import write_table
-from boltbox.detector.system.errors import InputError, in_one_line
 from boltbox.detector.system.rank_zero import printable
-from boltbox.detector.system.text_file import read_text
 
 VERSION = 1
 Box = tuple[float, float, float, float]
-T = TypeVar("T")
 KINDS = {  # in the order in which they are shown
     "missing": "object without a label",
     "wrong_class": "label of another class",
@@ -207,57 +202,6 @@ class Review:
         return {name: printable(str(value)) for name, value in row.items()}
 
 
-def read_json(path: Path, kind: type[T]) -> T:
-    """A json file of one of these dataclasses, whoever made it.
-
-    Args:
-        path: of the file.
-        kind: a dataclass of plain types, tuples, lists and such dataclasses, or one of these or
-            None. Its field `class_index` is `class` in the file.
-
-    Raises:
-        InputError: the file holds something else.
-    """
-    text = read_text(path)
-    try:
-        content = json.loads(text)
-        if content.get("version") != VERSION:
-            raise ValueError(f"its version is not {VERSION}")
-        return _decoded(content, kind)
-    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as e:
-        raise InputError(
-            f"{path}: not the {path.stem} of this boltbox ({in_one_line(e):.200}). Give the file"
-            " that it wrote"
-        ) from None
-
-
-def _decoded(value: Any, kind: Any) -> Any:
-    """A value of `json.loads` as an object of a type."""
-    origin: Any = get_origin(kind) or kind
-    parts = get_args(kind)
-    if is_dataclass(kind):
-        hints = get_type_hints(kind)
-        return origin(**{name: _decoded(value[_key(name)], hint) for name, hint in hints.items()})
-    if origin is UnionType:
-        return None if value is None else _decoded(value, parts[0])
-    if origin is tuple:
-        return tuple(_decoded(item, part) for item, part in zip(value, parts, strict=True))
-    if origin is float and type(value) is int:
-        value = float(value)
-    if type(value) is not origin or (origin is float and not math.isfinite(value)):
-        raise ValueError(f"{value!r:.50} is not a {origin.__name__}")
-    if origin is list:
-        return [_decoded(item, parts[0]) for item in value]
-    if origin is dict:
-        return {key: _decoded(item, parts[1]) for key, item in value.items()}
-    return value
-
-
 def _to_json(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The fields of a dataclass as an object of a json file."""
-    return {_key(name): value for name, value in pairs}
-
-
-def _key(name: str) -> str:
-    """A field's name in a json file."""
-    return "class" if name == "class_index" else name
+    """The fields of a dataclass as an object of a json file, in which `class_index` is `class`."""
+    return {name.removesuffix("_index"): value for name, value in pairs}

@@ -21,7 +21,7 @@ from boltbox.detector.commands.evolve import study as study_module
 from boltbox.detector.commands.evolve.space import YOLOV5_GENES
 from boltbox.detector.commands.evolve.storage import TIMEOUTS
 from boltbox.detector.commands.evolve.study import Evolution, Plan, Study
-from boltbox.detector.commands.evolve.trainings import train_all
+from boltbox.detector.commands.evolve.trainings import Workers, train_all
 from boltbox.detector.system.errors import InputError
 
 GENES = (YOLOV5_GENES["scale"], YOLOV5_GENES["mosaic"])
@@ -75,10 +75,10 @@ def machines(tmp_path, address, request):
     return Machines(tmp_path, address, request)
 
 
-def plan(address):
+def plan(address, **settings):
     start = ({"scale": 0.3, "mosaic": 0.5},)
     evolution = Evolution(population=4, generations=2, storage=SecretStr(address), study="shapes")
-    return Plan(GENES, evolution, start)
+    return Plan(GENES, evolution, start, settings=settings)
 
 
 class Machines:
@@ -113,13 +113,9 @@ class Machines:
         trainings.POLL_INTERVAL = 0.02
         trainings.PATIENCE = patience
         try:
-            study = Study(Path(name), self.plan, {})
-            train_all(
-                study,
-                [sys.executable, "-I", str(self.folder / "fit.py")],
-                [{}] * workers,
-                lambda trial: None,
-            )
+            study = Study(Path(name), self.plan)
+            fit = [sys.executable, "-I", str(self.folder / "fit.py")]
+            train_all(study, Workers(fit, [{}] * workers), lambda trial: None)
         except InputError as e:
             print(f"error: {e}", flush=True)
             os._exit(2)
@@ -266,7 +262,7 @@ REFUSED = {  # and what the message names
     "postgresql://owner:{password}@/atlantis?host={folder}": "atlantis",
     "postgresql://owner:{password}8@/{name}?host={folder}": "owner@/",
     "newer": "optuna",
-    "other options": "model.optim.lr0",
+    "other options": "lr0",
     "folder of another study": "evolve.storage",
 }
 
@@ -279,16 +275,16 @@ def test_refused(server, address, tmp_path, bad):
     if "guest" in bad:
         server.execute("postgres", f"CREATE ROLE guest LOGIN PASSWORD '{PASSWORD}'")
     if bad in ("newer", "other options"):
-        Study(tmp_path / "first", plan(address), {"model.optim.lr0": 0.01})
+        Study(tmp_path / "first", plan(address, lr0=0.01))
     if bad == "newer":
         server.execute(name, "UPDATE alembic_version SET version_num = 'v99'")
-    settings = {"model.optim.lr0": 0.02 if "other" in bad else 0.01}
+    lr0 = 0.02 if "other" in bad else 0.01
     if bad == "folder of another study":
-        Study(folder, Plan(GENES, Evolution()), {})
+        Study(folder, Plan(GENES, Evolution()))
     if ":" in bad or "{" in bad:
         address = bad.format(password=PASSWORD, name=name, folder=server.folder)
     with pytest.raises(InputError) as e:
-        Study(folder, plan(address), settings)
+        Study(folder, plan(address, lr0=lr0))
     assert REFUSED[bad] in str(e.value)
     assert PASSWORD not in str(e.value)
     assert "\n" not in str(e.value)
@@ -308,7 +304,7 @@ def test_the_password_is_nowhere(
     the folder is refused."""
     (here / "fit.py").write_text(FIT)
     fit = [sys.executable, "-I", str(here / "fit.py")]
-    monkeypatch.setattr(search, "train_all", lambda study, _, *rest: train_all(study, fit, *rest))
+    monkeypatch.setattr(search, "workers_of", lambda *_: Workers(fit, [{}]))
     monkeypatch.setattr(search, "_draw", lambda *_: None)
     line = f"evolve --config {ROOT}/configs/tensorboard.yaml --data.dataset {small_data}"
     line += " --data.image_size 64 --model.network.width_multiple 0.125 --data.batch_size 6 --data.workers 0"

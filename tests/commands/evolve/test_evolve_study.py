@@ -22,7 +22,7 @@ from boltbox.detector.commands.evolve import trainings as module
 from boltbox.detector.commands.evolve.search import report, write_outputs
 from boltbox.detector.commands.evolve.space import YOLOV5_GENES
 from boltbox.detector.commands.evolve.study import Evolution, Outcome, Plan, Study
-from boltbox.detector.commands.evolve.trainings import train_all
+from boltbox.detector.commands.evolve.trainings import QUIET, Workers, train_all
 from boltbox.detector.system.csv_table import read_table
 
 GENES = (YOLOV5_GENES["scale"], YOLOV5_GENES["lr0"]._replace(log=True), YOLOV5_GENES["anchors"])
@@ -40,11 +40,10 @@ def fitness(values):
 
 
 def search(folder, plan=PLAN):
-    study = Study(folder, plan, {})
-    while study.has_next():
-        trial = study.ask()
+    study = Study(folder, plan)
+    while trial := study.ask():
         metrics = {"val/mAP50": 0.625, "val/P": 0.75}
-        study.tell(trial, Outcome(fitness(trial.params), metrics))
+        study.tell(trial.number, Outcome(fitness(trial.params), metrics))
     return study
 
 
@@ -105,13 +104,15 @@ def test_a_kill_at_any_write_loses_no_individual(tmp_path, monkeypatch):
 def test_outputs(tmp_path):
     """The table with YOLOv5's columns first, and the best as an overlay; half of
     the individuals fail, and one is still trained."""
-    study = Study(tmp_path, PLAN, {})
+    study = Study(tmp_path, PLAN)
     write_outputs(study)
     assert set(os.listdir(tmp_path)) == {"study.db", "evolve.csv"}
     for k in range(7):
         trial = study.ask()
         outcome = Outcome(fitness(trial.params), {"val/mAP50": 0.625, "val/P": 0.75})
-        study.tell(trial, Outcome(None, reason="the abacus\nis broken") if k % 2 else outcome)
+        study.tell(
+            trial.number, Outcome(None, reason="the abacus\nis broken") if k % 2 else outcome
+        )
     study.ask()
     write_outputs(study)
     assert (tmp_path / "evolve.csv").read_text().splitlines()[0] == (
@@ -136,7 +137,7 @@ def test_what_gives_signs_of_life_is_left_alone(tmp_path, monkeypatch):
     """However long it takes; after GRACE without a sign it waits for another training."""
     clock = SimpleNamespace(time=lambda: 0.0, monotonic=lambda: 0.0)
     monkeypatch.setattr(study_module, "time", clock)
-    study = Study(tmp_path, PLAN, {})
+    study = Study(tmp_path, PLAN)
     trial = study.ask()
     states = []
     for sign, seconds in ((1, 500), (2, 1000), (2, 1500), (2, 2000)):
@@ -183,14 +184,15 @@ def trained(tmp_path, monkeypatch):
     def train(*scales, on_end=lambda trial: None):
         start = tuple({**START, "scale": scale} for scale in scales)
         plan = Plan(GENES, Evolution(population=len(scales), generations=1), start)
-        study = Study(tmp_path, plan, {})
-        workers = [{"WORKER": "0"}, {"WORKER": "1"}]
+        study = Study(tmp_path, plan)
+        fit = [sys.executable, str(tmp_path / "fit.py"), *QUIET.split()]
+        workers = Workers(fit, [{"WORKER": "0"}, {"WORKER": "1"}])
 
         def end(trial):
             report(study, [], trial)
             on_end(trial)
 
-        train_all(study, [sys.executable, str(tmp_path / "fit.py")], workers, end)
+        train_all(study, workers, end)
         return study.ended()
 
     return train

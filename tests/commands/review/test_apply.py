@@ -90,7 +90,7 @@ HOSTILE = [
     {"class": 2},
     {"class": None},
 ]
-HOSTILE += [{"file": "/etc/passwd"}, {"file": "a\0b"}]
+HOSTILE += [{"file": "/etc/passwd"}, {"file": "a\0b"}, {"file": ""}]
 for box in ([1, 2, float("nan"), 9], [1, 2, 10**400, 9], [1, 2, 3], [30, 2, 1, 9], [70, 2, 90, 9]):
     HOSTILE.append({"box": box})
 
