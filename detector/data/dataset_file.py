@@ -176,7 +176,7 @@ class DatasetFile:
         with alone(cache.path.parent):
             if found := cache.load(VERSION):
                 return found["names"]
-            files = FileList()
+            files = FileList(with_states=True)
             names = kind.find_names(self.root, self.splits, files)
             cache.save(VERSION, files, {"names": names})
             return names

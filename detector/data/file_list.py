@@ -31,7 +31,7 @@ class State(NamedTuple):
 
 FOLDER = State(-1, 0)
 FILE = State(0, 0)  # whose state is not known
-Look = tuple[bool, str]  # whether its subfolders count too; see `look_at`
+Look = tuple[bool, str]  # whether its subfolders count too; see `checksum`
 
 
 class FileList:
@@ -41,11 +41,14 @@ class FileList:
     at the first question about a file in it. A file that is not in the listing is asked for itself,
     because a file system may ignore case or forbid listing. A path may be an address, see
     `Address`; the listings of its server are complete, if there are any.
+
+    Args:
+        with_states: list the states of files too, for `record`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, with_states: bool = False) -> None:
+        self._with_states = with_states
         self._folders: dict[str, Mapping[str, State] | None] = {}
-        self._looks: dict[str, Look] = {}  # by folder
         self._files: dict[str, State] = {}
         self._searched: set[str] = set()  # folders whose subfolders were listed too
 
@@ -53,7 +56,7 @@ class FileList:
         """The files and folders in a folder, see `list_folder`."""
         path = os.fspath(path)
         if path not in self._folders:
-            self._folders[path] = list_folder(path)
+            self._folders[path] = list_folder(path, self._with_states)
         return self._folders[path]
 
     def state(self, path: str | Path) -> State | None:
@@ -100,25 +103,20 @@ class FileList:
             elif splitext(name)[1].lower() in suffixes:
                 yield path
 
-    def look(self) -> None:
-        """Take the states of all that is in the folders so far. What is read afterwards may be
-        newer, and a later start notices that; what is read before may be older."""
-        for folder, listing in self._folders.items():
-            if folder not in self._looks:
-                searched = folder in self._searched
-                self._looks[folder] = (searched, look_at(folder, searched, listing))
-
     def record(self) -> tuple[dict[str, Look], dict[str, tuple[int, ...]]]:
         """What the answers so far depend on, in plain types: looks at folders, states of single
-        files."""
-        self.look()
-        return self._looks, {path: tuple(state) for path, state in self._files.items()}
+        files. What is read after an answer may be newer, and a later start notices that."""
+        looks = {}
+        for folder, listing in self._folders.items():
+            searched = folder in self._searched
+            looks[folder] = (searched, checksum(listing, searched))
+        return looks, {path: tuple(state) for path, state in self._files.items()}
 
     @staticmethod
     def is_same(folders: Mapping[str, Look], files: Mapping[str, tuple[int, ...]]) -> bool:
         """Whether the files are as they were; arguments: see `record`."""
-        for folder, (searched, checksum) in folders.items():
-            if look_at(folder, searched) != checksum:
+        for folder, (searched, expected) in folders.items():
+            if checksum(list_folder(folder, with_states=True), searched) != expected:
                 return False
         return all(state_of(path) == state for path, state in files.items())
 
@@ -146,24 +144,20 @@ def _is_loop(path: str, above: Iterable[str]) -> bool:
     return any(Path(folder).is_relative_to(target) for folder in above)
 
 
-def look_at(folder: str, searched: bool, expected: Mapping[str, State] | None = None) -> str:
-    """A checksum of the names and states of all that is in a folder.
+def checksum(listing: Mapping[str, State] | None, searched: bool) -> str:
+    """Of the names and states of all that is in a folder.
 
     Args:
-        folder: its path or address.
+        listing: of `list_folder`, with states.
         searched: whether its subfolders count too.
-        expected: the names in it, if they are known; of others, the checksum is that of no folder.
 
     Returns:
         "" if there is no such folder.
     """
-    states = list_folder(folder, with_states=True)
-    if states is None:
+    if listing is None:
         return ""
-    if expected is not None and states.keys() != expected.keys():
-        return "it changes"
     lines = []
-    for name, state in states.items():
+    for name, state in listing.items():
         if searched or state != FOLDER:
             lines.append(f"{name}\0{state.size}\0{state.time}")
     return sha256(os.fsencode("\0".join(sorted(lines)))).hexdigest()

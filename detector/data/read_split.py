@@ -164,7 +164,6 @@ class SplitReader:
             with without_collector():
                 if not entries:
                     entries = self._find()
-                files.look()
                 dataset = self._read(entries)
             saved = save_dataset(cache, key, files, dataset)
             # instead of the arrays, a map of the file

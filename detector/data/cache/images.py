@@ -16,7 +16,7 @@ import numpy as np
 
 from boltbox.detector.data.cache.labels import cache_folder, digest
 from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.data.file_list import look_at
+from boltbox.detector.data.file_list import checksum, list_folder
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.sample import LetterboxInfo, Sample
 from boltbox.detector.data.transforms.letterbox import LazyImage, Patch, longest_shape, resize
@@ -151,7 +151,8 @@ class ResizedImages:
     def key(self) -> str:
         """A checksum of all that decides the pixels."""
         files = list(self.dataset.files)
-        looks = [look_at(folder, False) for folder in sorted(set(map(os.path.dirname, files)))]
+        folders = sorted(set(map(os.path.dirname, files)))
+        looks = [checksum(list_folder(folder, with_states=True), False) for folder in folders]
         how = [self.size, self.smooth, self.shrink, store_bytes(self.sizes)]
         return digest([VERSION, cv2.__version__, how, files, looks])
 

@@ -119,7 +119,7 @@ class Format(ABC):
     def __init__(self, split: Split) -> None:
         self.split = split
         self.faults: list[Fault] = []
-        self.files = FileList()
+        self.files = FileList(with_states=True)
 
     @classmethod
     def find_names(
@@ -130,7 +130,7 @@ class Format(ABC):
         Args:
             root: folder of the dataset.
             splits: paths by split.
-            files: records which files were asked for.
+            files: records which files were asked for, with their states.
 
         Returns:
             Texts in alphabetical order; else numbers up to the largest; none if that is no number
@@ -142,9 +142,7 @@ class Format(ABC):
             reader.files = files
             for path in paths:
                 files.state(path)
-            entries = reader.find()
-            files.look()
-            for entry in entries:
+            for entry in reader.find():
                 with suppress(InputError):  # named when the dataset is read
                     labels = reader.read(entry, 1, 1)
                     names.update(item.name for item in (labels.objects if labels else ()))
