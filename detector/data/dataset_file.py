@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain
 from os.path import isdir, isfile
 from pathlib import Path
 
@@ -23,9 +22,8 @@ from boltbox.detector.data.formats.dota_txt import DotaText
 from boltbox.detector.data.formats.format import Format, Split, find_tail
 from boltbox.detector.data.formats.metadata_jsonl import MetadataJsonl
 from boltbox.detector.data.formats.tensorflow_csv import TensorflowCsv
-from boltbox.detector.data.formats.voc_xml import ANNOTATIONS, VocXml
+from boltbox.detector.data.formats.voc_xml import VocXml
 from boltbox.detector.data.formats.yolo_txt import YoloText
-from boltbox.detector.data.images import SUFFIXES, read_lines
 from boltbox.detector.data.layouts import DESCRIPTIONS, Content, conversion, describe, labels_beside
 from boltbox.detector.data.public_datasets import public_name
 from boltbox.detector.data.read_split import VERSION, SplitReader
@@ -47,7 +45,6 @@ FORMATS: dict[str, type[Format]] = {
     "csv": TensorflowCsv,
 }
 FORMAT_OF_SUFFIX = {".json": "coco", ".jsonl": "metadata", ".csv": "csv"}
-TRAIN_ONLY = (["train"], ["train", "test"])  # splits without val
 
 
 def format_class(name: str) -> type[Format]:
@@ -153,9 +150,10 @@ class DatasetFile:
             path = next(filter(state_of, described), path)
             content = describe(path) if isdir(path) else _read_content(path)
             file = _from_content(path, content, format, notes)
+        lacks_val = "train" in file.splits and "val" not in file.splits
         if split is not None:
             file.share = split
-        elif needs_val and file.share is None and list(file.splits) in TRAIN_ONLY:
+        elif needs_val and lacks_val and file.share is None:
             file.share = SHARE
             file.notes.append(
                 "there is no val split: a fifth of train is set aside for it, always the same"
@@ -282,25 +280,21 @@ def _from_content(
         notes: gets what is corrected.
     """
     home = absolute(path if isdir(path) else path.parent)
-    here = Path.cwd()
     named = "".join(_as_list(content.get("path"))[:1])
-    root = absolute(join(home, named))
-    if is_address(root):  # then files of this disk are no substitute
-        home = root
-        here = root
-    elif not isdir(root):
-        root = absolute(named)
-    if not (is_address(root) or isdir(root)):
+    roots = [absolute(join(home, named)), absolute(named)]
+    root = next((place for place in roots if is_address(place) or isdir(place)), None)
+    if root is None:
         root = home
         notes.append(f"path {named} does not exist; using {home}")
+    # of a path; for those at an address, files of this disk are no substitute
+    folders = [root] if is_address(root) else [root, home, Path.cwd()]
     splits: dict[str, list[Path]] = {}
     for split in ("train", "val", "test"):
         for entry in _as_list(content.get(split)):
-            # relative to the root, else to the data.yaml, else to the current folder
-            places = [join(folder, entry) for folder in (root, home, here)]
+            places = [join(folder, entry) for folder in folders]
             place = next(filter(state_of, places), None)
             is_known = place or is_address(entry)
-            if not is_known and (tail := find_tail(entry, state_of, root, home)):
+            if not is_known and (tail := find_tail(entry, state_of, *folders[:2])):
                 place = str(tail)
                 notes.append(f"{split} {entry} does not exist; using {place}")
             if place is None and split == "test":
@@ -347,13 +341,7 @@ def _guess_format(root: Path, splits: dict[str, list[Path]]) -> str:
     if first.suffix in FORMAT_OF_SUFFIX:
         return FORMAT_OF_SUFFIX[first.suffix]
     files = FileList()
-    if files.is_folder(first):
-        return labels_beside(first, files) or "yolo"
-    near = chain.from_iterable(files.folder(root / name) or () for name in ANNOTATIONS)
-    # COCO's json files lie in annotations/ too
-    if first.suffix == ".txt" and isfile(first) and any(n.endswith(".xml") for n in near):
-        lines = read_lines(first)
-        # a list of VOC has no paths of images
-        if not lines or Path(lines[0]).suffix.lower() not in SUFFIXES:
-            return "voc"
-    return "yolo"
+    found = ""
+    if isfile(first) or files.is_folder(first):
+        found = labels_beside(first, root, files)
+    return found if found else "yolo"

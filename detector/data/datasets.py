@@ -20,11 +20,6 @@ _KINDS = {  # how a reason begins -> its slug; of others it is malformed_label
     "unknown class": "unknown_class",
     "marked difficult": "difficult_object",
     "its image": "orphan_labels",
-    "no such image file": "unusable_image",
-    "no regular file": "unusable_image",
-    "not a readable image": "unusable_image",
-    "image too small": "unusable_image",
-    "none of its": "unusable_image",
 }
 
 
@@ -49,6 +44,8 @@ class Fault:
     @property
     def kind(self) -> str:
         """A slug that scripts can filter by, for example zero_size_box."""
+        if self.file == self.image:
+            return "unusable_image"
         for start, kind in _KINDS.items():
             if self.problem.startswith(start):
                 return kind

@@ -7,8 +7,9 @@ are opened.
 import os
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from operator import itemgetter
-from os.path import isfile
+from os.path import isdir, isfile
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from boltbox.detector.data.formats.dota_txt import DotaText
 from boltbox.detector.data.formats.format import (
     SPLIT_NAMES,
     PerImageFormat,
-    has_labels,
+    Split,
 )
 from boltbox.detector.data.formats.voc_xml import IMAGE_FOLDERS, VocXml
 from boltbox.detector.data.formats.yolo_txt import YoloText
@@ -31,6 +32,7 @@ METADATA = ("metadata.jsonl",)
 ROBOFLOW_CSV = ("_annotations.csv",)
 CONVERTED = "CVAT for images (xml), labelme or VIA (json)"  # by a command
 LABELS = {".txt", ".xml", ".json", ".jsonl", ".csv"}  # suffixes of label files
+MOST_ASKED = 1000  # images of a folder: those without objects may have no label file
 PER_IMAGE: dict[str, type[PerImageFormat]] = {"yolo": YoloText, "voc": VocXml, "dota": DotaText}
 CLASS_NAMES = ("classes.txt", "obj.names", "_darknet.labels", "notes.json")
 SPLIT_FOLDERS = ("JPEGImages/{}", "images/{}", "Images/{}", "{}/images", "{}")
@@ -120,11 +122,20 @@ def _of_files(root: Path, folders: list[Path], names: Sequence[str], format: str
     return {"format": format} | content if content else {}
 
 
-def labels_beside(folder: Path, files: FileList) -> str:
-    """The format of the label files of a folder's images, the first one of PER_IMAGE; "" if they
-    have none."""
+def labels_beside(source: Path, root: Path, files: FileList) -> str:
+    """The format of the label files of a folder's or a list's images, the first one of PER_IMAGE of
+    which MOST_ASKED of them have a file; "" if they have none.
+
+    Args:
+        source: the folder or the list.
+        root: of the dataset.
+        files: knows which files there are.
+    """
     for format, kind in PER_IMAGE.items():
-        if has_labels(folder, kind, files):
+        reader = kind(Split("", (), root))
+        reader.files = files
+        images = islice(reader.images(source), MOST_ASKED)
+        if any(map(files.is_file, map(reader.label_path, images))):
             return format
     return ""
 
@@ -133,7 +144,7 @@ def _of_image_folders(root: Path, format: str, files: FileList) -> Content:
     """Lists of images, folders of splits, or all images; class names in a file of its own."""
 
     def is_labelled(folder: Path) -> bool:
-        return labels_beside(folder, files) == format
+        return isdir(folder) and labels_beside(folder, root, files) == format
 
     lists = root
     has_lists = isfile(root / "obj.data")

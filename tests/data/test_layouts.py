@@ -77,7 +77,7 @@ def test_most_images_have_no_label_file(tmp_path):
     files._folders[str(tmp_path / "images/val")] = dict.fromkeys(
         [*map(os.path.basename, names), "z.png"], FILE
     )
-    assert labels_beside(tmp_path / "images/val", files) == "yolo"
+    assert labels_beside(tmp_path / "images/val", tmp_path, files) == "yolo"
 
 
 def test_hugging_face(tmp_path):

@@ -9,10 +9,10 @@ from __future__ import annotations
 import gc
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -25,7 +25,7 @@ from boltbox.detector.system.errors import InputError
 
 NO_BOX = (math.nan,) * 4
 FARTHEST = 2.0**24  # pixels; beyond, float32 cannot tell neighbours apart
-MOST_ASKED = 1000  # images of a folder: those without objects may have no label file
+CORNERS = ("xmin", "ymin", "xmax", "ymax")
 SPLIT_NAMES = {  # of files and folders
     "train": ("train", "trainval"),
     "val": ("val", "valid", "validation"),
@@ -192,26 +192,18 @@ class PerImageFormat(Format):
         """The path of the label file of an image, which need not exist."""
 
     @abstractmethod
-    def listed_images(self, source: Path) -> Sequence[str | Path]:
+    def listed_images(self, source: Path) -> Iterable[str | Path]:
         """The images that a text file lists."""
 
+    def images(self, source: Path) -> Iterator[str]:
+        """The images of one path of the split, in any order."""
+        if self.files.is_folder(source):
+            return self.files.images(source)
+        return map(str, self.listed_images(source))
+
     def find(self) -> list[Entry]:
-        images: set[str] = set()
-        for source in self.split.paths:
-            if self.files.is_folder(source):
-                images.update(self.files.images(source))
-            else:
-                images.update(map(str, self.listed_images(source)))
+        images = set(chain.from_iterable(map(self.images, self.split.paths)))
         return [Entry(image, self.label_path(image)) for image in sorted(images)]
-
-
-def has_labels(folder: Path, format: type[PerImageFormat], files: FileList) -> bool:
-    """Whether one of the first MOST_ASKED images of a folder and its subfolders has labels of a
-    format."""
-    reader = format(Split("", (), folder))
-    reader.files = files
-    images = islice(files.images(folder), MOST_ASKED)
-    return any(map(files.is_file, map(reader.label_path, images)))
 
 
 def find_tail(path: str, exists: Callable[[Path], object], *folders: Path) -> Path | None:

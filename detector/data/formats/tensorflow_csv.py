@@ -6,6 +6,7 @@ from io import StringIO
 from pathlib import Path
 
 from boltbox.detector.data.formats.format import (
+    CORNERS,
     Entry,
     Format,
     ImageLabels,
@@ -17,7 +18,6 @@ from boltbox.detector.data.images import SUFFIXES
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.text_file import read_text
 
-CORNERS = ("xmin", "ymin", "xmax", "ymax")
 COLUMNS = {"filename", "width", "height", "class"}.union(CORNERS)
 Row = tuple[int, dict[str, str]]  # number of the line, values by column
 

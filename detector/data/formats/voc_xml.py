@@ -2,11 +2,12 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
 from boltbox.detector.data.formats.format import (
+    CORNERS,
     DIFFICULT,
     Entry,
     ImageLabels,
@@ -21,7 +22,6 @@ from boltbox.detector.system.errors import InputError
 
 ANNOTATIONS = ("Annotations", "annotations")
 IMAGE_FOLDERS = ("JPEGImages", "images", "Images")
-CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
 
 class VocXml(PerImageFormat):
@@ -47,17 +47,15 @@ class VocXml(PerImageFormat):
             places.append(os.path.join(parent, name, file))
         return next(filter(self.files.is_file, places), places[0])
 
-    def listed_images(self, source: Path) -> Sequence[str | Path]:
+    def listed_images(self, source: Path) -> Iterator[str | Path]:
         folders = [self.split.root / name for name in IMAGE_FOLDERS]
         folder = next(filter(self.files.is_folder, folders), self.split.root)
         image_of = {}
         for image in sorted(self.files.images(folder)):
             image_of[os.path.splitext(os.path.relpath(image, folder))[0]] = image
-        images: list[str | Path] = []
         for line in read_lines(source):
             name = line if line in image_of else line.split()[0]
-            images.append(image_of.get(name, folder / f"{name}.jpg"))
-        return images
+            yield image_of.get(name, folder / f"{name}.jpg")
 
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels | None:
         if not self.files.is_file(entry.file):

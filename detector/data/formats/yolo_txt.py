@@ -43,9 +43,8 @@ class YoloText(PerImageFormat):
             return beside
         return path
 
-    def listed_images(self, source: Path) -> list[str]:
+    def listed_images(self, source: Path) -> Iterator[str | Path]:
         root = self.split.root
-        images = []
         for line in read_lines(source):
             # `line` as it is: where the current folder is another one, the files have changed
             places = [join(source.parent, line), join(root, line), line]
@@ -54,8 +53,7 @@ class YoloText(PerImageFormat):
                 image = find_tail(line, self.files.is_file, source.parent, root) or places[0]
             elif image == line:
                 image = join(Path.cwd(), line)
-            images.append(str(image))
-        return images
+            yield image
 
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels | None:
         if not self.files.is_file(entry.file):
@@ -88,13 +86,12 @@ def parse_yolo(text: str) -> Iterator[LabelObject]:
         fields = line.split()
         if not fields:
             continue
-        place = f"line {number}"
         try:
             values = array("f", map(float, fields)).tolist()  # rounds to float32
+            problem = _problem(float(fields[0]), values)
         except ValueError:
-            yield LabelObject(place, -1, NO_BOX, "not a number")
-            continue
-        problem = _problem(float(fields[0]), values)
+            values = [math.nan]
+            problem = "not a number"
         polygons = []
         box = values[1:]
         if len(box) > 4 and not problem:
@@ -102,16 +99,18 @@ def parse_yolo(text: str) -> Iterator[LabelObject]:
             polygons = [polygon]
             corners = np.concatenate((polygon.min(0), polygon.max(0)))
             box = xyxy_to_cxcywh(corners).tolist()
-        key = (values[0], *box)
-        if not problem and min(box[2:]) < MIN_SIDE:
-            problem = "zero width or height"
-        elif not problem and key in earlier:
-            problem = "duplicate of an earlier line"
-        if problem:
-            yield LabelObject(place, -1, box if len(box) == 4 else NO_BOX, problem)
-        else:
-            earlier.add(key)
-            yield LabelObject(place, int(values[0]), box, polygons=polygons)
+        name = -1
+        if not problem:
+            key = (values[0], *box)
+            if min(box[2:]) < MIN_SIDE:
+                problem = "zero width or height"
+            elif key in earlier:
+                problem = "duplicate of an earlier line"
+            else:
+                earlier.add(key)
+                name = int(values[0])
+        shown = box if len(box) == 4 else NO_BOX
+        yield LabelObject(f"line {number}", name, shown, problem, polygons)
 
 
 def _problem(number: float, values: list[float]) -> str:
