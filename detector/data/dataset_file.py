@@ -18,13 +18,17 @@ from boltbox.detector.data.class_names import read_names
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.file_list import FileList, state_of
 from boltbox.detector.data.formats.coco_json import CocoJson
-from boltbox.detector.data.formats.dota_txt import DotaText
 from boltbox.detector.data.formats.format import Format, Split, find_tail
 from boltbox.detector.data.formats.metadata_jsonl import MetadataJsonl
 from boltbox.detector.data.formats.tensorflow_csv import TensorflowCsv
-from boltbox.detector.data.formats.voc_xml import VocXml
-from boltbox.detector.data.formats.yolo_txt import YoloText
-from boltbox.detector.data.layouts import DESCRIPTIONS, Content, conversion, describe, labels_beside
+from boltbox.detector.data.layouts import (
+    DESCRIPTIONS,
+    PER_IMAGE,
+    Content,
+    conversion,
+    describe,
+    labels_beside,
+)
 from boltbox.detector.data.public_datasets import public_name
 from boltbox.detector.data.read_split import VERSION, SplitReader
 from boltbox.detector.model.parts import find_part
@@ -37,11 +41,9 @@ from boltbox.detector.system.text_file import parse_yaml, read_text
 DEMO_ROOT = Path("datasets/demo")
 SHARE = 0.2  # of train that is val, where neither is given
 FORMATS: dict[str, type[Format]] = {
-    "yolo": YoloText,
-    "voc": VocXml,
+    **PER_IMAGE,
     "coco": CocoJson,
     "metadata": MetadataJsonl,
-    "dota": DotaText,
     "csv": TensorflowCsv,
 }
 FORMAT_OF_SUFFIX = {".json": "coco", ".jsonl": "metadata", ".csv": "csv"}

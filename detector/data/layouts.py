@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from boltbox.detector.data.file_list import FileList, find_images
-from boltbox.detector.data.formats.dota_txt import DotaText
 from boltbox.detector.data.formats.format import (
     SPLIT_NAMES,
     PerImageFormat,
     Split,
 )
 from boltbox.detector.data.formats.voc_xml import IMAGE_FOLDERS, VocXml
-from boltbox.detector.data.formats.yolo_txt import YoloText
+from boltbox.detector.data.formats.yolo_txt import DotaText, YoloText
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import program
 from boltbox.detector.system.text_file import parse_yaml, read_text

@@ -1,7 +1,7 @@
 """The protocol of a label format: find the images of a split and their label files, and read these.
 
-`read_split.py` uses formats through it only. A format is one file here and one row of
-FORMATS in `dataset_file.py`; one of a user's own needs no row (docs/formats.md).
+`read_split.py` uses formats through it only. A format is a class here and a row of FORMATS in
+`dataset_file.py`; one of a user's own needs no row (docs/formats.md).
 """
 
 from __future__ import annotations

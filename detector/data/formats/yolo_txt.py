@@ -1,5 +1,8 @@
-"""YOLO text labels: for `.../images/a/b.jpg` the file `.../labels/a/b.txt`, one line per
-object: `class cx cy w h`, or `class x y x y ...` for a polygon, as fractions of the image."""
+"""Text labels of YOLO and of DOTA, whose files are found alike.
+
+YOLO: for `.../images/a/b.jpg` the file `.../labels/a/b.txt`, one line per object: `class cx cy w h`,
+or `class x y x y ...` for a polygon, as fractions of the image.
+"""
 
 import math
 import os
@@ -11,12 +14,14 @@ from pathlib import Path
 import numpy as np
 
 from boltbox.detector.data.formats.format import (
+    DIFFICULT,
     NO_BOX,
     Entry,
     ImageLabels,
     LabelObject,
     PerImageFormat,
     find_tail,
+    number,
 )
 from boltbox.detector.data.images import read_lines
 from boltbox.detector.model.boxes import cxcywhn_to_xyxy, xyxy_to_cxcywh
@@ -70,6 +75,31 @@ class YoloText(PerImageFormat):
         return ImageLabels(objects)
 
 
+class DotaText(YoloText):
+    """DOTA's oriented boxes, also an export of Roboflow: for `.../images/a/b.jpg` the file
+    `.../labelTxt/a/b.txt`, one line per object: `x1 y1 x2 y2 x3 y3 x4 y4 class difficult` in
+    pixels. The box of an object is the one around its corners."""
+
+    folder = "labelTxt"
+
+    def read(self, entry: Entry, height: int, width: int) -> ImageLabels | None:
+        if not self.files.is_file(entry.file):
+            return None
+        objects = []
+        for k, line in enumerate(read_text(entry.file, replace=True).split("\n"), 1):
+            fields = line.split()
+            # the first two lines may be `imagesource:...` and `gsd:...`
+            if fields and ":" not in fields[0]:
+                name = " ".join(fields[8:-1])
+                numbers = list(map(number, fields[:8]))
+                missing = [math.nan] * (8 - len(numbers))
+                points = np.array(numbers + missing).reshape(4, 2)
+                box = np.concatenate((points.min(0), points.max(0)))
+                problem = DIFFICULT if fields[-1] == "1" else ""
+                objects.append(LabelObject(f"line {k} ({name})", name, box, problem))
+        return ImageLabels(objects)
+
+
 def parse_yolo(text: str) -> Iterator[LabelObject]:
     """The lines of a label file that are not empty.
 
@@ -82,7 +112,7 @@ def parse_yolo(text: str) -> Iterator[LabelObject]:
         has a problem.
     """
     earlier = set()  # class and box of a line
-    for number, line in enumerate(text.split("\n"), 1):
+    for k, line in enumerate(text.split("\n"), 1):
         fields = line.split()
         if not fields:
             continue
@@ -110,7 +140,7 @@ def parse_yolo(text: str) -> Iterator[LabelObject]:
                 earlier.add(key)
                 name = int(values[0])
         shown = box if len(box) == 4 else NO_BOX
-        yield LabelObject(f"line {number}", name, shown, problem, polygons)
+        yield LabelObject(f"line {k}", name, shown, problem, polygons)
 
 
 def _problem(number: float, values: list[float]) -> str:
