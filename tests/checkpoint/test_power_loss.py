@@ -28,7 +28,7 @@ def repair(data, checkpoint):
 
 
 def convert(data, checkpoint):
-    return f"convert {label_layouts.labelme(Path('source'))} --out disk/new/coco"
+    return f"convert {label_layouts.CONVERTED['labelme'].write(Path('source'))} --out disk/new/coco"
 
 
 def predict(data, checkpoint):

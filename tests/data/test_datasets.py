@@ -17,7 +17,6 @@ from made_datasets import (
     as_coco,
     as_voc,
     as_yolo,
-    by_name,
     coco_with,
     counts,
     files_of,
@@ -269,29 +268,3 @@ def test_counts(name, split, expected, faults):
     dataset = load(shared(name), split)
     assert counts(dataset) == expected
     assert set(column(dataset.faults, "where")) == faults
-
-
-def test_publaynet_as_coco_equals_yolo(tmp_path):
-    """Its json speaks of all twenty images; they lie in two folders."""
-    root = f"path: {shared('data/publaynet20')}\n"
-    folders = "[images/train, images/val]\n"
-    names = "names: [text, title, list, table, figure]\n"
-    lay_out(
-        tmp_path,
-        {
-            "yolo.yaml": f"{root}train: {folders}{names}",
-            "coco.yaml": f"{root}train: samples.coco.json\nimages: {folders}",
-        },
-    )
-    yolo = load(tmp_path / "yolo.yaml")
-    coco = load(tmp_path / "coco.yaml")
-    assert coco.names == yolo.names
-    assert counts(coco) == counts(yolo) == (20, 193, 0, 0)
-    assert coco.faults == yolo.faults == []
-    theirs = by_name(yolo)
-    for name, labels in by_name(coco).items():
-        assert labels.classes.tolist() == theirs[name].classes.tolist()
-        # six decimals in the label files
-        np.testing.assert_allclose(labels.boxes, theirs[name].boxes, rtol=0, atol=2e-3)
-        for parts in labels.polygons:
-            assert len(parts) > 0

@@ -97,12 +97,9 @@ def test_hugging_face(tmp_path):
         assert list(boxes_of(data, split).values()) == expected
 
 
-CONVERTED = [layouts.cvat_xml, layouts.labelme, layouts.via]
-
-
-@pytest.mark.parametrize("layout", CONVERTED, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("layout", layouts.CONVERTED.values(), ids=layouts.CONVERTED)
 def test_it_converts(layout, here):
-    source = layout(here / "pets")
+    source = layout.write(here / "pets")
     with pytest.raises(InputError, match=rf"labels of CVAT .* convert {source}"):
         DatasetFile.read(str(source))
     type_line(f"convert {source}")
@@ -111,9 +108,11 @@ def test_it_converts(layout, here):
 
 
 def test_folders_become_splits(here, capsys):
-    """Of the first version of VIA, which has maps of regions; polygons; of CVAT in a file; what has no box."""
+    """Of the first version of VIA, which has maps of regions; polygons, and classes that are
+    numbers; of CVAT in a file; what has no box."""
     for split in ("train", "val"):
-        file = layouts.via(here / "pets" / split) / "via_region_data.json"
+        layouts.CONVERTED["via"].write(here / "pets" / split)
+        file = here / "pets" / split / "via_region_data.json"
         content = read(file)
         for entry in content.values():
             for region in entry["regions"]:
@@ -126,10 +125,12 @@ def test_folders_become_splits(here, capsys):
                     "all_points_x": xs,
                     "all_points_y": ys,
                 }
+                label = layouts.NAMES.index(region["region_attributes"]["label"])
+                region["region_attributes"]["label"] = label
             entry["regions"] = {str(k): region for k, region in enumerate(entry["regions"])}
         for path in (file, file.with_name("via_project.json")):  # the same
             path.write_text(json.dumps({"_via_img_metadata": content}))
-    layouts.cvat_xml(here / "pets/test")
+    layouts.CONVERTED["cvat"].write(here / "pets/test")
     file = here / "pets/test/annotations.xml"
     text = file.read_text().replace("</image>", '<box label="cat" xtl="1" ytl="1" xbr="9" ybr="9" rotation="30"/>'
         '<polygon label="bird" points="1,2;9.5,4;3,20"/><tag label="indoor"/></image>', 1)  # fmt: skip
@@ -137,15 +138,12 @@ def test_folders_become_splits(here, capsys):
     type_line("convert pets --out out")
     assert "left out:  1 objects without a box or a class, 1 images" in capsys.readouterr().out
     file = DatasetFile.read("out/data.yaml")
-    assert file.names == ["bird", *layouts.NAMES]
-    assert boxes_of(file, "train") == boxes_of(file, "val")
-    expected = {
-        name: sorted([c + 1, *box] for c, *box in rows)
-        for name, (*_, rows) in layouts.PICTURES.items()
-    }
-    assert boxes_of(file, "val") == expected
-    assert boxes_of(file, "test")["p0"] == [[0, 1, 2, 9.5, 20], *expected["p0"]]
-    assert len(boxes_of(file, "test")) == 5
+    assert file.names == ["0", "1", "bird", *layouts.NAMES]
+    expected = {name: sorted(map(list, rows)) for name, (*_, rows) in layouts.PICTURES.items()}
+    assert boxes_of(file, "train") == boxes_of(file, "val") == expected
+    found = boxes_of(file, "test")
+    assert found["p0"] == [[2, 1, 2, 9.5, 20], [3, *expected["p0"][0][1:]]]
+    assert len(found) == 5
 
 
 def test_subsets_of_cvat(here):
@@ -161,39 +159,23 @@ def test_subsets_of_cvat(here):
         assert len(load("pets_coco", split)) == 1
 
 
-@pytest.mark.parametrize("labels", [[5, 0], [5, "cat"]], ids=str)
-def test_classes_of_via_may_be_numbers(labels, here):
-    layouts.via(here / "pets")
-    file = here / "pets/via_region_data.json"
-    content = read(file)
-    for entry in content.values():
-        for region in entry["regions"]:
-            name = region["region_attributes"]["label"]
-            region["region_attributes"]["label"] = labels[layouts.NAMES.index(name)]
-    file.write_text(json.dumps(content))
-    type_line("convert pets")
-    names = sorted(map(str, labels))
-    data = DatasetFile.read("pets_coco", needs_val=True)
-    assert data.names == names
-    number = names.index(str(labels[1]))
-    assert (data.open("train", strict=False).labels.classes == number).any()
-
-
 def test_hugging_face_corners_and_errors(tmp_path):
     given = layouts.labelimg(tmp_path / "given")
     good = table(given, ["p0"], {"bbox": List(List(Value("float32"))), "category": List(LABEL)})
     file = save_hugging_face(good, tmp_path / "corners", bbox_format="xyxy")
     row = read(file.parent / "train/metadata.jsonl")
     assert row["objects"] == {"bbox": [[4, 8, 32 - 4, 32 - 8]], "category": [0]}
-    with pytest.raises(InputError, match=r"data\.yaml"):
-        save_hugging_face(good, file.parent)
-    with pytest.raises(InputError, match="unlabelled"):
-        save_hugging_face(DatasetDict(unlabelled=good), tmp_path / "a")
-    with pytest.raises(InputError, match="bbox_format coco"):
-        save_hugging_face(good, tmp_path / "a", bbox_format="coco")
-    for odd in (good.remove_columns("objects"), table(given, ["p2"], {"category": List(LABEL)})):
-        with pytest.raises(InputError, match="train"):
-            save_hugging_face(odd, tmp_path / "a")
+    odd = table(given, ["p2"], {"category": List(LABEL)})
+    errors = [
+        (good, file.parent, "xywh", r"data\.yaml"),
+        (good, "a", "coco", "bbox_format coco"),
+        (DatasetDict(unlabelled=good), "a", "xywh", "unlabelled"),
+        (good.remove_columns("objects"), "a", "xywh", "train"),
+        (odd, "a", "xywh", "train"),
+    ]
+    for rows, folder, bbox_format, told in errors:
+        with pytest.raises(InputError, match=told):
+            save_hugging_face(rows, tmp_path / folder, bbox_format)
     (given / "p0.png").unlink()
     with pytest.raises(InputError, match="train, row 0"):
         save_hugging_face(good, tmp_path / "b")

@@ -82,15 +82,6 @@ def test_labels_of_every_kind(name, store, web, tmp_path):
             assert all(map(addresses.is_address, dataset.files))
 
 
-def test_changes_are_noticed(web, tmp_path):
-    folder = LAYOUTS["roboflow_yolo"].write(tmp_path / "web/set").parent
-    remote = DatasetFile.read(str(described(folder, f"{web.address}/set", tmp_path / "data.yaml")))
-    before = len(remote.open("train").labels.boxes)
-    label = next((folder / "train/labels").glob("p1*.txt"))
-    label.write_text(label.read_text().splitlines()[0])
-    assert len(remote.open("train").labels.boxes) == before - 1
-
-
 def test_a_fit_and_its_resume(store, small_data, tmp_path):
     """In loader workers, with SIGKILL: as on the same files of this disk."""
     data = described(small_data.parent, "s3://bucket/demo", tmp_path / "data.yaml")
@@ -101,8 +92,8 @@ def test_a_fit_and_its_resume(store, small_data, tmp_path):
     assert start(command(small_data, reference, 0, 1, within_epochs=False, more=more)) == 0
     run = tmp_path / "run"
     line = command("s3://bucket/demo/data.yaml", run, 1, 1, more=more)
-    hits, unlike = trial(line, ["batch:2", "moving:0"], run, reference)
-    assert hits == 2
+    hits, unlike = trial(line, ["batch:2"], run, reference)
+    assert hits == 1
     assert not unlike
 
 

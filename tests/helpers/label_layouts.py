@@ -1,7 +1,6 @@
 """One small dataset as labelling tools export it, each layout from the tool's documentation."""
 
 import json
-import os
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -108,6 +107,45 @@ def coco(names):
     return json.dumps(content)
 
 
+def cvat(names):
+    """CVAT for images 1.1."""
+    text = "<annotations><version>1.1</version>"
+    for k, name in enumerate(names):
+        height, width, boxes = PICTURES[name]
+        text += f'<image id="{k}" name="{name}.png" width="{width}" height="{height}">'
+        for c, x1, y1, x2, y2 in boxes:
+            text += f'<box label="{NAMES[c]}" source="manual" occluded="0" xtl="{x1}" ytl="{y1}"'
+            text += f' xbr="{x2}" ybr="{y2}" z_order="0"></box>'
+        text += "</image>"
+    return f"{text}</annotations>"
+
+
+def labelme(names):
+    """With a byte order mark."""
+    height, width, boxes = PICTURES[names[0]]
+    shapes = []
+    for c, x1, y1, x2, y2 in boxes:
+        shape = {"label": NAMES[c], "points": [[x1, y1], [x2, y2]], "group_id": None}
+        shapes.append(shape | {"shape_type": "rectangle", "flags": {}})
+    size = {"imageHeight": height, "imageWidth": width, "imageData": None}
+    content = {"version": "5.5.0", "flags": {}, "shapes": shapes, "imagePath": f"{names[0]}.png"}
+    return "\ufeff" + json.dumps(content | size)
+
+
+def via(names):
+    """VGG Image Annotator 2."""
+    content = {}
+    for name in names:
+        regions = []
+        for c, x1, y1, x2, y2 in PICTURES[name][2]:
+            shape = {"name": "rect", "x": x1, "y": y1, "width": x2 - x1, "height": y2 - y1}
+            label = {"label": NAMES[c]}
+            regions.append({"shape_attributes": shape, "region_attributes": label})
+        entry = {"filename": f"{name}.png", "size": 9, "regions": regions, "file_attributes": {}}
+        content[f"{name}.png9"] = entry
+    return json.dumps(content)
+
+
 class Layout(NamedTuple):
     """Where images and labels are.
 
@@ -148,6 +186,11 @@ LAYOUTS = {}
 for _name, _row in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text()).items():
     _text = TEXTS[_row.pop("text", "yolo")]
     LAYOUTS[_name] = Layout(text=_text, **_row)
+CONVERTED = {
+    "cvat": Layout("images/{name}.png", "annotations.xml", cvat),
+    "labelme": Layout("{name}.png", "{name}.json", labelme),
+    "via": Layout("images/{name}.png", "via_region_data.json", via),
+}
 
 
 def labelimg(root):
@@ -165,49 +208,3 @@ def zip_file(root):
     archive = shutil.make_archive(str(root / "pets"), "zip", folder.parent)
     shutil.rmtree(folder.parent)
     return Path(archive)
-
-
-def cvat_xml(root):
-    """CVAT for images 1.1."""
-    text = "<annotations><version>1.1</version>"
-    for k, (name, (height, width, boxes)) in enumerate(PICTURES.items()):
-        _picture(root / "images" / f"{name}.png")
-        text += f'<image id="{k}" name="{name}.png" width="{width}" height="{height}">'
-        for c, x1, y1, x2, y2 in boxes:
-            text += f'<box label="{NAMES[c]}" source="manual" occluded="0" xtl="{x1}" ytl="{y1}"'
-            text += f' xbr="{x2}" ybr="{y2}" z_order="0"></box>'
-        text += "</image>"
-    lay_out(root, {"annotations.xml": f"{text}</annotations>"})
-    return root
-
-
-def labelme(root):
-    """A json file beside each image, with a byte order mark."""
-    for name, (height, width, boxes) in PICTURES.items():
-        _picture(root / f"{name}.png")
-        shapes = []
-        for c, x1, y1, x2, y2 in boxes:
-            shape = {"label": NAMES[c], "points": [[x1, y1], [x2, y2]], "group_id": None}
-            shapes.append(shape | {"shape_type": "rectangle", "flags": {}})
-        size = {"imageHeight": height, "imageWidth": width, "imageData": None}
-        content = {"version": "5.5.0", "flags": {}, "shapes": shapes, "imagePath": f"{name}.png"}
-        lay_out(root, {f"{name}.json": "\ufeff" + json.dumps(content | size)})
-    return root
-
-
-def via(root):
-    """VGG Image Annotator 2."""
-    content = {}
-    for name, (_, _, boxes) in PICTURES.items():
-        path = root / "images" / f"{name}.png"
-        _picture(path)
-        regions = []
-        for c, x1, y1, x2, y2 in boxes:
-            shape = {"name": "rect", "x": x1, "y": y1, "width": x2 - x1, "height": y2 - y1}
-            names = {"label": NAMES[c]}
-            regions.append({"shape_attributes": shape, "region_attributes": names})
-        size = os.path.getsize(path)
-        entry = {"filename": path.name, "size": size, "regions": regions, "file_attributes": {}}
-        content[f"{path.name}{size}"] = entry
-    lay_out(root, {"via_region_data.json": json.dumps(content)})
-    return root
