@@ -1,7 +1,7 @@
 """Text labels of YOLO and of DOTA, whose files are found alike.
 
-YOLO: for `.../images/a/b.jpg` the file `.../labels/a/b.txt`, one line per object: `class cx cy w h`,
-or `class x y x y ...` for a polygon, as fractions of the image.
+YOLO: for `.../images/a/b.jpg` the file `.../labels/a/b.txt`, one line per object: `class cx cy w
+h`, or `class x y x y ...` for a polygon, as fractions of the image.
 """
 
 import math
