@@ -74,10 +74,9 @@ class Loss(nn.Module, ABC):
         """
         with torch.autocast(raw[0].device.type, enabled=False):
             terms = self.terms([maps.float() for maps in raw], targets, head)
-            # without terms no values: add_losses refuses that
-            values = torch.stack(list(terms.values())) if terms else raw[0].new_zeros(0)
+            total = sum(terms.values(), start=raw[0].new_zeros(()))
         batch_size = len(raw[0])
-        return values.sum() * batch_size, dict(zip(terms, values.detach().unbind(), strict=True))
+        return total * batch_size, {name: term.detach() for name, term in terms.items()}
 
 
 class DetectionLoss(Loss):

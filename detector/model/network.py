@@ -155,8 +155,8 @@ class Backbone(nn.Module):
         self,
         channels: dict[int, int],
         repeats: dict[int, int],
-        pool_first: bool = False,
-        conv: Convolution = Conv,
+        pool_first: bool,
+        conv: Convolution,
     ) -> None:
         super().__init__()
         top = max(channels)
@@ -212,7 +212,7 @@ class Neck(nn.Module):
         channels: dict[int, int],
         levels: Sequence[int],
         repeats: dict[int, int],
-        conv: Convolution = Conv,
+        conv: Convolution,
     ) -> None:
         super().__init__()
         down = range(max(channels) - 1, min(levels) - 1, -1)

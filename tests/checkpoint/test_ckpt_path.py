@@ -318,16 +318,6 @@ def test_a_file_of_yolov5(
         read_trained(published).fill(network, NAMES)
 
 
-def test_a_file_of_yolov5_says_what_it_is(tmp_path, as_yolov5):
-    network = small(3, size="n6")
-    file = tmp_path / "theirs.pt"
-    torch.save({"model": as_yolov5(network, names=["a", "b", "c"], yaml=MULTIPLES)}, file)
-    trained = read_trained(file)
-    assert trained.network.levels == network.levels
-    assert trained.image_size == 1280
-    assert same(Detector.load(file, "cpu").network.state_dict(), network.state_dict())
-
-
 @pytest.mark.parametrize("name", RANK_VARIABLES)
 def test_the_first_process_must_have_the_checkpoint(name, here, monkeypatch):
     """Those of another machine lack what it has read, where they share no file system."""

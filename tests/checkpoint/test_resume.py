@@ -48,34 +48,25 @@ def batches(run):
     return loops["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"]
 
 
-def test_told_to_stop(small_data, tmp_path, reference):
+def test_told_to_stop(small_data, tmp_path, reference, monkeypatch):
     """It saves after the batch, within an accumulation window, and leaves with the code that
-    schedulers requeue on; during validation it leaves at once. (Two processes:
+    schedulers requeue on; during validation it leaves at once. The line is that of
+    docs/distributed.md for a job of Slurm, which is started again. (Two processes:
     test_ranks_die.py.)"""
-    run = tmp_path / "run"
-    line = command(small_data, run, workers=2, ranks=1, within_epochs=False, more=SHORT)
-    resumed = line + RESUMED
-    assert start(line, "batch:4:SIGHUP") == 128 + signal.SIGHUP
-    assert batches(run) == 5
-    saved = load(run / "checkpoints/last.ckpt")
-    assert saved["processes"][0]["gradients"], "the window was open"
-    assert start(resumed, "validation:0:SIGTERM") == 143
-    assert start(resumed) == 0
-    assert not difference(run, reference)
-
-
-def test_a_slurm_job_that_is_started_again(small_data, tmp_path, reference, monkeypatch):
-    """The line of docs/distributed.md, on one device: a preemption, a machine that fails, the end."""
     guide = (ROOT / "docs/distributed.md").read_text()
     options = shlex.split(guide.partition("srun ")[2].partition("\n")[0].partition(" fit ")[2])
     for setting in ["NTASKS=1", "JOB_ID=7", "PROCID=0", "LOCALID=0", "NODEID=0"]:
         monkeypatch.setenv(f"SLURM_{setting[:-2]}", setting[-1])
-    small = command(small_data, tmp_path / "run", 0, 1, within_epochs=False, more=SHORT)
+    run = tmp_path / "run"
+    small = command(small_data, run, workers=2, ranks=1, within_epochs=False, more=SHORT)
     line = small[:3] + options + small[3:] + ["--trainer.num_nodes", "1"]
-    assert start(line, "batch:3:SIGTERM") == 143
-    assert start(line, "batch:1") == -signal.SIGKILL
+    assert start(line, "batch:4:SIGHUP") == 128 + signal.SIGHUP
+    assert batches(run) == 5
+    saved = load(run / "checkpoints/last.ckpt")
+    assert saved["processes"][0]["gradients"], "the window was open"
+    assert start(line, "validation:0:SIGTERM") == 143
     assert start(line) == 0
-    assert not difference(tmp_path / "run", reference)
+    assert not difference(run, reference)
 
 
 class Stop(L.Callback):

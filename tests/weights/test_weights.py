@@ -47,16 +47,18 @@ def test_published_weights_of_another_size(size, published):
     assert same(network.state_dict(), before), "nothing is half loaded"
 
 
-def test_yolov5_with_another_activation_and_more_anchors(tmp_path, as_yolov5):
-    """The file states both. A training that asks for as many anchors starts with the file's."""
+def test_a_file_of_yolov5_says_what_it_is(tmp_path, as_yolov5):
+    """A large size, another activation, more anchors. A training that asks for as many anchors
+    starts with the file's."""
     file = tmp_path / "own.pt"
-    network = small(activation="relu", anchors=5)
+    network = small(size="n6", activation="relu", anchors=5)
     network.head.anchors *= 1.5
     config = MULTIPLES | {"activation": "nn.ReLU()"}
     torch.save({"model": as_yolov5(network, names=ABC, yaml=config)}, file)
     trained = read_trained(file)
     assert trained.options["activation"] == "relu"
-    made = made_detector(ABC, anchors=5, weights=str(file), **MULTIPLES).network
+    assert trained.image_size == 1280
+    made = made_detector(ABC, size="n6", anchors=5, weights=str(file), **MULTIPLES).network
     for other in (trained.network, made):
         assert same(other.state_dict(), network.state_dict())
 
