@@ -174,12 +174,12 @@ def cache_folder(tmp_path_factory):
 @pytest.fixture(scope="session", autouse=True)
 def parsers():
     """The parser of a command is built once: that takes a fifth of a small `fit`. Another one for
-    the help and --print_config, which change it, and where options come from a class of the user's."""
+    the help, which changes it, and where options come from a class of the user's."""
     built = {}
     build = lightning_cli.make_parser
 
     def once(definition, line):
-        kept = {} if line.only_prints or line.data_class else built
+        kept = {} if line.typed == ["--help"] or line.data_class else built
         if line.command not in kept:
             kept[line.command] = build(definition, line)
         return kept[line.command]

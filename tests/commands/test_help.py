@@ -125,12 +125,9 @@ def test_a_line_of_yolov5(line, capsys):
     assert error.partition("in boltbox: python cli.py ")[2].strip() == LINES[line]
 
 
-def test_what_need_not_be_there(here, capsys):
-    """What is resumed is not started from weights."""
+def test_what_is_resumed_needs_no_first_weights(here, capsys):
     line = "fit --ckpt_path auto --model.start.weights gone.pt --data.dataset demo --print_config"
     printed(line, capsys)
-    error = printed("predict --ckpt_path best --source *.jpg", capsys, code=2)
-    assert "source *.jpg: " in error
 
 
 def test_evolution_and_the_defaults_keep_to_the_ranges():
@@ -153,9 +150,10 @@ def test_one_batch_is_not_all_of_them(typed, kept, here, capsys):
 
 def test_env_prints_what_a_report_of_a_problem_needs(capsys):
     type_line("env")
-    printed = dict(
-        re.split(": +", line, maxsplit=1) for line in capsys.readouterr().out.splitlines()
-    )
-    assert printed["boltbox"] == version("boltbox")
-    assert printed["torch"] == version("torch")
-    assert platform.system() in printed["system"]
+    told = capsys.readouterr().out
+    for name, fact in {
+        "boltbox": version("boltbox"),
+        "torch": version("torch"),
+        "system": platform.system(),
+    }.items():
+        assert re.search(f"^{name}: +{re.escape(fact)}", told, re.M)
