@@ -84,7 +84,7 @@ def find_start(line: CommandLine) -> Start:
     if line.command == "fit":
         named = Path(ckpt_path)
         # after a crash torchrun starts this command again, perhaps before its first checkpoint
-        restarted = searched if _is_restart(searched) else None
+        restarted = _restarted_run(searched)
         if restarted and (has_checkpoints(restarted) or not ckpt_path):
             ckpt_path = "auto"
         elif ckpt_path and ckpt_path not in CKPT_WORDS and (named / "checkpoints").is_dir():
@@ -119,8 +119,8 @@ def find_start(line: CommandLine) -> Start:
     return start
 
 
-def _is_restart(run: Path | None) -> bool:
-    """Whether `torchrun --max-restarts` has restarted this process after a crash, so that it
+def _restarted_run(run: Path | None) -> Path | None:
+    """The run, if `torchrun --max-restarts` has restarted this process after a crash, so that it
     continues from the last checkpoint of the run.
 
     The store of torchrun's agent still holds the addresses of the dead processes, and a process
@@ -142,7 +142,7 @@ def _is_restart(run: Path | None) -> bool:
     if restarts and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"
         os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) + restarts)
-    return restarts > 0
+    return run if restarts else None
 
 
 def _read_weights(ckpt_path: str, run: Path | None, command: str) -> Trained | Exported | None:

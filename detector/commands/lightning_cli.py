@@ -119,13 +119,12 @@ def run_with_trainer(definition: Command, line: CommandLine) -> None:
             parser = make_parser(definition, line)
             options, start = parse(parser, line, held)
             L.seed_everything(options.seed_everything, workers=True)
-            # content of config.yaml, without what `complete` sets
-            configuration = load_yaml(as_text(parser, options))
+            saved = saved_options(parser, options)  # of config.yaml: without what follows
             run = enter_run_folder(command, start, held)
             complete(options, command, start, run)
             # model, data and callbacks instead of their options; those of the Trainer stay options
             instances = parser.instantiate_classes(options)
-            trainer = make_trainer(parser, options, instances, configuration, start)
+            trainer = make_trainer(parser, options, instances, saved, start)
             if start.weights:
                 use_weights(start.weights, command, trainer, instances.model)
         del start  # frees the tensors that Lightning does not restore
@@ -133,7 +132,7 @@ def run_with_trainer(definition: Command, line: CommandLine) -> None:
             "trainer": trainer,
             "model": instances.model,
             "datamodule": instances.data,
-            "fit_command": FitCommand(line.typed, line.options, configuration),
+            "fit_command": FitCommand(line.typed, line.options, saved),
             "command": command,
         }
         arguments = {}
@@ -232,10 +231,10 @@ def parse(parser: TrainerParser, line: CommandLine, held: ExitStack) -> tuple[Na
         options = parser.parse_args(words)
     # a continued run keeps the numbers that were chosen for `auto`, also where `auto` is typed
     if start.weights and start.continues_run:
-        saved = flatten(start.options)
+        chosen = flatten(start.options)
         for name in ("data.batch_size", "data.tile_size"):
-            if name in saved and options.get(name) in (None, "auto"):
-                options[name] = saved[name]
+            if name in chosen and options.get(name) in (None, "auto"):
+                options[name] = chosen[name]
 
     if start.weights:
         what = "resume" if line.command == "fit" else "weights"
@@ -246,12 +245,12 @@ def parse(parser: TrainerParser, line: CommandLine, held: ExitStack) -> tuple[Na
     return options, start
 
 
-def as_text(parser: TrainerParser, options: Namespace) -> str:
-    """Options as the text of a config.yaml."""
+def saved_options(parser: TrainerParser, options: Namespace) -> dict[str, Any]:
+    """Options as in a config.yaml: in plain types, without those that are not saved."""
     config = options.clone()
     for name in NOT_SAVED:
         config.pop(name, None)
-    return parser.dump(config, skip_unset=False, skip_validation=True)
+    return load_yaml(parser.dump(config, skip_unset=False, skip_validation=True))
 
 
 def enter_run_folder(command: str, start: Start, held: ExitStack) -> Path:
@@ -306,7 +305,7 @@ def make_trainer(
     parser: TrainerParser,
     options: Namespace,
     instances: Namespace,
-    configuration: dict[str, Any],
+    saved: dict[str, Any],
     start: Start,
 ) -> L.Trainer:
     """The Trainer, with the callbacks in the recipe's order.
@@ -315,21 +314,21 @@ def make_trainer(
         parser: Of the command.
         options: As parsed, and completed.
         instances: The same with objects instead of their options: the callbacks.
-        configuration: Content of config.yaml.
+        saved: Those of config.yaml.
         start: What the command starts from.
     """
     trainer_options = vars(instances.trainer)
     run = trainer_options["default_root_dir"]
-    defaults = load_yaml(as_text(parser, parser.get_defaults()))
+    defaults = saved_options(parser, parser.get_defaults())
     changed = {}
-    for name, (_default, value) in differences([defaults, configuration]).items():
+    for name, (_default, value) in differences([defaults, saved]).items():
         changed[name] = value
     resume = ["fit", "--ckpt_path", "last", "--run", run]
     if needs_trust(options):
         resume += ["--trust_parts", "true"]
     checkpoint_path = start.checkpoint.path if start.checkpoint else None
     callbacks = in_order(
-        RunFolder(configuration, changed, checkpoint_path),  # writes config.yaml and changed.yaml
+        RunFolder(saved, changed, checkpoint_path),  # writes config.yaml and changed.yaml
         resume=f"{program()} {shlex.join(resume)}",  # printed when the training is stopped
         with_options=[instances[group] for group in CALLBACKS],
         others=as_list(trainer_options["callbacks"]),
