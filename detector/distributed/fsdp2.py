@@ -8,10 +8,7 @@ import torch.distributed as dist
 from lightning.pytorch.strategies import ModelParallelStrategy, ParallelStrategy, StrategyRegistry
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    set_model_state_dict,
-)
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.optim import Optimizer
 
 from boltbox.detector.model.sharding import distribute_like, keep_whole, whole
@@ -70,16 +67,15 @@ class FSDP2(ModelParallelStrategy):
         set_model_state_dict(self.lightning_module, checkpoint["state_dict"], options=options)
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
-        for optimizer, saved in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
-            state = {}
-            for group, saved_group in zip(
-                optimizer.param_groups, saved["param_groups"], strict=True
-            ):
-                numbers = saved_group["params"]
-                for parameter, number in zip(group["params"], numbers, strict=True):
-                    if number in saved["state"]:
-                        state[number] = _sharded(parameter, saved["state"][number])
-            optimizer.load_state_dict(saved | {"state": state})
+        (optimizer,) = self.optimizers
+        (saved,) = checkpoint["optimizer_states"]
+        parameters: list[Tensor] = []  # their states go by their numbers in all groups together
+        for group in optimizer.param_groups:
+            parameters += group["params"]
+        state = {}
+        for number, values in saved["state"].items():
+            state[number] = _sharded(parameters[number], values)
+        optimizer.load_state_dict(saved | {"state": state})
 
 
 def _sharded(parameter: Tensor, saved: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from tqdm import tqdm
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 Item = TypeVar("Item")
 BAR_DELAY = 3  # seconds until a progress bar appears
+PATIENCE = 5  # seconds that a process that ends by an error waits for the errors of the others
 KEY_WIDTH = 10  # characters of a fact's key and colon
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "GROUP_RANK", "NODE_RANK", "SLURM_NODEID")
 
@@ -60,7 +61,9 @@ def first_to_report() -> bool:
     is_first = True
     with contextlib.suppress(RuntimeError):  # the store is gone with the process that held it
         store = group.distributed_c10d._get_default_store()
-        store.set_timeout(timedelta(seconds=5))  # another process may be gone, or have no error
+        store.set_timeout(
+            timedelta(seconds=PATIENCE)
+        )  # another process may be gone, or have no error
         is_first = store.add("reported", 1) == 1
         store.set(f"asked/{group.get_rank()}", "")
         if group.get_rank() == 0:  # it holds the store: it stays until the others have asked

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from functools import partial
 
 import lightning as L
 import numpy as np
@@ -172,7 +173,7 @@ def test_the_command_trains_nothing_and_its_line_can_be_pasted(flat_data, here, 
     assert again["before"]["anchors"] == report["after"]["anchors"]
 
 
-def test_anchors_that_boxes_were_trained_with_are_kept_longer(flat_data, here):
+def test_anchors_that_boxes_were_trained_with_are_kept_longer(flat_data, here, monkeypatch):
     """One label of 18 does not fit them."""
     shutil.copytree(flat_data.parent, here / "data")
     for i, label in enumerate((here / "data/labels").iterdir()):
@@ -181,6 +182,8 @@ def test_anchors_that_boxes_were_trained_with_are_kept_longer(flat_data, here):
     data = DetectionData(str(here / "data/data.yaml"), image_size=64, batch_size=8, workers=0)
     data.setup("fit")
     detector = Detector(["a", "b"], network=NetworkOptions(width_multiple=0.125))
+    short = partial(search_anchors, generations=10)
+    monkeypatch.setattr("boltbox.callbacks.autoanchor.search_anchors", short)
     fresh, _ = AutoAnchor().examine(detector, data)
     detector.loaded = detector.loaded._replace(has_head=True)
     trained, _ = AutoAnchor().examine(detector, data)

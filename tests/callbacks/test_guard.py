@@ -56,7 +56,7 @@ def trainer_in(folder, *callbacks, **options):
 
 def detector(**options):
     torch.manual_seed(0)
-    small = {"width_multiple": 0.125, "depth_multiple": 0.1, "levels": [5], "optimizer": "SGD"}
+    small = {"width_multiple": 0.01, "depth_multiple": 0.1, "levels": [5], "optimizer": "SGD"}
     given = small | {"nominal_batch_size": 8} | options
     return made_detector(NAMES, image_size=64, batch_size=8, **given)
 

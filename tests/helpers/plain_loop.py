@@ -40,7 +40,7 @@ def batches():
 
 def small_detector(**options):
     torch.manual_seed(0)
-    small = {"width_multiple": 0.125, "depth_multiple": 0.1}
+    small = {"width_multiple": 0.01, "depth_multiple": 0.1}
     return made_detector(["a", "b"], image_size=64, batch_size=BATCH, **small | MODEL | options)
 
 

@@ -76,7 +76,7 @@ def together(work, *args, ranks=2, deadline=120):
     )
     end = time.monotonic() + deadline
     try:
-        while not context.join(timeout=1, grace_period=2):  # True when all are done
+        while not context.join(timeout=1, grace_period=0.5):  # True when all are done
             if time.monotonic() > end:
                 raise TimeoutError(f"{ranks} ranks were not done within {deadline:g} s")
     finally:

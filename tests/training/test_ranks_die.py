@@ -152,6 +152,7 @@ def test_a_process_whose_parent_is_gone_ends_before_its_imports(environment, cod
 def test_a_process_hangs(small_data, here, monkeypatch, capfd):
     """The other waits as long as it was told, and says where both are."""
     monkeypatch.setenv("BOLTBOX_TROUBLE", "hang:1:2")
+    monkeypatch.setattr("boltbox.detector.system.rank_zero.PATIENCE", 0.1)
     with pytest.raises(Exception, match="process 0 terminated with exit code 2"):
         together(cli.main, command(small_data, here / "run", "--watchdog.timeout", "600"))
     message = capfd.readouterr().err
