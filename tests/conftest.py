@@ -19,7 +19,7 @@ import torch
 from forked import forks
 from hypothesis import HealthCheck, settings
 from made_runs import train
-from refusal import alarm, refused_line  # noqa: F401 - fixtures
+from refusal import alarm, printed_line, refused_line  # noqa: F401 - fixtures
 
 from boltbox.detector.commands import lightning_cli
 from boltbox.detector.data.demo import make_demo

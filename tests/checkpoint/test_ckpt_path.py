@@ -137,6 +137,7 @@ def test_typed_weights_do_not_replace_a_checkpoint(moved, here, refused, capfd):
 def test_without_ckpt_path(
     moved,
     here,
+    printed,
     refused,
     capfd,
     monkeypatch,
@@ -146,9 +147,7 @@ def test_without_ckpt_path(
     predict = f"predict --source {moved}/my/demo/images/val"
     for line in ("validate", "export", predict):
         assert "no --ckpt_path is given" in refused(line)
-    with pytest.raises(SystemExit) as leaving:
-        type_line("validate --help")
-    assert leaving.value.code == 0
+    printed("validate --help")
     monkeypatch.chdir(moved)
     type_line(f"validate {QUIET}")
     assert "weights:   runs/fit-1/checkpoints/best.ckpt\n" in capfd.readouterr().out

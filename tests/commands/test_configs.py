@@ -3,7 +3,7 @@ claims so."""
 
 import pytest
 import yaml
-from made_runs import ROOT, read, type_line
+from made_runs import ROOT, read
 
 from boltbox.detector.system.configuration import flatten
 from boltbox.detector.training.trainer_options import usable_precision
@@ -12,15 +12,13 @@ DATASETS = ROOT / "configs/datasets"
 CONFIGS = [path for path in sorted((ROOT / "configs").rglob("*.yaml")) if path.parent != DATASETS]
 
 
-def options_of(capsys, line):
-    """The configuration that a command would run with."""
-    with pytest.raises(SystemExit) as leaving:
-        type_line(f"{line} --print_config")
-    assert leaving.value.code in (0, None)
-    return flatten(yaml.safe_load(capsys.readouterr().out))
+@pytest.fixture
+def options_of(printed):
+    """The configuration that a command line would run with."""
+    return lambda line: flatten(yaml.safe_load(printed(f"{line} --print_config")))
 
 
-def test_sizes_of_the_demo_are_for_the_demo(capsys, here):
+def test_sizes_of_the_demo_are_for_the_demo(options_of, here):
     """They are defaults: a configuration counts more, what is typed most. Other data have
     YOLOv5's."""
     (here / "of_demo.yaml").write_text("data:\n  dataset: demo\n  batch_size: 32\n")
@@ -31,7 +29,7 @@ def test_sizes_of_the_demo_are_for_the_demo(capsys, here):
         "fit --config of_demo.yaml --data.image_size 96": ["demo", 96, 32, 60],
         "doctor": [None, 640, None, 100],  # which then asks for data
     }.items():
-        options = options_of(capsys, line)
+        options = options_of(line)
         assert list(map(options.get, names)) == expected
     assert options["trainer.precision"] == "16-mixed"
 
@@ -68,16 +66,16 @@ def test_precision_that_a_machine_has(
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_config_parses(path, capsys):
+def test_config_parses(path, options_of):
     """yolo.yaml and low.yaml, on yolov5.yaml, repeat the defaults."""
     command = "evolve" if path.name == "evolve_yolov5.yaml" else "fit"
     base = f"{command} --data.dataset my.yaml"
     if path.name == "low.yaml":
         base += " --config yolov5"
     given = flatten(read(path))
-    assert given.items() <= options_of(capsys, f"{base} --config {path}").items()
+    assert given.items() <= options_of(f"{base} --config {path}").items()
     if path.name in ("yolo.yaml", "low.yaml"):
-        assert given.items() <= options_of(capsys, base).items()
+        assert given.items() <= options_of(base).items()
 
 
 def test_dataset_examples_are_maps_with_known_keys():

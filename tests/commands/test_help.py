@@ -24,32 +24,23 @@ for name, command in COMMANDS.items():
         LISTED[name].update(CONTENT[SHARED])
 
 
-def printed(words, capsys, code=0):
-    """What a command line prints that ends at once."""
-    with pytest.raises(SystemExit) as leaving:
-        type_line(words)
-    assert leaving.value.code == code
-    captured = capsys.readouterr()
-    return captured.err if code else captured.out
-
-
 def test_names_of_options_are_those_of_the_parsers():
     """After a change: python -m tests.helpers.option_names."""
     assert FILE.read_text() == text()
 
 
-def test_words_for_help(capsys, monkeypatch):
-    listed = printed("--help", capsys)
+def test_words_for_help(printed, capfd, monkeypatch):
+    listed = printed("--help")
     lines = listed.splitlines()
     assert max(map(len, lines)) <= 80
     assert [line.split()[0] for line in lines if line.startswith("  ")] == list(COMMANDS)
-    assert printed("help", capsys) == listed
-    assert printed("", capsys, code=2) == listed, "a script that forgot the command must not go on"
-    assert printed("help predict", capsys) == printed("predict --help", capsys)
+    assert printed("help") == listed
+    assert printed("", 2) == listed, "a script that forgot the command must not go on"
+    assert printed("help predict") == printed("predict --help")
     type_line("version")
-    assert capsys.readouterr().out.startswith("boltbox ")
+    assert capfd.readouterr().out.startswith("boltbox ")
     monkeypatch.setenv("COLUMNS", "1")
-    assert printed("predict --help", capsys)
+    assert printed("predict --help")
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "w") as left, contextlib.redirect_stdout(left):
@@ -57,9 +48,9 @@ def test_words_for_help(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_is_for_people(command, capsys):
+def test_help_is_for_people(command, printed):
     """A line of usage, options with type and default in the width of the terminal, no Python."""
-    short = printed(f"{command} --help", capsys)
+    short = printed(f"{command} --help")
     lines = short.splitlines()
     assert lines[0].startswith(f"usage: python cli.py {command} [options]")
     assert max(map(len, lines)) <= 80
@@ -67,13 +58,13 @@ def test_help_is_for_people(command, capsys):
     assert not re.search(r"known subclasses|Union|Literal|paramref|``|<class", short)
 
 
-def test_all_options_of_fit(capsys):
+def test_all_options_of_fit(printed):
     """For the help nothing is read."""
-    short = printed("fit --config nowhere.yaml --help", capsys)
+    short = printed("fit --config nowhere.yaml --help")
     shown = set(re.findall(r"^  --([\w.]+)", short, re.M))
     assert shown == LISTED["fit"] & set(HELP["shown"] + HELP["shown_for_training"])
     assert set(CONTENT["review"]) <= set(HELP["shown"])
-    everything = printed("fit --help all", capsys)
+    everything = printed("fit --help all")
     names = re.findall(r"^  --([\w.]+)", everything, re.M)
     assert set(names) > shown - {"config"}
     assert names[0] == "ckpt_path", "its own come first"
@@ -119,15 +110,13 @@ LINES = {
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_a_line_of_yolov5(line, capsys):
-    error = printed(line, capsys, code=2)
-    assert error.count("\n") == 1
-    assert error.partition("in boltbox: python cli.py ")[2].strip() == LINES[line]
+def test_a_line_of_yolov5(line, refused):
+    assert refused(line).partition("in boltbox: python cli.py ")[2].strip() == LINES[line]
 
 
-def test_what_is_resumed_needs_no_first_weights(here, capsys):
+def test_what_is_resumed_needs_no_first_weights(here, printed):
     line = "fit --ckpt_path auto --model.start.weights gone.pt --data.dataset demo --print_config"
-    printed(line, capsys)
+    printed(line)
 
 
 def test_evolution_and_the_defaults_keep_to_the_ranges():
@@ -142,9 +131,9 @@ def test_evolution_and_the_defaults_keep_to_the_ranges():
 
 
 @pytest.mark.parametrize(("typed", "kept"), [("1", 1), ("1.0", 1.0)])
-def test_one_batch_is_not_all_of_them(typed, kept, here, capsys):
+def test_one_batch_is_not_all_of_them(typed, kept, here, printed):
     """Lightning reads 1 as one batch and 1.0 as all."""
-    config = printed(f"fit --trainer.limit_train_batches {typed} --print_config", capsys)
+    config = printed(f"fit --trainer.limit_train_batches {typed} --print_config")
     assert f"  limit_train_batches: {kept}\n" in config
 
 
