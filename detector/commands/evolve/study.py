@@ -6,6 +6,7 @@ known. After a kill the next command in the folder continues it, or another mach
 
 import contextlib
 import json
+import math
 import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping
@@ -176,11 +177,13 @@ class Study:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         make_folder(folder)
         self.storage, self.optuna = open_study(self.url, name)
-        self._heard = time.monotonic()  # from the storage
-        with self.storage_errors(), exclusive(self.storage):
-            self._study_id = self.storage.get_study_id_from_name(name)
-            self._join()
+        self._heard = -math.inf  # from the storage, in seconds
         self._signs: dict[int, tuple[Any, float]] = {}  # of other machines, and when they came
+        with self.storage_errors():
+            self._study_id = self.storage.get_study_id_from_name(name)
+            with exclusive(self.storage):
+                self._join()
+            self.beat([])  # queues what a command that was killed has trained here
 
     def _refuse_if(self, is_another: bool) -> None:
         if is_another:
@@ -210,9 +213,6 @@ class Study:
             self._worker = member[1]
         for values in self.plan.start:
             self.optuna.enqueue_trial(dict(values), skip_if_exists=True)
-        for trial in self.trials(TrialState.RUNNING):
-            if self._owner(trial) == self._worker:  # of a command that was killed
-                self._requeue(trial)
 
     def trials(self, *states: TrialState) -> list[FrozenTrial]:
         """The individuals in any of these states, by number; without states all.
@@ -233,12 +233,14 @@ class Study:
     def ask(self) -> Trial | None:
         """The next individual to train: an interrupted one, one of the start, or a new one; None if
         all have begun."""
-        genes, evolve, _, seed, _ = self.plan
+        genes = self.plan.genes
+        evolve = self.plan.evolve
         with exclusive(self.storage):
             ended = self.ended()
             if len(ended) + len(self.trials(TrialState.RUNNING)) >= evolve.size:
                 return None
             number = len(self.trials())
+            seed = self.plan.seed
             if evolve.sampler == "tpe":
                 self.optuna.sampler = optuna.samplers.TPESampler(seed=1000 * seed + number)
             elif not self.trials(TrialState.WAITING):

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -98,23 +98,20 @@ class Training:
         return Outcome(best["fitness"], metrics)
 
 
+@dataclass
 class Workers:
     """Each trains one training at a time. At the end of the context, each training that has not
     ended saves a checkpoint.
 
-    Args:
-        fit: command line of all trainings.
-        environments: environment variables of each worker.
-
     Attributes:
-        free: the variables of those that train nothing.
+        fit: command line of all trainings.
+        free: environment variables of each worker that trains nothing.
         running: the trainings of the others.
     """
 
-    def __init__(self, fit: Sequence[str], environments: Sequence[Mapping[str, str]]) -> None:
-        self.fit = fit
-        self.free = list(environments)
-        self.running: list[Training] = []
+    fit: Sequence[str]
+    free: list[Mapping[str, str]]
+    running: list[Training] = field(default_factory=list)
 
     def __enter__(self) -> Self:
         return self

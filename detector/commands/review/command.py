@@ -81,9 +81,7 @@ def run_review(
         raise InputError(f"{file.source}: no image to review. Leave --ckpt_path out")
     with exit_on_signals():
         if checkpoint:
-            device = trainer.strategy.root_device
-            files = [image.file for image in images]
-            rows = predict(checkpoint, files, device, datamodule.workers, names)
+            rows = predict(checkpoint, images, trainer, datamodule, names)
             fold_of = np.arange(len(images)) % review.folds  # of the judgement alone
         else:
             fold_of, rows = predict_by_folds(

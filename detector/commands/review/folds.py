@@ -15,7 +15,6 @@ from pathlib import Path
 
 import lightning as L
 import numpy as np
-import torch
 import yaml
 from jsonargparse.typing import PositiveInt
 
@@ -129,24 +128,30 @@ def write_fold(
 
 
 def predict(
-    path: str, files: Sequence[str], device: torch.device, workers: int, names: Sequence[str]
+    path: str,
+    images: Sequence[ReviewedImage],
+    trainer: L.Trainer,
+    datamodule: DetectionData,
+    names: Sequence[str],
 ) -> list[np.ndarray]:
     """Detections of low confidence; a box may be one of several classes.
 
     Args:
         path: run folder or checkpoint of the detector.
-        files: images.
-        device: of the network.
-        workers: processes that read images.
+        images: those to predict.
+        trainer: has the device.
+        datamodule: has the number of processes that read images.
         names: class names of the dataset.
 
     Returns:
         Of each image (m, 6) float32: x1, y1, x2, y2 in pixels of its file, score, class; best
         first. None of an image that cannot be read.
     """
+    device = trainer.strategy.root_device
     predictor = Predictor.load(path, device=device, conf=CONF, multi_label=True, max_det=MAX_DET)
     predictor.rename(names)
-    batches = Sources(list(files), []).batches(predictor.inputs(), BATCH, workers)
+    files = [image.file for image in images]
+    batches = Sources(files, []).batches(predictor.inputs(), BATCH, datamodule.workers)
     found = [np.zeros((0, 6), np.float32)] * len(files)
     total = -(-len(files) // BATCH)
     for batch, rows in progress(predictor.predict_batches(batches, BATCH), "predicting", total):
@@ -197,10 +202,11 @@ def predict_by_folds(
     with workers:
         for training in workers.train(trainings):
             number = training.number
-            files = [images[i].file for i in np.flatnonzero(fold_of == number).tolist()]
-            device = trainer.strategy.root_device
-            rows = predict(str(training.run), files, device, datamodule.workers, names)
-            content = {file: found.tolist() for file, found in zip(files, rows, strict=True)}
+            unseen = [images[i] for i in np.flatnonzero(fold_of == number).tolist()]
+            rows = predict(str(training.run), unseen, trainer, datamodule, names)
+            content = {}
+            for image, of_image in zip(unseen, rows, strict=True):
+                content[image.file] = of_image.tolist()
             write_atomically(places[number] / PREDICTIONS, json.dumps(content))
             print_fact(f"fold {number}", f"{len(rows)} images predicted")
     found: dict[str, list[float]] = {}
