@@ -55,10 +55,10 @@ def eager_unless(shape: tuple[int, ...], images: Tensor) -> AbstractContextManag
     on earlier ones, and a resumed run computes the same.
 
     Args:
-        shape: Of the compiled code's batches; (): nothing is compiled.
+        shape: Of the compiled code's batches.
         images: The batch.
     """
-    if shape and images.shape != shape:
+    if images.shape != shape:
         return torch.compiler.set_stance("force_eager")
     return nullcontext()
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -127,7 +129,8 @@ class Detector(L.LightningModule):
         self._seed = 0
         self.set_image_size(640)
         self._knows_image_size = False  # until data, their first batch or a checkpoint has told it
-        self._compiled_shape: tuple[int, ...] = ()  # of batches for compiled code; others run eager
+        self._is_compiled = False
+        self._forward_context: Callable[[Tensor], Any] = nullcontext  # of a batch of images
         self.loss_sums: dict[str, Tensor] = {}
         self._predictor: Predictor | None = None  # of trainer.predict
 
@@ -318,9 +321,11 @@ class Detector(L.LightningModule):
             data = data_of(self.trainer)
             shapes_vary = self.options.multi_scale or data is None or bool(data.rect)
             # compiled by an earlier fit, or now; compile_network refuses shapes that vary
-            if self._compiled_shape or compile_network(self.network, shapes_vary):
-                size = self.image_size
-                self._compiled_shape = (self.batch_size // self.trainer.world_size, 3, size, size)
+            if self._is_compiled or compile_network(self.network, shapes_vary):
+                self._is_compiled = True
+                side = self.image_size
+                shape = (self.batch_size // self.trainer.world_size, 3, side, side)
+                self._forward_context = partial(eager_unless, shape)
 
     def on_train_epoch_start(self) -> None:
         self._start_epoch()
@@ -354,7 +359,7 @@ class Detector(L.LightningModule):
         if self.options.multi_scale:
             iteration = self.current_epoch * int(self.trainer.num_training_batches) + batch_idx
             images = rescaled(images, self.image_size, self.max_stride(), self._seed, iteration)
-        with eager_unless(self._compiled_shape, images):
+        with self._forward_context(images):
             raw = self.network(images)
         total, terms = self.loss(raw, batch.targets, self.network.head, batch.ignored)
         self._log_losses(terms)
