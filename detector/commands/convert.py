@@ -122,8 +122,8 @@ def _find_image(name: str, file: Path, images: dict[str, Path | None]) -> Path |
 
 def _read_file(file: Path, label_key: str | None) -> list[tuple[Any, int]]:
     """The images of a file of labels; none of any other file."""
+    text = read_text(file)
     try:
-        text = read_text(file)
         if file.suffix == ".xml":
             return list(_read_cvat(ElementTree.fromstring(text), file.parent))
         content = json.loads(text)
@@ -135,8 +135,6 @@ def _read_file(file: Path, label_key: str | None) -> list[tuple[Any, int]]:
         if all(isinstance(entry, dict) and "regions" in entry for entry in entries):
             return list(_read_via(entries, label_key))
         return []
-    except InputError:
-        raise
     except Exception as e:  # of many kinds
         problem = f"{type(e).__name__}: {in_one_line(e)}"
         raise InputError(f"{file}: these labels cannot be read ({problem})") from None
@@ -186,11 +184,12 @@ def _read_via(entries: list[dict[str, Any]], label_key: str | None) -> Images:
             if shape["name"] == "rect":
                 x = shape["x"]
                 y = shape["y"]
-                corners = [(x, y), (x + shape["width"], y + shape["height"])]
-                annotation.add(_box_around(label, corners))
+                points = [(x, y), (x + shape["width"], y + shape["height"])]
             elif shape["name"] == "polygon":
-                points = zip(shape["all_points_x"], shape["all_points_y"], strict=True)
-                annotation.add(_box_around(label, points))
+                points = list(zip(shape["all_points_x"], shape["all_points_y"], strict=True))
+            else:
+                continue
+            annotation.add(_box_around(label, points))
         yield annotation, len(entry["regions"])
 
 

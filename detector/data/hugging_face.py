@@ -41,8 +41,8 @@ def save_hugging_face(
     splits = dataset if isinstance(dataset, dict) else {"train": dataset}
     for name, rows in splits.items():
         split = {"validation": "val"}.get(name, name)
-        fields = _element(rows.features.get("objects"))
-        label = next((key for key in LABELS if key in (fields or ())), "")
+        fields = _element(rows.features.get("objects", {}))
+        label = next((key for key in LABELS if key in fields), "")
         has_columns = "image" in rows.features and label and "bbox" in fields
         if split not in SPLIT_NAMES or not has_columns:
             raise InputError(

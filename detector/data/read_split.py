@@ -241,7 +241,6 @@ class SplitReader:
         is_remote = any(is_address(entry.file) for entry in entries)
         sized_entries = list(zip(entries, sizes, strict=True))
         contents: list[Any] = list((many if is_remote else map)(self._content, sized_entries))
-        self._find_problems(contents)
         images = []
         faults = []
         sizes_of_images = []
@@ -251,16 +250,19 @@ class SplitReader:
                 faults.append(labels)
                 continue
             objects = labels.objects if labels else []
+            for item in objects:
+                item.problem = self._problem(item)
+            sound = [item for item in objects if not item.problem]
             left_out = [item for item in objects if item.problem]
             faults += [_fault(entry, item) for item in left_out]
             unusable = [item for item in left_out if item.problem != DIFFICULT]
-            if unusable and len(left_out) == len(objects):
+            if unusable and not sound:
                 # it is not background: it shows objects
                 first = f"{unusable[0].place}, {unusable[0].problem}"
                 problem = f"none of its objects can be used, first: {first}"
                 faults.append(Fault(entry.image, "", problem, entry.image))
                 continue
-            of_images.append([item for item in objects if not item.problem])
+            of_images.append(sound)
             sizes_of_images.append(size)
             size_in_file = labels.size if labels and labels.size else (0, 0)
             images.append((entry.image, entry.file if labels else "", size_in_file))
@@ -280,25 +282,29 @@ class SplitReader:
             problem = str(e).removeprefix(f"{entry.file}: ")
             return Fault(entry.file, "", problem, entry.image)
 
-    def _find_problems(self, contents: Sequence[ImageLabels | Fault | None]) -> None:
-        """Write why objects cannot be used to their `problem`."""
-        objects: list[LabelObject] = []
-        for labels in contents:
-            if isinstance(labels, ImageLabels):
-                objects += labels.objects
-        for item, problem in zip(objects, box_problems(_corners(objects)), strict=True):
-            if not item.problem:
-                item.problem = problem
-            if not (item.problem or self.single_class or item.name in self.numbers):
-                count = len(self.names)
-                item.problem = f"unknown class {item.name!r}: it is not among the {count} names"
+    def _problem(self, item: LabelObject) -> str:
+        """Why an object cannot be used, or an empty string."""
+        if item.problem:
+            return item.problem
+        with np.errstate(over="ignore"):
+            corners = np.array(item.box, np.float32).tolist()  # as they are kept
+        x1, y1, x2, y2 = corners
+        if not all(map(math.isfinite, corners)):
+            return "missing or non-finite coordinate"
+        if max(map(abs, corners)) >= FARTHEST:
+            return f"coordinate beyond {FARTHEST:.0f} px"
+        if x1 >= x2 or y1 >= y2:
+            return "zero or negative width or height"
+        if self.single_class or item.name in self.numbers:
+            return ""
+        return f"unknown class {item.name!r}: it is not among the {len(self.names)} names"
 
     def _table(self, sizes: Sequence[Any], of_images: Sequence[list[LabelObject]]) -> LabelTable:
         """The objects of images of these (height, width)."""
         objects = list(chain.from_iterable(of_images))
         polygons = [item.polygons for item in objects]
         parts = list(chain.from_iterable(polygons))
-        boxes = _corners(objects).astype(np.float32)
+        boxes = np.array([item.box for item in objects], np.float32).reshape(-1, 4)
         areas = np.array([item.area for item in objects], np.float32)
         classes = [0 if self.single_class else self.numbers[item.name] for item in objects]
         points = [np.zeros((0, 2), np.float32)] + parts
@@ -333,23 +339,3 @@ def _fault(entry: Entry, item: LabelObject) -> Fault:
     box = list(map(float, item.box))
     shown = box if all(map(math.isfinite, box)) else None
     return Fault(entry.file, item.place, item.problem, entry.image, shown)
-
-
-def _corners(objects: Sequence[LabelObject]) -> np.ndarray:
-    """(N, 4) x1, y1, x2, y2."""
-    return np.array([item.box for item in objects], np.float64).reshape(-1, 4)
-
-
-def box_problems(boxes: np.ndarray) -> list[str]:
-    """What is wrong with each of (n, 4) corner numbers, or an empty string."""
-    with np.errstate(over="ignore"):
-        corners = boxes.astype(np.float32)  # as they are kept
-    not_finite = ~np.isfinite(corners).all(1)
-    far = (np.abs(corners) >= FARTHEST).any(1)
-    empty = (corners[:, 2:] <= corners[:, :2]).any(1)
-    problems = (
-        "missing or non-finite coordinate",
-        f"coordinate beyond {FARTHEST:.0f} px",
-        "zero or negative width or height",
-    )
-    return np.select([not_finite, far, empty], problems, "").tolist()
