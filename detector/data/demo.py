@@ -7,8 +7,6 @@ direction say nothing, so every augmentation keeps the labels true. The random g
 is seeded with (version, split, index): an image is the same whatever the number of images.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from pathlib import Path

@@ -165,9 +165,7 @@ class SplitReader:
                 if not entries:
                     entries = self._find()
                 dataset = self._read(entries)
-            saved = save_dataset(cache, key, files, dataset)
-            # instead of the arrays, a map of the file
-            dataset = load_dataset(cache, stamp=saved) or dataset
+            dataset.stamp = save_dataset(cache, key, files, dataset)
         return dataset
 
     def _find(self) -> list[Entry]:
@@ -196,8 +194,9 @@ class SplitReader:
         tables = []
         if not (split.share and split.name == "val"):  # else they are reported twice
             faults += self.format.faults
-        total = -(-len(entries) // PART)
-        for part in progress(self._parts(entries), f"{split.name}: reading labels", total):
+        firsts = range(0, max(len(entries), 1), PART)
+        parts = self._parts(entries, firsts)
+        for part in progress(parts, f"{split.name}: reading labels", len(firsts)):
             self._check(part.faults)
             images += part.images
             places += part.places
@@ -214,13 +213,12 @@ class SplitReader:
             sorted({(dirname(entry.file), dirname(entry.image)) for entry in entries}),
         )
 
-    def _parts(self, entries: Sequence[Entry]) -> Iterator[Part]:
-        """Each PART of the entries in turn; if there are many, several processes read them."""
+    def _parts(self, entries: Sequence[Entry], firsts: Sequence[int]) -> Iterator[Part]:
+        """PART entries from each of these on; if there are many, several processes read them."""
 
         def read(first: int) -> Part:
             return self.read_part(entries[first : first + PART])
 
-        firsts = range(0, max(len(entries), 1), PART)
         cores = available_cores()
         done = 0
         is_daemon = multiprocessing.current_process().daemon  # it may have no children

@@ -2,11 +2,9 @@
 named."""
 
 import math
-import os
 import re
 import xml.dom.minidom
 from contextlib import suppress
-from itertools import count
 from typing import NamedTuple
 from xml.parsers.expat import ExpatError
 
@@ -17,12 +15,12 @@ from hypothesis import strategies as st
 from made_datasets import NAMES, lay_out, picture, save, voc_object, voc_xml
 from made_runs import column
 
+from boltbox.detector.data.cache.labels import CacheFile
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.system.errors import InputError
 
 HEIGHT = 40
 WIDTH = 60
-STAMPS = count(1)
 FUZZ = settings(max_examples=40, suppress_health_check=list(HealthCheck))
 VALUES = "1e309 -1 nan -inf 1e30 16777217 1e-60 -0 1_0 0x10 1,5 2147483648 0 0.5 1.0000001 1 2 60"
 VALUES += ' +0.5 .5 5. null true [] {} [[]] "x" "cat" "a.png" "7" "\\ud800" 1e400 NaN'
@@ -181,14 +179,15 @@ def roots(tmp_path_factory):
         lay_out(root, {"nameless.yaml": yaml, "data.yaml": f"{yaml}names: [cat, dog]\n"})
         lay_out(root, {"labels/": "", "Annotations/": "", "list.txt": "a\n"})
         folders[name] = root
-    return folders
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CacheFile, "load", lambda *_, **__: None)
+        patch.setattr(CacheFile, "save", lambda *_: "")
+        yield folders
 
 
 def check(name, root, data):
     strict, file, _ = FORMATS[name]
     (root / file).write_bytes(data)
-    # with a time of its own: the cache goes by time and size
-    os.utime(root / file, ns=(next(STAMPS) * 10**6,) * 2)
     for yaml in ("data.yaml", "nameless.yaml"):
         with suppress(InputError):
             DatasetFile.read(str(root / yaml)).open("train")

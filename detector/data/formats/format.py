@@ -4,8 +4,6 @@
 `dataset_file.py`; one of a user's own needs no row (docs/formats.md).
 """
 
-from __future__ import annotations
-
 import gc
 import math
 from abc import ABC, abstractmethod
