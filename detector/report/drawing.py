@@ -6,7 +6,9 @@ from typing import Literal, NamedTuple
 
 import cv2
 import numpy as np
+import torch
 from PIL import Image, ImageDraw
+from torchvision.utils import make_grid
 
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.sample import Batch
@@ -36,10 +38,8 @@ def grid(images: Sequence[np.ndarray]) -> np.ndarray:
         (H, W, 3) uint8.
     """
     columns = math.ceil(math.sqrt(len(images)))
-    blanks = -len(images) % columns
-    tiles = list(images) + [np.full_like(images[0], 255)] * blanks
-    rows = [np.concatenate(tiles[k : k + columns], 1) for k in range(0, len(tiles), columns)]
-    canvas = np.concatenate(rows)
+    tiles = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2)
+    canvas = make_grid(tiles, columns, padding=0, pad_value=255).permute(1, 2, 0).numpy()
     shrink = GRID_SIDE / max(canvas.shape)
     if shrink < 1:
         canvas = cv2.resize(canvas, None, fx=shrink, fy=shrink, interpolation=cv2.INTER_AREA)

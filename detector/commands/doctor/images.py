@@ -133,10 +133,7 @@ def examine_image(path: str) -> ImageFile:
     with captured_stderr() as captured:
         try:
             content = ImageContent(path)
-            with Image.open(content) as file:
-                side = min(file.size)
-            data = content.getvalue()
-            bits = difference_hash(_decode(content, side))
+            bits = difference_hash(_decode(content))
             damage = ""
         except (InputError, *UNREADABLE) as e:
             damage = str(e).removeprefix(f"{path}: ") or "not enough memory"
@@ -145,15 +142,16 @@ def examine_image(path: str) -> ImageFile:
                 damage = line
     if damage:
         return ImageFile(damage)
-    return ImageFile("", sha256(data).hexdigest(), bits)
+    return ImageFile("", sha256(content.getvalue()).hexdigest(), bits)
 
 
-def _decode(file: ImageContent, side: int) -> np.ndarray:
+def _decode(file: ImageContent) -> np.ndarray:
     """(H, W) grey pixels. A JPEG with a large shorter side is decoded at 1/8 of its size, which
     reads all of its data in half the time."""
     data = file.getvalue()
+    with Image.open(file) as image:
+        is_large = min(image.size) >= 8 * _HASH_SIDE
     if data.startswith(b"\xff\xd8"):  # JPEG
-        is_large = side >= 8 * _HASH_SIDE
         mode = cv2.IMREAD_REDUCED_GRAYSCALE_8 if is_large else cv2.IMREAD_GRAYSCALE
         content = np.frombuffer(data + b"\xff\xd9", np.uint8)  # a missing end mark is no damage
         with contextlib.suppress(cv2.error):  # above OpenCV's limit of pixels
