@@ -75,10 +75,11 @@ def test_yolo(tmp_path):
         "0 .2 .2 .03 .1",  # 1.92 px wide
         "0 .1 .1 .1 .3 .3 .3",
     ]
-    images = [f"images/train/{name}" for name in ("none.png", "clash.jpg", "clash.png")]
-    for k, name in enumerate(images):
-        save(tmp_path / name, picture(32, 48, 10 + k))
-    save(tmp_path / "images/train/small.png", picture(6, 6))
+    images = tmp_path / "images/train"
+    for k, name in enumerate(("none.png", "clash.jpg", "clash.png")):
+        save(images / name, picture(32, 48, 10 + k))
+    save(images / "small.png", picture(6, 6))
+    save(images / "twin.png", picture(100, 37, 1))  # b without its labels
     lay_out(
         tmp_path,
         {
@@ -104,6 +105,8 @@ def test_yolo(tmp_path):
         warning box_past_frame c.txt line 7
         warning tiny_box c.txt line 9
         note missing_label_file none.png
+        note missing_label_file twin.png
+        fault different_labels twin.png
         warning orphan_labels gone.txt
         fault unusable_image broken.png
         fault unusable_image small.png
