@@ -8,7 +8,7 @@ import torch
 
 from boltbox.detector.data.class_names import check_same_names
 from boltbox.detector.inference.exported import Exported
-from boltbox.detector.inference.predictor import load_member
+from boltbox.detector.inference.formats import load_member
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.ranges import ClosedUnitInterval, PositiveInt
 from boltbox.detector.system.rank_zero import print_fact

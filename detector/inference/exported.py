@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -204,33 +204,6 @@ class Exported:
         return output
 
 
-def shape_for(members: Iterable[object], image_size: int, stride: int) -> tuple[int, int] | None:
-    """(height, width) in pixels that all members take; None: any multiples of the stride.
-
-    Args:
-        members: Networks and exported files.
-        image_size: Longer side in pixels.
-        stride: Of all together.
-
-    Raises:
-        InputError: An exported file among them takes no images of this size, or another member
-            takes none of its shape.
-    """
-    fixed: tuple[int, int] | None = None
-    for member in members:
-        if isinstance(member, Exported) and not member.metadata.dynamic:
-            height, width = member.metadata.image_size
-            takes = f"{member.path} takes images of {height}x{width} px"
-            if image_size != member.image_size:
-                raise InputError(f"{takes}, not of {image_size} px")
-            if height % stride or width % stride or fixed not in (None, (height, width)):
-                raise InputError(
-                    f"{takes}, which others of the ensemble do not; export it with --dynamic true"
-                )
-            fixed = (height, width)
-    return fixed
-
-
 def files_of(path: Path) -> list[Path]:
     """The files of an export, the one with the checksum first."""
     if not path.is_dir():
@@ -242,37 +215,30 @@ def files_of(path: Path) -> list[Path]:
     return files
 
 
-def write_checksum(files: Sequence[Path]) -> None:
-    """Fill in the checksum of an export.
-
-    Args:
-        files: All files of the export; the first one holds NO_CHECKSUM, or an earlier checksum.
-    """
-    content, held, right = _read_checksum(files)
-    files[0].write_bytes(content.replace(held, right))
+def write_checksum(path: Path) -> None:
+    """Fill in the checksum of an export, which holds NO_CHECKSUM, or an earlier one."""
+    content, held, right = _read_checksum(path)
+    files_of(path)[0].write_bytes(content.replace(held, right))
 
 
-def compare_checksum(files: Sequence[Path]) -> None:
+def compare_checksum(path: Path) -> None:
     """Compare an export with the checksum that it holds.
-
-    Args:
-        files: All files of the export, the one with the checksum first.
 
     Raises:
         OSError, ValueError: The files differ from their checksum, or hold none.
     """
-    _, held, right = _read_checksum(files)
+    _, held, right = _read_checksum(path)
     if held != right:
         raise ValueError("it differs from its checksum")
 
 
-def _read_checksum(files: Sequence[Path]) -> tuple[bytes, bytes, bytes]:
-    """Content of the first file, the checksum that it holds, the checksum of all files."""
-    content = files[0].read_bytes() if files else b""
-    found = CHECKSUM.findall(content)
+def _read_checksum(path: Path) -> tuple[bytes, bytes, bytes]:
+    """Content of the file with the checksum, the checksum that it holds, that of all files."""
+    contents = [file.read_bytes() for file in files_of(path)]
+    found = CHECKSUM.findall(contents[0]) if contents else []
     if len(found) != 1:
         raise ValueError("it holds no checksum")
-    sha = hashlib.sha256(content.replace(found[0], NO_CHECKSUM.encode()))
-    for file in files[1:]:
-        sha.update(file.read_bytes())
-    return content, found[0], f"sha256:{sha.hexdigest()}".encode()
+    sha = hashlib.sha256(contents[0].replace(found[0], NO_CHECKSUM.encode()))
+    for content in contents[1:]:
+        sha.update(content)
+    return contents[0], found[0], f"sha256:{sha.hexdigest()}".encode()

@@ -1,22 +1,27 @@
-"""The table of the formats of exported files."""
+"""Files that predict: a table of the formats of exported ones, and how any is read."""
 
 import copyreg
 from pathlib import Path
 from typing import Any
 
-from boltbox.detector.inference.exported import Exported, compare_checksum, files_of
+import torch
+
+from boltbox.detector.checkpoint.reader import find_trained
+from boltbox.detector.inference.exported import Exported, compare_checksum
 from boltbox.detector.inference.format import Format
 from boltbox.detector.inference.onnx_formats import NCNN, Onnx, OpenVINO, TensorRT
 from boltbox.detector.inference.torch_formats import CoreML, ExecuTorch, LiteRT, Pt2
 from boltbox.detector.inference.web_format import Web
+from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.errors import InputError, in_one_line, need
 from boltbox.detector.system.trusted import ALL, trusted
+from boltbox.detector.weights.trained import Trained
 
 CLASSES = (Onnx, OpenVINO, NCNN, LiteRT, ExecuTorch, CoreML, TensorRT, Pt2, Web)
-FORMATS: dict[str, Format] = {each.name: each() for each in CLASSES}
+FORMATS: dict[str, type[Format]] = {each.name: each for each in CLASSES}
 
 
-def format_of(path: str | Path) -> Format | None:
+def format_of(path: str | Path) -> type[Format] | None:
     """The format that a path means by its name; None: no exported file."""
     path = Path(path)
     name = path.name
@@ -48,13 +53,38 @@ def load_exported(path: str | Path) -> Exported:
             " checkpoint, or if you trust the file, add --trust_parts true"
         )
     try:
-        compare_checksum(files_of(path))
-        metadata, run = kind.run(path)
+        compare_checksum(path)
+        metadata, run = kind().run(path)
     except Exception as e:  # each runtime has its own exceptions
         raise InputError(
             f"{path}: not an intact file of `export` ({in_one_line(e)[-200:]}). Export it again"
         ) from e
     return Exported(path, metadata, run)
+
+
+def load_member(
+    path: str | Path, device: torch.device, run: Path | None = None
+) -> tuple[Trained | Exported, YOLOv5 | Exported]:
+    """Read a file that predicts.
+
+    Args:
+        path: See `Predictor.load`.
+        device: Of a network.
+        run: Folder of `last` and `best`.
+
+    Returns:
+        What the file says, and what predicts: its network, or the exported file itself.
+
+    Raises:
+        InputError: There is no such file, or it is no detector.
+    """
+    if format_of(path):
+        file = load_exported(path)
+        return file, file
+    trained = find_trained(str(path), run)
+    if trained is None:
+        raise InputError("ckpt_path auto is for fit. Give `last`, `best` or a file")
+    return trained, trained.network.to(device).to(memory_format=torch.channels_last).eval()
 
 
 def _reading(exported: Exported) -> tuple[Any, ...]:

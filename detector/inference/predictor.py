@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from boltbox.detector.checkpoint.reader import find_trained
 from boltbox.detector.data.class_names import same_names
 from boltbox.detector.data.file_list import find_images
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput
@@ -29,14 +28,13 @@ from boltbox.detector.inference.detections import (
     rows_of_tiles,
     to_rows,
 )
-from boltbox.detector.inference.exported import Exported, shape_for
-from boltbox.detector.inference.formats import format_of, load_exported
+from boltbox.detector.inference.exported import Exported
+from boltbox.detector.inference.formats import load_member
 from boltbox.detector.inference.tta import Forward, augmented
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.addresses import is_address
 from boltbox.detector.system.errors import InputError, in_one_line
 from boltbox.detector.system.torch_file import not_finite
-from boltbox.detector.weights.trained import Trained
 
 Precision = Literal["16-mixed", "16-true", "32-true"]
 
@@ -350,29 +348,31 @@ class Predictor:
     __call__ = predict
 
 
-def load_member(
-    path: str | Path, device: torch.device, run: Path | None = None
-) -> tuple[Trained | Exported, YOLOv5 | Exported]:
-    """Read a file that predicts.
+def shape_for(members: Iterable[object], image_size: int, stride: int) -> tuple[int, int] | None:
+    """(height, width) in pixels that all members take; None: any multiples of the stride.
 
     Args:
-        path: See `Predictor.load`.
-        device: Of a network.
-        run: Folder of `last` and `best`.
-
-    Returns:
-        What the file says, and what predicts: its network, or the exported file itself.
+        members: Networks and exported files.
+        image_size: Longer side in pixels.
+        stride: Of all together.
 
     Raises:
-        InputError: There is no such file, or it is no detector.
+        InputError: An exported file among them takes no images of this size, or another member
+            takes none of its shape.
     """
-    if format_of(path):
-        file = load_exported(path)
-        return file, file
-    trained = find_trained(str(path), run)
-    if trained is None:
-        raise InputError("ckpt_path auto is for fit. Give `last`, `best` or a file")
-    return trained, trained.network.to(device).to(memory_format=torch.channels_last).eval()
+    fixed: tuple[int, int] | None = None
+    for member in members:
+        if isinstance(member, Exported) and not member.metadata.dynamic:
+            height, width = member.metadata.image_size
+            takes = f"{member.path} takes images of {height}x{width} px"
+            if image_size != member.image_size:
+                raise InputError(f"{takes}, not of {image_size} px")
+            if height % stride or width % stride or fixed not in (None, (height, width)):
+                raise InputError(
+                    f"{takes}, which others of the ensemble do not; export it with --dynamic true"
+                )
+            fixed = (height, width)
+    return fixed
 
 
 def _device_and_dtype(members: Sequence[YOLOv5 | Exported]) -> tuple[torch.device, torch.dtype]:

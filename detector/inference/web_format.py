@@ -44,7 +44,7 @@ class Web(Onnx):
         """See `Format`."""
         model = path.with_name("model.onnx")
         super().write(graph, metadata, model, calibration)
-        write_checksum([model])  # it is an export of its own too
+        write_checksum(model)  # it is an export of its own too
         shutil.copytree(PAGE, path / "page")
         model.rename(path / model.name)
         (path / METADATA).write_text(json.dumps(metadata.to_values(), indent=1))

@@ -23,8 +23,8 @@ from boltbox.detector.data.inputs.sources import Image
 from boltbox.detector.data.sample import Batch, check_floats, rescaled
 from boltbox.detector.data.transforms.letterbox import round_up
 from boltbox.detector.inference.detections import Detections
-from boltbox.detector.inference.exported import Exported, shape_for
-from boltbox.detector.inference.predictor import Predictor, device_of
+from boltbox.detector.inference.exported import Exported
+from boltbox.detector.inference.predictor import Predictor, device_of, shape_for
 from boltbox.detector.model.layers import set_momentum
 from boltbox.detector.model.loss import LossOptions, add_losses, mean_losses
 from boltbox.detector.model.network import NetworkOptions, YOLOv5

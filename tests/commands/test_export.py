@@ -511,7 +511,7 @@ def test_a_file_that_does_not_fit_itself(checkpoint, small_data, here, wrong, re
     if change is None:  # and what is no export is not replaced
         refused(f"export --ckpt_path {checkpoint} --out {path}")
     else:
-        write_checksum([path])
+        write_checksum(path)
     image = next(small_data.parent.rglob("*.jpg"))
     message = refused(f"predict --ckpt_path {path} --source {image}")
     assert str(path) in message

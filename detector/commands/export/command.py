@@ -100,7 +100,7 @@ def export(
     """
     if format not in FORMATS:
         raise InputError(f"format {format}: {nearest(format, FORMATS)}")
-    writer = FORMATS[format]
+    writer = FORMATS[format]()
     if onnxruntime_web:
         if not writer.is_page:
             raise InputError(f"format {format} has no page: drop onnxruntime_web")
@@ -176,7 +176,7 @@ def export(
             for package in writer.packages:
                 need(package, f"format {format}", "" if writer.apart else format)
             writer.write(graph, metadata, made, batches(files, metadata))
-            write_checksum(files_of(made))
+            write_checksum(made)
             difference = f"written; not run here: {format} needs {writer.system}"
             if writer.system in ("", sys.platform):
                 difference = check(Exported(target, *writer.run(made)), decoded, images)
@@ -238,13 +238,13 @@ def _refuse_others(target: Path, ending: str) -> None:
     if not target.name.endswith(ending):
         raise InputError(f"out {target}: the name must end in {ending}")
     if target.exists() or target.is_symlink():
-        ours = files_of(target)
         try:
-            compare_checksum(ours)
+            compare_checksum(target)
         except (OSError, ValueError) as e:
             raise InputError(
                 f"{target} exists and is no export: remove it, or give another --out ({e})"
             ) from None
+        ours = files_of(target)
         for file in target.rglob("*"):
             if file.is_file() and file not in ours:
                 raise InputError(f"{file} is no part of an export: move it, or give another --out")
