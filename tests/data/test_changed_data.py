@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("quick_starts")
 def line(data, run, *more):
     """No checkpoint within epochs but that of a signal, no validation, no search for anchors."""
     quick = ("--autoanchor.enabled", "false", "--doctor.enabled", "false")
-    quick += ("--trainer.check_val_every_n_epoch", "9")
+    quick += ("--trainer.check_val_every_n_epoch", "9", "--model.optim.nominal_batch_size", "4")
     return command(data, run, workers=0, ranks=1, within_epochs=False, more=quick + more)
 
 
@@ -30,14 +30,6 @@ def killed(tmp_path_factory):
     data = make_demo(folder / "data", train=24, val=8)
     assert start(line(data, folder / "run"), "batch:7:SIGTERM") == 143
     return folder
-
-
-def resume(folder, *more):
-    """All batches that were trained on."""
-    cli.main(line(folder / "data/data.yaml", folder / "run", "--ckpt_path", "last", *more)[2:])
-    ended = load(folder / "run/checkpoints/last.ckpt")
-    assert ended["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"] == 3
-    return ended["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"]
 
 
 def images(folder):
@@ -70,45 +62,26 @@ def edit(folder):
 
 
 @pytest.mark.parametrize(
-    ("change", "splits", "batches"),
+    ("change", "batch_size", "splits", "batches"),
     [
         # nothing is left of epoch 1 but its last batch, the only one
-        (keep(4), ["train"], [6, 3, 1]),
-        (edit, ["train", "val"], [6, 6, 6]),
+        (keep(4), 4, ["train"], [6, 3, 1]),
+        (edit, 4, ["train", "val"], [6, 6, 6]),
+        # the epoch goes on at the image, not at the batch: 8 of 24 images are done
+        (keep(24), 8, [], [6, 2 + 2, 3]),
     ],
-    ids=["nearly all removed", "edited"],
+    ids=["nearly all removed", "edited", "another batch size"],
 )
-def test_epochs_are_whole(
-    change,
-    splits,
-    batches,
-    killed,
-    tmp_path,
-    capsys,
-):
+def test_epochs_are_whole(change, batch_size, splits, batches, killed, tmp_path, capsys):
+    """The optimizer does not wait until iterations of fewer images, whose numbers are lower, have
+    caught up."""
     folder = shutil.copytree(killed, tmp_path / "copy")
     change(folder)
-    total = resume(folder)
+    resume = line(folder / "data/data.yaml", folder / "run", "--ckpt_path", "last")
+    cli.main(resume[2:] + ["--data.batch_size", str(batch_size)])
     assert re.findall(r"^warning: +(\w+) has changed", capsys.readouterr().out, re.M) == splits
-    assert total == sum(batches)
-
-
-def test_another_batch_size(killed, tmp_path, capsys):
-    """The epoch goes on at the image, not at the batch: 8 of 24 images are done, which leaves two
-    batches of 8."""
-    folder = shutil.copytree(killed, tmp_path / "copy")
-    assert resume(folder, "--data.batch_size", "8") == 6 + 2 + 2 + 3
-    assert "has changed" not in capsys.readouterr().out
-
-
-def test_fewer_images_do_not_delay_steps(tmp_path):
-    """The iterations of fewer images have lower numbers; the optimizer does not wait until they
-    have caught up."""
-    data = make_demo(tmp_path / "data", train=24, val=8)
-    eight = ("--model.optim.nominal_batch_size", "8", "--data.batch_size", "8")
-    words = line(data, tmp_path / "run", *eight)[2:]
-    cli.main(words + ["--trainer.max_epochs", "2"])
-    before = load(tmp_path / "run/checkpoints/last.ckpt")["global_step"]
-    keep(12)(tmp_path)
-    cli.main(words + ["--ckpt_path", "last"])
-    assert load(tmp_path / "run/checkpoints/last.ckpt")["global_step"] == before + 2
+    ended = load(folder / "run/checkpoints/last.ckpt")
+    loop = ended["loops"]["fit_loop"]
+    assert loop["epoch_progress"]["current"]["processed"] == 3
+    assert loop["epoch_loop.batch_progress"]["total"]["processed"] == sum(batches)
+    assert ended["global_step"] == sum(batches)

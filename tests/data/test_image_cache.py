@@ -106,6 +106,7 @@ def test_a_store(data, tmp_path):
     (tmp_path / "images/8.png").write_bytes(block[:60])
     lay_out(tmp_path, {"labels/8.txt": "0 .5 .5 .5 .5"})
     images = opened(data, "ram").images["train"]
+    assert images.shrinks.tolist() == [1, 1, 1, 1, 1, 1, 2, 4, 1], "JPEG files, if large enough"
     copy = pickle.loads(pickle.dumps(images.store))
     for i in range(8):
         assert copy.read(i) is None

@@ -267,10 +267,10 @@ def is_whole(path, capfd):
     return pixels is not None and not any(words in said for words in lost)
 
 
-@settings(max_examples=12, suppress_health_check=list(HealthCheck))
-@given(files=st.lists(damaged(), min_size=12, max_size=12))
+@settings(max_examples=6, suppress_health_check=list(HealthCheck))
+@given(files=st.lists(damaged(), min_size=24, max_size=24))
 def test_damaged_images(tmp_path_factory, capfd, files):
-    """Each decodes as its header says, in full, or is reported; never a traceback. Twelve at a
+    """Each decodes as its header says, in full, or is reported; never a traceback. 24 at a
     time, as starting the decoders takes longer than reading one."""
     folder = tmp_path_factory.mktemp("files")
     paths = []

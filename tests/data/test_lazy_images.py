@@ -1,7 +1,6 @@
 """Drawing each file's pixels once, straight into their place, against the two resamplings of
 YOLOv5's way."""
 
-import cv2
 import numpy as np
 import pytest
 from made_datasets import image_set, read_yolo
@@ -59,12 +58,3 @@ def test_once_is_twice_but_for_the_interpolation(dataset):
             assert np.percentile(apart, 80) <= 2
             # within a pixel of four seams and the outer edges
             assert (apart > 8).mean() < 12 / size
-
-
-def test_jpeg_is_decoded_smaller_but_never_too_small(tmp_path):
-    (tmp_path / "images").mkdir()
-    for k, (h, w) in enumerate(((90, 128), (91, 127), (500, 300), (64, 64))):
-        cv2.imwrite(str(tmp_path / f"images/{k}.jpg"), ramps(h, w))
-    data = read_yolo(tmp_path / "images", ["a"], tmp_path)
-    assert ResizedImages(data, 64, shrink=True).shrinks.tolist() == [2, 1, 4, 1]
-    assert ResizedImages(data, 64).shrinks.tolist() == [1, 1, 1, 1]

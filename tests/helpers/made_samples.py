@@ -1,13 +1,11 @@
 """Samples made from a seed, a data set of noise, and how samples are compared."""
 
-import cv2
 import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from made_datasets import image_set, picture, read_yolo
 
 from boltbox.detector.data.sample import LetterboxInfo, Sample
-from boltbox.detector.data.transforms.letterbox import GREY
 
 few = settings(max_examples=25)
 seeds = st.integers(0, 2**32 - 1)
@@ -48,12 +46,6 @@ def painted(height, width, x1, y1, x2, y2):
         np.zeros(1, np.int64),
         letterbox=LetterboxInfo(height, width),
     )
-
-
-def white_box(image):
-    """xyxy of what is at least half white, over the padding's grey."""
-    x, y, w, h = cv2.boundingRect((image[..., 0] > (255 + GREY) / 2).astype(np.uint8))
-    return np.array((x, y, x + w, y + h))
 
 
 def assert_same(a, b):
