@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import lightning as L
-import yaml
 
 from boltbox.callbacks.autoanchor import AutoAnchor
 from boltbox.callbacks.checkpoints import Checkpoints
@@ -48,9 +47,9 @@ TRAINER = (  # options that are recorded
 )
 
 
-def configuration(trainer: L.Trainer, detector: Detector) -> str:
-    """The text of a config.yaml with the options that the objects were made with; commands take it
-    like that of a fit."""
+def configuration(trainer: L.Trainer, detector: Detector) -> dict[str, Any]:
+    """The content of a config.yaml with the options that the objects were made with; commands take
+    it like that of a fit."""
     options: dict[str, Any] = {}
     data = data_of(trainer)
     if data:
@@ -66,5 +65,4 @@ def configuration(trainer: L.Trainer, detector: Detector) -> str:
             arguments = {name: getattr(callback, name) for name in parameters}
             options[groups[type(callback)]] = arguments
     options["trainer"] = {name: getattr(trainer, name) for name in TRAINER}
-    simple = json.loads(json.dumps(plain(options), default=str))
-    return yaml.safe_dump(simple, sort_keys=False, allow_unicode=True)
+    return json.loads(json.dumps(plain(options), default=str))

@@ -4,7 +4,7 @@ from typing import Any
 
 import lightning as L
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from boltbox.detector.model.layers import set_momentum
@@ -59,17 +59,8 @@ class EMA(L.Callback):
             pl_module.ema.load_state_dict(pl_module.network.state_dict())
         if pl_module.options.network.bn_momentum is None:
             set_momentum(pl_module.network, 1.0)
-        average = pl_module.ema.state_dict()
-        current = pl_module.network.state_dict()
-        self._average = []
-        self._current = []
-        places = set[int]()  # layers of a custom head may share a tensor
-        for name, tensor in average.items():
-            place = local(tensor).data_ptr()
-            if tensor.is_floating_point() and place not in places:
-                places.add(place)
-                self._average.append(local(tensor))
-                self._current.append(local(current[name]))
+        self._average = averaged(pl_module.ema)
+        self._current = averaged(pl_module.network)
         trainer.optimizers[0].register_step_post_hook(self._update)
 
     @torch.no_grad()
@@ -88,3 +79,10 @@ class EMA(L.Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.updates = state_dict["updates"]
+
+
+def averaged(network: nn.Module) -> list[Tensor]:
+    """Parameters and batch norm statistics, each once, also where layers share it; this process's
+    part of those that are sharded."""
+    tensors = [*network.parameters(), *network.buffers()]
+    return [local(tensor.detach()) for tensor in tensors if tensor.is_floating_point()]

@@ -119,7 +119,8 @@ class RunFolder(L.Callback):
         }
 
     def _config_text(self, trainer: L.Trainer, pl_module: Detector) -> str:
-        return configuration(trainer, pl_module) if self.config is None else _as_yaml(self.config)
+        config = configuration(trainer, pl_module) if self.config is None else self.config
+        return _as_yaml(config)
 
     def on_load_checkpoint(
         self, trainer: L.Trainer, pl_module: Detector, checkpoint: dict[str, Any]

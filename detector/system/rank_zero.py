@@ -45,10 +45,13 @@ def print_fact(key: str, text: object) -> None:
     line = printable(f"{key + ':':<{KEY_WIDTH}} {text}")
     if sys.stdout.isatty():
         width = shutil.get_terminal_size().columns
-        indent = " " * (KEY_WIDTH + 1)
-        wrapper = textwrap.TextWrapper(width, subsequent_indent=indent)
-        wrapper.break_long_words = wrapper.break_on_hyphens = False  # options, paths
-        line = wrapper.fill(line)
+        line = textwrap.fill(
+            line,
+            width,
+            subsequent_indent=" " * (KEY_WIDTH + 1),
+            break_long_words=False,  # such as paths
+            break_on_hyphens=False,  # such as those of options
+        )
     rank_zero_print(line)
 
 

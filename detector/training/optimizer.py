@@ -283,19 +283,16 @@ def parameter_groups(
         for kind in ("bias", "weight", "filter", "norm"):
             groups[prefix + kind] = []
     backbone_modules = set(backbone.modules()) if backbone else set()
-    known = set[nn.Parameter]()  # layers may share one
-    for module in network.modules():
+    for path, parameter in network.named_parameters():  # each once, also where layers share it
+        module_path, _, name = path.rpartition(".")
+        module = network.get_submodule(module_path)
         prefix = "backbone_" if module in backbone_modules else ""
-        for name, parameter in module.named_parameters(recurse=False):
-            if parameter in known:
-                continue
-            known.add(parameter)
-            kind = "weight"
-            if name == "bias" or name.endswith("_bias"):
-                kind = "bias"
-            elif parameter.ndim < 2 or (name == "weight" and isinstance(module, NORMS)):
-                kind = "norm"
-            elif separate_filters and not prefix and min(parameter.shape[:2]) == 1:
-                kind = "filter"
-            groups[prefix + kind].append(parameter)
+        kind = "weight"
+        if name == "bias" or name.endswith("_bias"):
+            kind = "bias"
+        elif parameter.ndim < 2 or (name == "weight" and isinstance(module, NORMS)):
+            kind = "norm"
+        elif separate_filters and not prefix and min(parameter.shape[:2]) == 1:
+            kind = "filter"
+        groups[prefix + kind].append(parameter)
     return {name: parameters for name, parameters in groups.items() if parameters}
