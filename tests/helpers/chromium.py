@@ -28,7 +28,7 @@ MODIFIERS = {"Alt": 1, "Control": 2, "Meta": 4, "Shift": 8}
 
 
 @contextmanager
-def chromium(folder, width=1280, height=800):
+def chromium(folder):
     """A `Browser` with one page. Downloads are in `folder/downloads`; all else that it writes is
     removed when it is killed at the end. The path of its socket must be short."""
     program = next(filter(None, map(shutil.which, PROGRAMS)), None)
@@ -40,9 +40,9 @@ def chromium(folder, width=1280, height=800):
     to_browser = os.pipe()
     from_browser = os.pipe()
     line = f'exec "$0" "$@" 3<&{to_browser[0]} 4>&{from_browser[1]}'
-    arguments = [*SWITCHES.split(), f"--user-data-dir={home}", f"--window-size={width},{height}"]
+    arguments = SWITCHES.split() + [f"--user-data-dir={home}", "about:blank"]
     process = subprocess.Popen(
-        ["bash", "-c", line, program, *arguments, "about:blank"],
+        ["bash", "-c", line, program, *arguments],
         pass_fds=(to_browser[0], from_browser[1]),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -53,7 +53,7 @@ def chromium(folder, width=1280, height=800):
     os.close(to_browser[0])
     os.close(from_browser[1])
     try:
-        yield Browser(from_browser[0], to_browser[1], downloads, (width, height))
+        yield Browser(from_browser[0], to_browser[1], downloads)
     finally:
         os.close(to_browser[1])
         os.close(from_browser[0])
@@ -66,7 +66,7 @@ class Browser:
     """A page of the browser. `errors` holds what was written to its console as an error or a
     warning: exceptions, violations of a content security policy, files that did not load."""
 
-    def __init__(self, read, write, downloads, size):
+    def __init__(self, read, write, downloads):
         self.read = read
         self.write = write
         self.downloads = downloads
@@ -82,7 +82,7 @@ class Browser:
         for domain in ("Page", "Runtime", "Log", "DOM"):
             self.send(f"{domain}.enable")
         self.send("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(downloads))
-        self.screen(*size)
+        self.screen(1280, 800)
 
     def send(self, method, **params):
         """Call a method of the DevTools protocol; its result."""

@@ -220,8 +220,9 @@ def _draw(study: Study, path: Path) -> None:
         for number, gene in enumerate(study.plan.genes, 1):
             axis = figure.add_subplot(rows, 5, number)
             values = [trial.params[gene.name] for trial in trials]
-            axis.set(title=f"fitness by {short(gene.name)}", xscale="log" if gene.log else "linear")
+            axis.set_title(f"fitness by {short(gene.name)}")
             if gene.log:  # its own ticks may all be outside the range
+                axis.set_xscale("log")
                 ends = sorted({min(values), max(values)})
                 axis.set_xticks(ends, [f"{x:.2g}" for x in ends])
                 axis.minorticks_off()

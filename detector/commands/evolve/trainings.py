@@ -33,8 +33,6 @@ QUIET = (
     "--doctor.enabled false --pictures.enabled false --report.enabled false "
     "--trainer.enable_progress_bar false --ckpt_path auto"
 )
-
-
 # options of `evolve` and `review` that `fit` has not, or that each training has of its own
 NOT_SHARED = ("evolve", "review", "apply", "out", "dry_run", "export", "run", "config")
 

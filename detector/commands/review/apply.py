@@ -129,8 +129,9 @@ def _read(path: Path) -> Decisions:
                 label = index(label)  # raises TypeError for a text
             box = row["box"]
             if box is not None:
-                x1, y1, x2, y2 = map(float, box)
-                box = (x1, y1, x2, y2)
+                box = list(map(float, box))
+                if len(box) != 4:
+                    raise ValueError(f"{box} is no box")
             changes.append(Change(str(row["file"]), label, box, row["class"]))
         return Decisions(source, content["names"], dict(content["images"]), changes)
     except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as e:

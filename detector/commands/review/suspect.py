@@ -19,7 +19,7 @@ from boltbox.detector.system.csv_table import write_table
 from boltbox.detector.system.rank_zero import printable
 
 VERSION = 1
-Box = tuple[float, float, float, float]
+Box = list[float]  # x1, y1, x2, y2 in pixels of the image file
 KINDS = {  # in the order in which they are shown
     "missing": "object without a label",
     "wrong_class": "label of another class",

@@ -10,7 +10,7 @@ import numpy as np
 
 from boltbox.detector.commands.review.evidence import NEAR, Found, Scene
 from boltbox.detector.commands.review.probability import class_means, probabilities
-from boltbox.detector.commands.review.suspect import Box, ReviewedImage, Suggestion, Suspect
+from boltbox.detector.commands.review.suspect import ReviewedImage, Suggestion, Suspect
 from boltbox.detector.model.boxes import iou_xyxy
 
 WRONG = ("right", "wrong_class", "badly_placed", "no_object", "duplicate")  # kinds by number
@@ -107,7 +107,7 @@ def _doubt(found: Found, chances: np.ndarray, names: Sequence[str]) -> Suspect:
     other_class, placed = found.better
     evidence = found.evidence
     name = names[found.class_index]
-    box = _corners(found.box)
+    box = found.box.tolist()
     suggestion = None
     possible = np.array((0, evidence.other > 0, evidence.match > 0, 1, evidence.twin > 0.3))
     kind = WRONG[(chances * possible[: len(chances)]).argmax()]
@@ -122,7 +122,7 @@ def _doubt(found: Found, chances: np.ndarray, names: Sequence[str]) -> Suspect:
             f"{better} is detected with confidence {other_class[4]:.2f}, {name} {evidence.own:.2f}"
         )
     elif kind == "badly_placed":
-        suggestion = Suggestion(_corners(placed), found.class_index)
+        suggestion = Suggestion(placed[:4].tolist(), found.class_index)
         overlap = iou_xyxy(found.box, placed[:4])
         reason = f"the box detected with confidence {placed[4]:.2f} overlaps by {overlap:.2f}"
     elif kind == "duplicate":
@@ -134,11 +134,6 @@ def _doubt(found: Found, chances: np.ndarray, names: Sequence[str]) -> Suspect:
     number = None if found.number < 0 else found.number
     chance = float(1 - chances[0])
     return Suspect(0, found.image, kind, chance, number, box, found.class_index, suggestion, reason)
-
-
-def _corners(box: np.ndarray) -> Box:
-    x1, y1, x2, y2 = box[:4].tolist()
-    return x1, y1, x2, y2
 
 
 def _chosen(

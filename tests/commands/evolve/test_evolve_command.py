@@ -18,7 +18,7 @@ import cli
 from boltbox.detector.commands.evolve import search
 from boltbox.detector.commands.evolve.space import EVOLVED
 from boltbox.detector.commands.evolve.study import Evolution, planned
-from boltbox.detector.commands.evolve.trainings import environments, shared_options
+from boltbox.detector.commands.evolve.trainings import environments
 from boltbox.detector.system.csv_table import read_table
 
 TINY = "--model.network.width_multiple 0.125 --model.network.depth_multiple 0.1 --model.network.levels [5] --data.image_size 64 --data.batch_size 6 --data.workers 0 --trainer.accelerator cpu --trainer.precision 32-true"
@@ -145,7 +145,7 @@ def test_kill_9_of_the_command(small_data, here, monkeypatch, request, quick_sta
 
 
 def test_what_a_study_is_about(here, capsys):
-    """What the trainings have in common is a configuration of `fit`; workers may differ."""
+    """Its seed and its genes; workers may differ."""
 
     def printed(line):
         with pytest.raises(SystemExit):
@@ -156,9 +156,6 @@ def test_what_a_study_is_about(here, capsys):
     plan = planned(Evolution(), printed(f"{line} --seed_everything 7"))
     assert column(plan.genes, "name") == EVOLVED
     assert (plan.seed, plan.evolve.size) == (7, 120)
-    config = shared_options(printed(line))
-    Path("common.yaml").write_text(yaml.safe_dump(config))
-    assert printed("fit --config common.yaml")["trainer"]["max_epochs"] == 40
 
     workers = planned(Evolution(), printed(f"{line} --evolve.workers 3")).settings
     assert {k for k in workers if workers[k] != plan.settings[k]} == {"seed_everything"}
