@@ -119,7 +119,7 @@ def run_with_trainer(definition: Command, line: CommandLine) -> None:
             parser = make_parser(definition, line)
             options, start = parse(parser, line, held)
             L.seed_everything(options.seed_everything, workers=True)
-            saved = saved_options(parser, options)  # of config.yaml: without what follows
+            saved = saved_options(parser, options)  # without what `complete` sets
             run = enter_run_folder(command, start, held)
             complete(options, command, start, run)
             # model, data and callbacks instead of their options; those of the Trainer stay options
@@ -158,14 +158,14 @@ def quiet_lightning() -> None:
 def make_parser(definition: Command, line: CommandLine) -> TrainerParser:
     """The parser of a command: as options it has the arguments of Trainer, model, data module and
     callbacks, in a group for each, and the parameters of the command's function."""
-    start = f"{program()} {line.command}"
-    examples = HELP["examples"].get(line.command, "").replace("PROGRAM", start)
+    prefix = f"{program()} {line.command}"
+    examples = HELP["examples"].get(line.command, "").replace("PROGRAM", prefix)
     parser = TrainerParser(
-        usage=f"{start} [options]",
+        usage=f"{prefix} [options]",
         description=f"{definition.help}.",
-        epilog=f"{examples}\nEvery option: {start} --help all",
+        epilog=f"{examples}\nEvery option: {prefix} --help all",
         formatter_class=HelpFormatter,
-        dump_header=[f"lightning.pytorch=={L.__version__}"],  # first line of a config.yaml
+        dump_header=[f"lightning.pytorch=={L.__version__}"],  # first line of --print_config
     )
     parser.add_argument("-c", "--config", action=ActionConfigFile, help=CONFIG_HELP)
     parser.add_argument("--seed_everything", type=Seed, default=0, help=SEED_HELP)
@@ -314,7 +314,7 @@ def make_trainer(
         parser: Of the command.
         options: As parsed, and completed.
         instances: The same with objects instead of their options: the callbacks.
-        saved: Those of config.yaml.
+        saved: The options of config.yaml.
         start: What the command starts from.
     """
     trainer_options = vars(instances.trainer)
