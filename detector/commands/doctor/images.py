@@ -52,7 +52,7 @@ def examine_images(datasets: Mapping[str, DetectionDataset]) -> Iterator[Finding
         if image.damage:
             problem = f"damaged: the decoder says '{image.damage}'"
             yield Finding(DAMAGED, problem, path, split, image=path)
-    for i, k in near_copies(images, split_of):
+    for i, k in near_duplicates([image.bits for image in images], split_of):
         is_same = images[i].digest == images[k].digest
         problem = f"{'the same image as' if is_same else 'looks like'} {paths[k]}"
         if split_of[i] != split_of[k]:
@@ -110,15 +110,6 @@ def read_images(paths: Sequence[str]) -> list[ImageFile]:
 
 def _examine_batch(paths: Sequence[str]) -> list[ImageFile]:
     return [examine_image(path) for path in paths]
-
-
-def near_copies(images: Sequence[ImageFile], groups: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """The number of each image that resembles an earlier one, and of that one; see
-    `near_duplicates`."""
-    hashed = [i for i, image in enumerate(images) if image.bits]
-    hashes = np.frombuffer(b"".join(images[i].bits for i in hashed), np.uint64).reshape(-1, 8)
-    for a, b in near_duplicates(hashes, np.array([groups[i] for i in hashed])):
-        yield hashed[a], hashed[b]
 
 
 def examine_image(path: str) -> ImageFile:

@@ -1,6 +1,6 @@
 """Finds image hashes that resemble each other, without comparing each with each."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -28,28 +28,30 @@ def _mask(v: int) -> int:
 MASKS = [_mask(v) for v in range(1, 64)]
 
 
-def near_duplicates(hashes: np.ndarray, groups: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Find hashes that resemble an earlier one.
+def near_duplicates(bits: Sequence[bytes], groups: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Find images that resemble an earlier one.
 
     Time grows about as n log n; if too many hashes resemble each other, each is compared with each.
 
     Args:
-        hashes: (n, 8) uint64 of `difference_hash`.
-        groups: (n,) split of each.
+        bits: `difference_hash` of each image; empty: it resembles none.
+        groups: the split of each.
 
     Yields:
-        The index of the hash, and of the earlier one that it resembles most: its first copy in the
-        same group; else one of another group comes first.
+        The number of the image, and of the earlier one that it resembles most: its first copy in
+        the same group; else one of another group comes first.
     """
-    _, groups = np.unique(groups, return_inverse=True)
-    rows = np.column_stack((hashes, groups.astype(np.uint64)))
+    numbers = [i for i, of_image in enumerate(bits) if of_image]
+    hashes = np.frombuffer(b"".join(bits), np.uint64).reshape(-1, 8)
+    _, group_of = np.unique([groups[i] for i in numbers], return_inverse=True)
+    rows = np.column_stack((hashes, group_of.astype(np.uint64)))
     _, first, number = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     originals = np.sort(first)
-    similar = _most_similar(hashes[originals], groups[originals])
+    similar = _most_similar(hashes[originals], group_of[originals])
     found = first[number.ravel()]
     found[originals] = np.where(similar < 0, -1, originals[similar])
     for i in np.flatnonzero(found >= 0).tolist():
-        yield i, int(found[i])
+        yield numbers[i], numbers[found[i]]
 
 
 def _most_similar(hashes: np.ndarray, groups: np.ndarray) -> np.ndarray:

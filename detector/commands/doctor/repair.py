@@ -18,7 +18,7 @@ from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.sample import Labels
 from boltbox.detector.model.boxes import area_xyxy, clip_xyxy, xyxy_to_cxcywhn
-from boltbox.detector.system.addresses import absolute, read_bytes
+from boltbox.detector.system.addresses import read_bytes
 from boltbox.detector.system.atomic_file import make_folder, sync_files, write_atomically
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import common_folder, inside
@@ -102,20 +102,44 @@ def write_copy(
         listing: name of the list.
         changes: its lines; gets one more per image with another name.
     """
+    copies = {}
+    for split, images in splits.items():
+        copies[split] = _copy_images(images, folder / "images" / split, changes)
+    write_atomically(folder / listing, "".join(f"{line}\n" for line in changes))
+    write_dataset(folder, copies, file.names, file.format)
+
+
+def write_dataset(
+    folder: Path,
+    splits: Mapping[str, LabelledImages],
+    classes: Sequence[str],
+    format: str = "coco",
+) -> Path:
+    """Write labels, then data.yaml.
+
+    Args:
+        folder: of the dataset.
+        splits: of each split, the names of the images in the folder images/SPLIT, or absolute paths
+            of others, and labels.
+        classes: class names.
+        format: of the labels; YOLO text if it is yolo, else COCO.
+
+    Returns:
+        The data.yaml.
+    """
     content: dict[str, Any] = {"path": "."}
     for split, images in splits.items():
-        copies = _copy_images(images, folder / "images" / split, changes)
-        if file.format == "yolo":
-            write_yolo(folder / "labels" / split, copies)
+        if format == "yolo":
+            write_yolo(folder / "labels" / split, images)
             content[split] = f"images/{split}"
         else:
             content[split] = f"annotations/{split}.json"
-            write_coco(folder / content[split], copies, file.names)
-    content["names"] = file.names
-    write_atomically(folder / listing, "".join(f"{line}\n" for line in changes))
+            write_coco(folder / content[split], images, classes)
+    content["names"] = list(classes)
     sync_files([path for path in folder.rglob("*") if path.is_file()])
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
     write_atomically(folder / "data.yaml", text)
+    return folder / "data.yaml"
 
 
 def _kept_images(
@@ -246,25 +270,3 @@ def write_coco(file: Path, images: LabelledImages, classes: Sequence[str]) -> No
     categories = [{"id": k, "name": each} for k, each in enumerate(classes, 1)]
     content = {"images": entries, "annotations": annotations, "categories": categories}
     write_atomically(file, json.dumps(content))
-
-
-def write_dataset(
-    folder: Path, splits: Mapping[str, LabelledImages], classes: Sequence[str]
-) -> Path:
-    """Write labels of images that stay where they are.
-
-    Args:
-        folder: gets a COCO json file per split, and data.yaml.
-        splits: paths and labels of the images of each split.
-        classes: class names.
-
-    Returns:
-        The data.yaml.
-    """
-    content: dict[str, Any] = {"names": list(classes)}
-    for split, images in splits.items():
-        content[split] = f"{split}.json"
-        named = [(str(absolute(path)), labels) for path, labels in images]
-        write_coco(folder / content[split], named, classes)
-    write_atomically(folder / "data.yaml", yaml.safe_dump(content, allow_unicode=True))
-    return folder / "data.yaml"

@@ -18,7 +18,8 @@ import numpy as np
 import yaml
 from jsonargparse.typing import PositiveInt
 
-from boltbox.detector.commands.doctor.images import near_copies, read_images
+from boltbox.detector.commands.doctor.images import read_images
+from boltbox.detector.commands.doctor.near_duplicates import near_duplicates
 from boltbox.detector.commands.doctor.repair import write_dataset
 from boltbox.detector.commands.evolve.trainings import Training, shared_options, workers_of
 from boltbox.detector.commands.review.suspect import ReviewedImage
@@ -28,6 +29,7 @@ from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.inputs.sources import Sources
 from boltbox.detector.data.sample import Labels
 from boltbox.detector.inference.predictor import Predictor
+from boltbox.detector.system.addresses import absolute
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import print_fact, progress
@@ -86,7 +88,8 @@ def assign_folds(files: Sequence[str], folds: int) -> np.ndarray:
         (n,) the fold of each image.
     """
     first = list(range(len(files)))  # of the copies of each image
-    for later, earlier in near_copies(read_images(files), [""] * len(files)):
+    bits = [image.bits for image in read_images(files)]
+    for later, earlier in near_duplicates(bits, [""] * len(files)):
         first[later] = first[earlier]
     copies: dict[int, list[int]] = defaultdict(list)
     for i, k in enumerate(first):
@@ -123,7 +126,8 @@ def write_fold(
     """
     splits: dict[str, list[tuple[str, Labels]]] = {"train": [], "val": []}
     for image, held_out in zip(images, is_held_out, strict=True):
-        splits["val" if held_out else "train"].append((image.file, image.labels))
+        file = str(absolute(image.file))
+        splits["val" if held_out else "train"].append((file, image.labels))
     return write_dataset(folder, splits, names)
 
 
