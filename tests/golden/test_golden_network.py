@@ -78,7 +78,8 @@ def test_models(model):
     containers."""
     with torch.device("meta"):
         network = YOLOv5(model["nc"], **shape_of(model))
-        raw = network.eval()(torch.zeros(1, 3, 640, 640))
+        inputs = zip(model["head_in_channels"], model["strides"], strict=True)
+        raw = network.head([torch.zeros(1, c, 640 // s, 640 // s) for c, s in inputs])
         fused = network.fused()
     assert sum(map(torch.numel, network.parameters())) == model["params"]
     assert len(list(network.parameters())) == model["n_param_tensors"]
