@@ -145,7 +145,7 @@ class Exported:
         return {"names": self.names}
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Predict as `network.decode(network(images))` does.
+        """Predict as `network.head.decode(network(images))` does.
 
         The detections of a file with suppression inside become rows that a second, equal
         suppression does not change: the objectness is the score, and the class has 1. Rows of zeros

@@ -230,7 +230,7 @@ class Predictor:
                 decoded = torch.cat([forward(images) for forward in self._members], 1)
             else:
                 raw = [maps.float() for maps in self.network(images.to(dtype_of(self.network)))]
-                decoded = self.network.decode(raw)
+                decoded = self.network.head.decode(raw)
         # one pass over the rows; suppression waits for the device anyway
         if self.finite and not decoded.sum(dtype=torch.float32).isfinite():
             name = "the network's output"
@@ -439,4 +439,4 @@ def dtype_of(module: torch.nn.Module) -> torch.dtype:
 
 def decoded_rows(network: YOLOv5, images: Tensor) -> Tensor:
     """(B, 3, H, W) -> (B, R, 5 + C) float32, whatever the network's precision."""
-    return network.decode(network(images.to(dtype_of(network))))
+    return network.head.decode(network(images.to(dtype_of(network))))

@@ -325,10 +325,6 @@ class YOLOv5(nn.Module):
     def forward(self, images: Tensor) -> list[Tensor]:
         return self.head(self.neck(self.backbone(images)))
 
-    def decode(self, raw: list[Tensor]) -> Tensor:
-        """The raw prediction -> (B, R, 5 + C); see `Head.decode`."""
-        return self.head.decode(raw)
-
     def anchor_head(self) -> AnchorHead | None:
         """The head, if it is an AnchorHead."""
         return self.head if isinstance(self.head, AnchorHead) else None

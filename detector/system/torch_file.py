@@ -88,15 +88,14 @@ def load_torch_file(
     """
     if not isfile(path):
         raise InputError(f"{path}: no such weights file")
-    with as_input_error(path, "a file of weights"), open(path, "rb") as file:
+    with as_input_error(path, "a file of weights"):
         if Path(path).suffix == ".safetensors":
             return need("safetensors.torch", str(path)).load_file(path)
-        if file.read(len(ZIP)) == ZIP:
-            _check_archive(file, compare)
-        file.seek(0)
-        source = path if mmap else file
+        with open(path, "rb") as file:
+            if file.read(len(ZIP)) == ZIP:
+                _check_archive(file, compare)
         with torch.serialization.safe_globals([(StandIn, name) for name in allowed]):
-            content = torch.load(source, map_location="cpu", weights_only=True, mmap=mmap)
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
         if not isinstance(content, dict):
             raise TypeError(type(content).__name__)
     return content

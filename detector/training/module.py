@@ -235,7 +235,7 @@ class Detector(L.LightningModule):
         """
         network = self.evaluated_network()
         with in_evaluation_mode(network):
-            return network.decode(network(images))
+            return network.head.decode(network(images))
 
     def make_predictor(self, **options: Any) -> Predictor:
         """A Predictor of what is evaluated, with these options of Predictor."""

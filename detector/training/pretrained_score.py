@@ -98,7 +98,7 @@ def score_pretrained(
     network.eval()
     for batch in batches:
         batch = finish_on_device(batch, device)
-        decoded = network.decode(network(batch.images)).cpu()
+        decoded = network.head.decode(network(batch.images)).cpu()
         height, width = batch.images.shape[2:]
         objects = batch.targets.float().cpu()
         true_boxes = cxcywh_to_xyxy(objects[:, 2:] * torch.tensor([width, height, width, height]))

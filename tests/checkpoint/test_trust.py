@@ -4,6 +4,7 @@ user trusts it."""
 import contextlib
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -207,12 +208,12 @@ def test_a_script(foreign, mark):
 
 def test_what_the_user_trusts(foreign, mark, told):
     """Named on the command line, in a file that is given there, or all of it; to name one class is
-    not to trust another."""
+    not to trust another. (A resume that trusts all: tests/model/test_own_parts.py.)"""
     put(foreign, "model.network.head", {"class_path": "trap.Trap"})
     change_checkpoint(foreign, head="trap.Trap").rename(foreign / "checkpoints/last.ckpt")
-    line = f"fit --ckpt_path last --run {foreign} --trainer.max_epochs"
-    named = f"{line} 2 --model.network.head trap.Trap"
-    assert "not part of boltbox" in told(f"{line} 2")
+    line = f"fit --ckpt_path last --run {foreign} --trainer.max_epochs 2"
+    named = f"{line} --model.network.head trap.Trap"
+    assert "not part of boltbox" in told(line)
     put(foreign, "model.loss.assigner", "trap_2.Trap")
     assert "trap_2.Trap, which is not part of boltbox" in told(named)
     assert "trap_2" not in sys.modules
@@ -220,8 +221,7 @@ def test_what_the_user_trusts(foreign, mark, told):
     said = told(f"{named} --data.augment.after.hsv [torch.nn.Identity]")
     assert "model.loss.assigner names torch.load" in said
     put(foreign, "model.loss.assigner", None)
-    assert "error" not in told(f"{line} 2 --trust_parts true")
-    assert "trust_parts" not in (foreign / "config.yaml").read_text()
+    assert "error" not in told(named)
     other = change_checkpoint(foreign, head="trap_2.Trap")
     last = foreign / "checkpoints/last.ckpt"
     for command in (
@@ -232,7 +232,7 @@ def test_what_the_user_trusts(foreign, mark, told):
         sys.modules.pop("trap_2", None)
         with pytest.raises(InputError, match="import trap_2 first"):  # trust ends with the command
             Detector.load(other, "cpu")
-    assert "error" not in told(f"{line} 3 --model.network.head trap.Trap")
+    assert "trust_parts" not in Path("runs/validate-1/config.yaml").read_text()
 
 
 def test_a_run_of_our_own_classes_resumes(foreign, mark, told):

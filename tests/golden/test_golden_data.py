@@ -154,4 +154,4 @@ def test_checkpoint(case):
     fused = network.fused()
     with torch.no_grad():
         raw = fused(case.tensor("in_images_u8").float() / 255)
-    close(fused.decode(raw), case["out_loaded_fused_decoded"], 2e-2)
+    close(fused.head.decode(raw), case["out_loaded_fused_decoded"], 2e-2)

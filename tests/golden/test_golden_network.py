@@ -22,11 +22,11 @@ def test_forward(case):
         raw = network.eval()(images)
         for ours, theirs in zip(raw, case.numbered("out_raw"), strict=True):
             close(ours, theirs, 1e-4)
-        decoded = network.decode(raw)
+        decoded = network.head.decode(raw)
         close(decoded, case["out_decoded"], 2e-3, 1e-5)
 
         fused = network.fused()
-        close(fused.decode(fused(images)), case["out_fused_decoded"], 2e-2)
+        close(fused.head.decode(fused(images)), case["out_fused_decoded"], 2e-2)
         for m in fused.modules():
             assert not isinstance(m, nn.BatchNorm2d)
         state = fused.state_dict()

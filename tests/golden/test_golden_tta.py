@@ -30,7 +30,7 @@ def test_tta(case):
     counts = []
 
     def counted(seen):
-        rows = network.decode(network(seen))
+        rows = network.head.decode(network(seen))
         counts.append(rows.shape[1])
         return rows
 

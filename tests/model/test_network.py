@@ -71,7 +71,7 @@ def test_custom_anchors_are_pixels():
     assert network.head.anchors.tolist() == [[[1.25, 2.5]], [[1.875, 2.5]], [[2, 3]]]
     assert network.head.anchors_px.flatten(1).tolist() == anchors
     raw = network.eval()(torch.zeros(1, 3, 32, 32))
-    decoded = network.decode(list(map(torch.zeros_like, raw)))
+    decoded = network.head.decode(list(map(torch.zeros_like, raw)))
     sizes = Counter(map(tuple, decoded[0, :, 2:4].tolist()))
     assert sizes == {(10, 20): 16, (30, 40): 4, (64, 96): 1}
 

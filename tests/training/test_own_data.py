@@ -175,6 +175,6 @@ def test_the_decoded_prediction():
     rows = detector(images)
     assert rows.shape == (1, 3 * 2 * 2, 7)
     fused = detector.network.fused()
-    torch.testing.assert_close(rows, fused.decode(fused(images)), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(rows, fused.head.decode(fused(images)), rtol=1e-3, atol=1e-3)
     assert column(detector.network.modules(), "training") == modes
     assert same(detector.state_dict(), before)

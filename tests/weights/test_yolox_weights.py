@@ -144,7 +144,7 @@ def test_the_predictions_of_yolox_nano():
     image = torch.rand(1, 3, 64, 96, generator=torch.Generator().manual_seed(0))  # RGB
     tensors = load(file)["model"]
     with torch.no_grad():
-        found = network.decode(network(image))
+        found = network.head.decode(network(image))
         expected = predictions_of_yolox(tensors, maps_of_yolox(tensors, 255 * image.flip(1)))
     assert found.shape == expected.shape == (1, 8 * 12 + 4 * 6 + 2 * 3, 85)
     assert (found - expected).abs().max() <= 1e-4 * expected.abs().max()

@@ -33,7 +33,7 @@ class Decoded(nn.Module):
             setattr(self.network.head, name, buffer.clone())
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.network.decode(self.network(images.to(self.dtype)))
+        return self.network.head.decode(self.network(images.to(self.dtype)))
 
 
 class Suppressed(nn.Module):
