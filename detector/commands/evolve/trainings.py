@@ -78,13 +78,12 @@ class Training:
             self.restarts -= 1
             self.start(self.environment)
             return None
-        if code or not (self.run / "metrics.json").is_file():
-            self.outcome = Outcome(None, reason=reason)
-        else:
-            self.outcome = self._outcome()
+        self.outcome = Outcome(None, reason=reason)
+        if code == 0 and (self.run / "metrics.json").is_file():
+            self.outcome = self._measured()
         return self.outcome
 
-    def _outcome(self) -> Outcome:
+    def _measured(self) -> Outcome:
         best = json.loads((self.run / "metrics.json").read_text())
         if not math.isfinite(best["fitness"]):
             return Outcome(None, reason=f"its fitness is {best['fitness']}")
