@@ -34,7 +34,6 @@ LABELS = {".txt", ".xml", ".json", ".jsonl", ".csv"}  # suffixes of label files
 MOST_ASKED = 1000  # images of a folder: those without objects may have no label file
 PER_IMAGE: dict[str, type[PerImageFormat]] = {"yolo": YoloText, "voc": VocXml, "dota": DotaText}
 CLASS_NAMES = ("classes.txt", "obj.names", "_darknet.labels", "notes.json")
-SPLIT_FOLDERS = ("JPEGImages/{}", "images/{}", "Images/{}", "{}/images", "{}")
 Content = dict[str, Any]
 
 
@@ -153,21 +152,16 @@ def _of_image_folders(root: Path, format: str, files: FileList) -> Content:
     content: Content = {}
     for split, names in SPLIT_NAMES.items():
         paths: list[Path] = []
-        any_case = ["".join(f"[{c}{c.upper()}]" for c in name) for name in names]
-        globs = [name + year for name in any_case for year in ("", "[12][0-9][0-9][0-9]")]
-        for name in globs:
-            if has_lists:
-                paths += sorted(lists.glob(f"{name}.txt"))
-        for name in globs:
-            for pattern in SPLIT_FOLDERS:
-                paths += filter(is_labelled, sorted(root.glob(pattern.format(name))))
+        if has_lists:
+            paths += filter(isfile, _named(lists, names, files))
+        for parent in (*IMAGE_FOLDERS, "."):
+            for folder in _named(root / parent, names, files):
+                paths += filter(is_labelled, (folder / "images", folder))
         if paths:
             content[split] = [str(paths[0].relative_to(root))]
-    if not content:
-        for path in (*IMAGE_FOLDERS, "."):
-            if is_labelled(root / path):
-                content["train"] = [path]
-                break
+    for path in (*IMAGE_FOLDERS, "."):
+        if not content and is_labelled(root / path):
+            content["train"] = [path]
     if not content:
         return {}
     folders = [root, root / "labels"]
@@ -185,6 +179,14 @@ def _of_image_folders(root: Path, format: str, files: FileList) -> Content:
             for file in root.glob(f"*/{name}"):
                 raise InputError(f"data.dataset {root}: the dataset is in {file.parent}; give that")
     return content
+
+
+def _named(folder: Path, names: Sequence[str], files: FileList) -> list[Path]:
+    """The files and folders in a folder that have one of these names, in any case, also with a
+    year; in alphabetical order: train, train2017, trainval."""
+    pattern = re.compile(rf"({'|'.join(names)})([12]\d{{3}})?(\.txt)?", re.IGNORECASE)
+    found = filter(pattern.fullmatch, files.folder(folder) or ())
+    return [folder / name for name in sorted(found, key=str.lower)]
 
 
 def _read_names(file: Path) -> list[str]:
