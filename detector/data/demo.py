@@ -20,8 +20,6 @@ from boltbox.detector.system.errors import InputError
 
 NAME = "demo"  # the value of data.dataset
 VERSION = 2  # raise it with any change to what is drawn
-TRAIN = 512  # images
-VAL = 64
 EMPTY = 20  # one of this many training images has no object
 OBJECTS = (2, 6)  # tries per image, at least and below; an object without room is left out
 SIZES = (0.18, 0.75)  # diameter of an object per shorter side of its image, log-uniform
@@ -59,7 +57,7 @@ def defaults(command: str, dataset: str | None) -> dict[str, Any]:
     return {}
 
 
-def make_demo(root: Path, train: int = TRAIN, val: int = VAL) -> Path:
+def make_demo(root: Path, train: int = 512, val: int = 64) -> Path:
     """Draw the dataset, unless it is there already.
 
     It is drawn beside `root` and then moved: nobody sees half of it, and of two processes either

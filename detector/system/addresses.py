@@ -98,7 +98,7 @@ def read_bytes(path: str | Path, most: int | None = None) -> bytes:
     part = {} if most is None else {"start": 0, "end": most}
     content = ask(path, "cat_file", **part)
     if content is None:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(path))
     return content
 
 

@@ -17,6 +17,7 @@ from made_datasets import (
     as_voc,
     as_yolo,
     coco_with,
+    content,
     lay_out,
     load,
     picture,
@@ -54,15 +55,6 @@ def reads(monkeypatch):
 
     monkeypatch.setattr(read_split, "image_sizes", image_sizes)
     return calls
-
-
-def content(dataset):
-    """All that a dataset says, for comparison."""
-    arrays = {name: (x.tolist(), x.dtype) for name, x in vars(dataset.labels).items()}
-    faults = [(str(fault), fault.image, fault.box) for fault in dataset.faults]
-    texts = list(map(list, (dataset.files, dataset.label_files, dataset.places)))
-    more = (dataset.label_sizes.tolist(), dataset.folders, dataset.fingerprint)
-    return texts, arrays, dataset.names, faults, more
 
 
 def faulty_yolo(root):

@@ -177,3 +177,12 @@ def files_of(dataset):
 def by_name(dataset):
     """The labels of each image, by the name of its file."""
     return dict(zip(files_of(dataset), dataset.labels, strict=True))
+
+
+def content(dataset):
+    """All that a dataset says, for comparison."""
+    arrays = {name: (x.tolist(), x.dtype) for name, x in vars(dataset.labels).items()}
+    faults = [(str(fault), fault.image, fault.box) for fault in dataset.faults]
+    texts = list(map(list, (dataset.files, dataset.label_files, dataset.places)))
+    more = (dataset.label_sizes.tolist(), dataset.folders, dataset.fingerprint)
+    return texts, arrays, dataset.names, faults, more
