@@ -92,7 +92,7 @@ class PredictionFiles:
     pictures: int = 0
     empty: int = 0
     counts: Counter[int] = field(default_factory=Counter)
-    _results: IO[str] | None = None  # entries of predictions.json, a line per image
+    _results: IO[str] | None = None  # name and rows for predictions.json, a line per image
     _numbers: dict[str, int] = field(default_factory=dict)  # of images named by one
     _video: VideoFile | None = None
     _written: list[Path] = field(default_factory=list)  # not yet flushed to the disk
@@ -136,7 +136,10 @@ class PredictionFiles:
         if self.labels:
             self._add_labels(self.labels / f"{name}.txt", rows, width, height)
         if self._results and len(rows):
-            self._add_results(self._results, name, rows)
+            self._results.write(json.dumps([name, rows.tolist()]) + "\n")
+            stem = Path(name).name
+            if re.fullmatch("[0-9]+", stem):
+                self._numbers[name] = int(stem)
         if output.csv:
             self._add_table_rows(source, rows)
         self.pictures += 1
@@ -176,25 +179,6 @@ class PredictionFiles:
         style = "%d" + " %.6g" * (table.shape[1] - 1)
         self._write(path, lambda file: np.savetxt(file, table, style))
 
-    def _add_results(self, file: IO[str], image: str, rows: np.ndarray) -> None:
-        """COCO's results format; bbox is x, y, width, height in pixels."""
-        ids = category_ids(self.names)
-        results = []
-        for x1, y1, x2, y2, score, number, *track in rows.tolist():
-            result = {
-                "image_id": image,
-                "category_id": ids[int(number)],
-                "bbox": [round(v, 3) for v in (x1, y1, x2 - x1, y2 - y1)],
-                "score": round(score, 5),
-            }
-            if track:
-                result["track_id"] = int(track[0])
-            results.append(result)
-        file.write(json.dumps(results) + "\n")
-        stem = Path(image).name
-        if re.fullmatch("[0-9]+", stem):
-            self._numbers[image] = int(stem)
-
     def _add_table_rows(self, source: SourceImage, rows: np.ndarray) -> None:
         frame = "" if source.frame is None else source.frame
         table = []
@@ -233,17 +217,26 @@ class PredictionFiles:
                 write_atomically(self.folder / "predictions.json", self._write_results)
 
     def _write_results(self, file: BinaryIO) -> None:
-        """An image whose name is a number gets it as id, 139 for val/000000000139, unless two have
-        the same."""
+        """COCO's results format; bbox is x, y, width, height in pixels. An image whose name is a
+        number gets it as id, 139 for val/000000000139, unless two have the same."""
         assert self._results
+        ids = category_ids(self.names)
         numbers = self._numbers
         if len(set(numbers.values())) < len(numbers):
             numbers = {}
         separator = "["
         self._results.seek(0)
         for line in self._results:
-            for result in json.loads(line):
-                result["image_id"] = numbers.get(result["image_id"], result["image_id"])
+            image, rows = json.loads(line)
+            for x1, y1, x2, y2, score, number, *track in rows:
+                result = {
+                    "image_id": numbers.get(image, image),
+                    "category_id": ids[int(number)],
+                    "bbox": [round(v, 3) for v in (x1, y1, x2 - x1, y2 - y1)],
+                    "score": round(score, 5),
+                }
+                if track:
+                    result["track_id"] = int(track[0])
                 file.write((separator + json.dumps(result)).encode())
                 separator = ", "
         file.write(b"[]" if separator == "[" else b"]")
