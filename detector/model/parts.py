@@ -103,7 +103,7 @@ def build_part(config: PartConfig, base: type[T], option: str, *arguments: Any) 
     """Make a part.
 
     Args:
-        config: class_path and init_args.
+        config: what `part_config` returns.
         base: see `find_part`.
         option: for messages.
         arguments: of the class, before its init_args.
@@ -113,7 +113,7 @@ def build_part(config: PartConfig, base: type[T], option: str, *arguments: Any) 
     """
     kind = find_part(config, base, option)
     try:
-        return kind(*arguments, **(config.get("init_args") or {}))
+        return kind(*arguments, **config["init_args"])
     except (TypeError, ValueError) as e:
         raise InputError(f"{option}: {config['class_path']} cannot be made ({e})") from e
 

@@ -2,7 +2,6 @@
 folder is taken when some are damaged."""
 
 import gc
-import io
 import os
 import shutil
 import threading
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from made_runs import column, load, train, type_line
+from weight_files import saved
 
 from benchmarks.resume_fuzz import unlike
 from boltbox.callbacks import RunState
@@ -30,12 +30,6 @@ def trained(small_data, tmp_path_factory):
     options = "--checkpoints.save_period 1 --model.optim.nominal_batch_size 8"
     train(small_data, run, f"{options} {ONE_BATCH} 2")
     return run
-
-
-def saved(content):
-    file = io.BytesIO()
-    torch.save(content, file)
-    return file.getvalue()
 
 
 def write(folder, **steps):

@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 from made_datasets import lay_out
-from made_networks import same, small, yolov5_converter  # noqa: F401
+from made_networks import MULTIPLES, same, small, yolov5_converter  # noqa: F401
 from made_runs import column, load, read, rows, train, type_line
 
 import boltbox
@@ -29,7 +29,6 @@ from boltbox.detector.weights.start import load_weights
 from boltbox.detector.weights.trained import read_trained
 
 NARROW = {"width_multiple": 0.125, "depth_multiple": 0.1}
-MULTIPLES = {"depth_multiple": 0.33, "width_multiple": 0.125}
 NAMES = ["disc", "ring", "star", "triangle", "cross"]
 QUIET = "--trainer.enable_progress_bar false --report.enabled false --pictures.enabled false"
 DEBUGGED = {  # what a run may have been given, and other commands should not go by

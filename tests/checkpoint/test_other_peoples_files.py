@@ -15,11 +15,11 @@ import pytest
 import timm
 import torch
 from made_backbones import BACKBONE, RESNET
-from made_networks import small, yolov5_converter  # noqa: F401
+from made_networks import MULTIPLES, small, yolov5_converter  # noqa: F401
 from made_payloads import Call
 from made_runs import SMALL, load
 from torch import nn
-from weight_files import read_yolov5
+from weight_files import read_yolov5, saved
 
 from boltbox.detector.checkpoint.reader import newest_valid, read_checkpoint
 from boltbox.detector.checkpoint.runs import new_run
@@ -30,14 +30,7 @@ from boltbox.detector.weights.start import load_weights
 from boltbox.detector.weights.trained import read_trained
 from boltbox.detector.weights.yolov5 import ALLOWED
 
-MULTIPLES = {"depth_multiple": 0.33, "width_multiple": 0.125}
 NAMES = ["disc", "ring", "star", "triangle", "cross"]
-
-
-def saved(content, **options):
-    file = io.BytesIO()
-    torch.save(content, file, **options)
-    return file.getvalue()
 
 
 def zipped(entries, method=zipfile.ZIP_STORED):

@@ -10,10 +10,12 @@ from torch import nn
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.weights.yolov5 import key_map
 
+MULTIPLES = {"depth_multiple": 0.33, "width_multiple": 0.125}
+
 
 def small(num_classes=3, seed=0, **options):
     torch.manual_seed(seed)
-    network = YOLOv5(num_classes, **{"depth_multiple": 0.33, "width_multiple": 0.125} | options)
+    network = YOLOv5(num_classes, **MULTIPLES | options)
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d):
             nn.init.normal_(module.running_mean)

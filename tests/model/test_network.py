@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 import torch
 import yaml
+from made_networks import MULTIPLES
 from made_runs import column
 from torch import nn
 
@@ -18,8 +19,7 @@ from boltbox.detector.system.errors import InputError
 
 def narrow(size="n", num_classes=2, **options):
     """A small network of this topology."""
-    small = {"depth_multiple": 0.33, "width_multiple": 0.125}
-    return YOLOv5(num_classes, size, **small | options)
+    return YOLOv5(num_classes, size, **MULTIPLES | options)
 
 
 @pytest.mark.parametrize("levels", [(2,), (5, 6), (2, 3, 4, 5, 6, 7)])

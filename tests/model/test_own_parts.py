@@ -114,7 +114,7 @@ def test_a_class_that_is_missing(trained, here, refused, monkeypatch):
 def test_nothing_else_is_called(path):
     """Neither functions nor other classes nor abstract ones."""
     with pytest.raises(InputError, match=r"model\.loss\.function"):
-        build_part({"class_path": path}, Loss, "model.loss.function")
+        build_part({"class_path": path, "init_args": {}}, Loss, "model.loss.function")
 
 
 def test_a_class_within_a_function():

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from made_networks import copied, same, small, yolov5_converter  # noqa: F401
+from made_networks import MULTIPLES, copied, same, small, yolov5_converter  # noqa: F401
 from made_options import made_detector
 from made_runs import column
 from shared import published_file  # noqa: F401
@@ -15,7 +15,6 @@ from boltbox.detector.weights.trained import read_trained
 from boltbox.detector.weights.yolov5 import by_our_names, key_map
 
 ABC = ["a", "b", "c"]
-MULTIPLES = {"depth_multiple": 0.33, "width_multiple": 0.125}
 
 
 def test_published_weights(published):

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from made_networks import copied, same, small
+from made_networks import MULTIPLES, copied, same, small
 from made_runs import column, load, train
 from shared import shared
 from torch.nn.functional import batch_norm, conv2d, interpolate, max_pool2d, silu
@@ -19,7 +19,7 @@ from boltbox.detector.weights.trained import as_typed
 from boltbox.detector.weights.yolox import PARTS, STEM, options_for
 from examples.yolox_head import YOLOXHead
 
-NARROW = {"depth_multiple": 0.33, "width_multiple": 0.125, "backbone": "yolox"}
+NARROW = MULTIPLES | {"backbone": "yolox"}
 
 
 def yolox(**options):
