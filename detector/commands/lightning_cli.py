@@ -260,8 +260,9 @@ def enter_run_folder(command: str, start: Start, held: ExitStack) -> Path:
     Raises:
         InputError: Another process has it, or it holds something else, or an earlier run.
     """
+    trains = command in ("fit", "evolve")
     run = start.run_folder
-    if command not in ("fit", "evolve"):
+    if not trains:
         run = results_folder(command, run)
     elif run is None:
         run = new_run(command)
@@ -270,7 +271,7 @@ def enter_run_folder(command: str, start: Start, held: ExitStack) -> Path:
         is_known_run = start.continues_run and start.weights is not None
         held.enter_context(locked(run, command, known=is_known_run))
         continues_study = command == "evolve" and any(run.glob("study.*"))
-        if command in ("fit", "evolve") and not start.continues_run and not continues_study:
+        if trains and not start.continues_run and not continues_study:
             refuse_earlier_run(run)
     return run
 
@@ -352,12 +353,12 @@ def use_weights(
     if weights.checkpoint is None:  # weights without a training
         weights.fill(model.network, model.names)
         return
-    if command in ("validate", "test"):
+    if command == "review":  # it reads the file itself
+        return
+    if command != "fit":
         weights.refuse_not_finite()  # its metrics would be 0
-    # Lightning restores a training checkpoint, and need not read it again; the command `review`
-    # reads it itself
     checkpoints = checkpoints_of(trainer)
-    if checkpoints and command in ("fit", "validate", "test"):
+    if checkpoints:  # Lightning restores this one, and need not read it again
         checkpoints.io.loaded = Checkpoint(weights.path, weights.checkpoint)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, NoReturn, Union, get_args, get_origin
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from jsonargparse import ArgumentParser, set_parsing_settings
 
@@ -216,16 +216,10 @@ def call(function: Callable[..., None], command: str, words: Sequence[str]) -> N
         words: The words after it.
     """
     start = f"{program()} {command}"
-    parameters = inspect.signature(function, eval_str=True).parameters
-    kinds = {name: parameter.annotation for name, parameter in parameters.items()}
+    kinds = get_type_hints(function)
     groups: dict[str, Any] = {name: kind for name, kind in kinds.items() if is_dataclass(kind)}
     lists = [name for name, kind in kinds.items() if kind == list[str]]
-    usage = f"{start} [options]"
-    for name, parameter in parameters.items():
-        if parameter.default is parameter.empty and name not in groups:
-            usage += f" {name.upper()}"
     parser = Parser(
-        usage=usage,
         description=textwrap.fill(str(inspect.getdoc(function)).partition("\n\n")[0]),
         epilog=HELP["examples"].get(command, "").replace("PROGRAM", start),
         formatter_class=HelpFormatter,
@@ -236,6 +230,11 @@ def call(function: Callable[..., None], command: str, words: Sequence[str]) -> N
         parser.add_argument(name, nargs="*", type=str, help="Any number of them.")
     skip: set[str | int] = {*groups, *lists}
     parser.add_function_arguments(function, as_group=False, as_positional=True, skip=skip)
+    usage = f"{start} [options]"
+    for action in parser._actions:
+        if not action.option_strings:
+            usage += f" {action.dest.upper()}"
+    parser.usage = usage
     options = vars(parser.instantiate_classes(parser.parse_args(list(words))))
     for name, kind in groups.items():
         values = {field.name: options.pop(field.name) for field in fields(kind)}

@@ -41,12 +41,17 @@ def in_boltbox(
     configs: list[str] = []
     words: list[str] = []
     left_out: list[str] = []
-    for option, *values in _with_project(parts):
+    typed = {option: values for option, *values in parts}
+    for option, *values in parts:
         typed_name = option.lstrip("-")
         if typed_name not in unknown:
             words += [option, *values]
             continue
         name = typed_name.replace("_", "-")
+        if name == "project" and "--name" in typed:
+            continue
+        if name == "name" and "--project" in typed:  # --run P/N
+            values = ["/".join(typed["--project"] + values)]
         of_value = f"{name} {Path(values[0]).name}" if values else ""
         entry = of_value if of_value in table else name
         if entry not in table:
@@ -76,17 +81,6 @@ def in_boltbox(
     if left_out:
         line += f" (left out: {', '.join(left_out)})"
     return re.sub(r"(://[^:/\s]*:)[^/\s]*@", r"\1***@", line)  # a password
-
-
-def _with_project(parts: Sequence[Sequence[str]]) -> list[Sequence[str]]:
-    """The options with `--project P --name N` as `--name P/N`."""
-    folder: list[str] = []
-    for name in ("--project", "--name"):
-        folder += [part[1] for part in parts if part[0] == name and len(part) == 2]
-    if len(folder) < 2:
-        return list(parts)
-    others = [part for part in parts if part[0] not in ("--project", "--name")]
-    return [*others, ["--name", "/".join(folder)]]
 
 
 def _hint(name: str, known: Collection[str]) -> str:

@@ -97,7 +97,7 @@ LINES = {
     " configs/yolov5.yaml --config my_boltbox.yaml --trainer.devices 1 --data.cache ram --model.start.freeze '[0,1]'",
     "fit --device 0,1 --cache disk": "fit --trainer.devices 0,1 --data.cache disk",
     "train --resume --device cpu": "fit --ckpt_path last --trainer.accelerator cpu",
-    "train --name N --data my.yaml --evolve --project P": "evolve --data.dataset my.yaml --evolve.generations 300 --run P/N",
+    "train --name N --data my.yaml --evolve --project P": "evolve --run P/N --data.dataset my.yaml --evolve.generations 300",
     "fit --upload_dataset --quad --data.rect true": "fit --data.rect true (left out: --upload_dataset, --quad)",
     "val --weights a.pt --conf-thres 0.1 --half": "validate --ckpt_path a.pt --conf 0.1 --trainer.precision 16-true",
     "val --task test --weights a.pt": "test --ckpt_path a.pt",

@@ -65,9 +65,12 @@ def benchmark(
         line = fit_command.words + typed + words_of(setting) + BARE.split()
         with tempfile.TemporaryDirectory(prefix="boltbox-") as folder:
             report = Path(folder, "stopwatch.json")
-            line += ["--run", f"{folder}/run", f"--trainer.callbacks+={STOPWATCH}"]
-            line += [f"--trainer.callbacks.report={report}"]
-            line += [f"--trainer.callbacks.seconds={seconds}"]
+            line += [
+                f"--run={folder}/run",
+                f"--trainer.callbacks+={STOPWATCH}",
+                f"--trainer.callbacks.report={report}",
+                f"--trainer.callbacks.seconds={seconds}",
+            ]
             measured, error = attempt(line, report, START + seconds)
         options = shlex.join(words_of(setting))
         if error and setting is plain:
