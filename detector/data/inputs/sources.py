@@ -6,7 +6,7 @@ OpenCV and its FFmpeg read videos and streams.
 import math
 import os
 import re
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
@@ -125,10 +125,13 @@ class PredictionSamples:
         Args:
             workers: maximum processes that read them; 0: this one does.
         """
-        if len(self.batches) == 1:
-            workers = 0
-        ahead = self.inputs.ahead
-        for batch in make_loader(self, self.batches, collate, workers, ahead=ahead):
+        batches: Iterable[Batch]
+        if workers and len(self.batches) > 1:
+            ahead = self.inputs.ahead
+            batches = make_loader(self, self.batches, collate, workers, ahead=ahead)
+        else:  # without the milliseconds that a loader takes
+            batches = (collate([self[i] for i in numbers]) for numbers in self.batches)
+        for batch in batches:
             if batch.indices:
                 yield batch
 
