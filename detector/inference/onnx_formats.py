@@ -46,11 +46,9 @@ class Onnx(Format):
         options.log_severity_level = 4  # its errors are raised too
         session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         metadata = Metadata.from_strings(session.get_modelmeta().custom_metadata_map)
-
-        def run(images: Tensor) -> Tensor:
-            return torch.from_numpy(session.run(None, {INPUT: images.numpy()})[0])
-
-        return metadata, run
+        return metadata, lambda images: torch.from_numpy(
+            session.run(None, {INPUT: images.numpy()})[0]
+        )
 
 
 class OpenVINO(Format):

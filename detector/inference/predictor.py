@@ -180,7 +180,7 @@ class Predictor:
                 options.setdefault("image_size", loaded.image_size)
                 options.setdefault("tiles", loaded.tiles)
                 options.setdefault("rounded", loaded.arguments().get("literal", False))
-            shared = same_names(names, loaded.names) if names else {}
+            shared = same_names(names, loaded.names)
             new = [k for k in range(len(loaded.names)) if k not in shared]
             if thresholds and new and not loaded.thresholds:
                 raise InputError(

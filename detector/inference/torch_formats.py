@@ -105,6 +105,9 @@ class CoreML(Folder):
         return lambda images: model.predict({INPUT: images.numpy()})[OUTPUT]
 
 
+ASSERTION = torch.ops.aten._assert_scalar.default
+
+
 class Pt2(Folder):
     """PyTorch's model.pt2 (torch.export). To read one unpickles objects and compiles expressions in
     it."""
@@ -118,8 +121,12 @@ class Pt2(Folder):
 
     def convert(self, graph: Module, metadata: Metadata, folder: Path) -> None:
         """See `Folder`."""
+        program = exported_program(graph, metadata)
+        if metadata.nms:  # torchvision says that suppression leaves two boxes or more
+            for node in program.graph.find_nodes(op="call_function", target=ASSERTION):
+                program.graph.erase_node(node)
         content = io.BytesIO()  # on a full disk, torch's own writing ends the process
-        torch.export.save(exported_program(graph, metadata), content)
+        torch.export.save(program, content)
         (folder / "model.pt2").write_bytes(content.getvalue())
 
     def load(self, folder: Path) -> Compute:

@@ -163,7 +163,7 @@ def test_half_precision_and_what_a_file_says(checkpoint, decoded, tmp_path):
 
 @torch.no_grad()
 def test_a_narrow_image_in_a_dynamic_pt2(checkpoint, decoded, tmp_path, capsys):
-    """torch.export takes no side of a single stride."""
+    """torch.export takes no side of a single stride. There may be nothing in an image."""
     line = f"export --ckpt_path {checkpoint} --format pt2 --out {tmp_path}/n_pt2"
     type_line(f"{line} --nms true --dynamic true {SUPPRESSED}")
     assert "--trust_parts true\n" in capsys.readouterr().out
@@ -174,6 +174,7 @@ def test_a_narrow_image_in_a_dynamic_pt2(checkpoint, decoded, tmp_path, capsys):
     (expected,) = nms(decoded(padded), 0.05, 0.4, 15, multi_label=False)
     assert len(expected.scores) == 15
     torch.testing.assert_close(exported.run(seen)[:, 1:5], expected.boxes, rtol=0, atol=1e-3)
+    assert exported.run(torch.full_like(seen, torch.nan)).shape == (0, 7)
 
 
 def test_a_converter_that_fails(checkpoint, tmp_path, monkeypatch, refused):
