@@ -124,6 +124,8 @@ def write_table(root: Path, images: int) -> None:
         Texts.of(f"{root}/labels/{i:012d}.txt" for i in range(images)),
         np.zeros((images, 2), np.int64),
         replace(places, numbers=np.arange(len(labels.boxes), dtype=np.int32) % 9),
+        faults=[],
+        folders=[],
     )
     with mock.patch.object(SplitReader, "_read", return_value=made):
         DatasetFile.read(str(root), needs_val=True).open("train")

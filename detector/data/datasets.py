@@ -5,6 +5,7 @@ import os
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,8 +24,7 @@ _KINDS = {  # how a reason begins -> its slug; of others it is malformed_label
 }
 
 
-@dataclass(frozen=True)
-class Fault:
+class Fault(NamedTuple):
     """An object or an image that was left out.
 
     Attributes:
@@ -38,8 +38,8 @@ class Fault:
     file: str
     where: str
     problem: str
-    image: str = field(default="", compare=False)
-    box: Sequence[float] | None = field(default=None, compare=False)
+    image: str = ""
+    box: Sequence[float] | None = None
 
     @property
     def kind(self) -> str:
@@ -82,8 +82,8 @@ class DetectionDataset:
     label_files: Texts
     label_sizes: np.ndarray
     places: Texts
-    faults: list[Fault] = field(default_factory=list)
-    folders: Sequence[tuple[str, str]] = ()
+    faults: list[Fault]
+    folders: Sequence[tuple[str, str]]
     fingerprint: list[int] = field(default_factory=list)
     stamp: str = ""
 

@@ -27,8 +27,6 @@ from boltbox.detector.system.text_file import parse_yaml, read_text
 
 DESCRIPTIONS = ("data.yaml", "data.yml", "dataset.yaml")  # the last one is FiftyOne's
 COCO = ("_annotations.coco.json", "instances_*.json", "labels.json", "result.json")
-METADATA = ("metadata.jsonl",)
-ROBOFLOW_CSV = ("_annotations.csv",)
 CONVERTED = "CVAT for images (xml), labelme or VIA (json)"  # by a command
 LABELS = {".txt", ".xml", ".json", ".jsonl", ".csv"}  # suffixes of label files
 MOST_ASKED = 1000  # images of a folder: those without objects may have no label file
@@ -99,10 +97,10 @@ def _descriptions(root: Path) -> Iterator[Content]:
     files = FileList()
     folders = [root]
     for names in SPLIT_NAMES.values():
-        folders += [root / name for name in names]
+        folders += _named(root, names, files)
     yield _of_files(root, folders + [root / "annotations"], COCO, "coco")
-    yield _of_files(root, folders, METADATA, "metadata")
-    yield _of_files(root, folders, ROBOFLOW_CSV, "csv")
+    yield _of_files(root, folders, ["metadata.jsonl"], "metadata")
+    yield _of_files(root, folders, ["_annotations.csv"], "csv")
     for format in ("voc", "yolo", "dota"):
         yield _of_image_folders(root, format, files)
 

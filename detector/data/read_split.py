@@ -117,9 +117,9 @@ class SplitReader:
 
     format: Format
     names: list[str]
-    strict: bool = True
-    single_class: bool = False
-    is_own: bool = True
+    strict: bool
+    single_class: bool
+    is_own: bool
 
     def __post_init__(self) -> None:
         if self.single_class and len(self.names) > 1:

@@ -32,7 +32,6 @@ from shared import shared
 
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.dataset_file import DEMO_ROOT, DatasetFile
-from boltbox.detector.data.datasets import Fault
 from boltbox.detector.system.errors import InputError
 
 
@@ -100,8 +99,8 @@ def test_voc_difficult(tmp_path):
     dataset = load(tmp_path)
     assert dataset.names == ["bee", "cat"]
     assert (counts(dataset), files_of(dataset)) == ((3, 1, 2, 0), ["a.png", "b.png", "c.png"])
-    place = str(tmp_path / "Annotations/a.xml")
-    assert dataset.faults[0] == Fault(place, "object 1 (cat)", "marked difficult")
+    place = tmp_path / "Annotations/a.xml"
+    assert str(dataset.faults[0]) == f"{place}, object 1 (cat): marked difficult"
 
 
 @pytest.mark.parametrize(

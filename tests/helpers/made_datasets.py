@@ -152,7 +152,7 @@ def counts(dataset):
 def read_yolo(images, names, root, single_class=False):
     """A folder of images with text labels, without a data.yaml."""
     form = YoloText(Split("train", [images], root))
-    return SplitReader(form, names, single_class=single_class).read()
+    return SplitReader(form, names, True, single_class, True).read()
 
 
 def parsed(text):

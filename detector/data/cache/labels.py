@@ -8,7 +8,6 @@ Everything in the cache's folder is safe to delete.
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -100,7 +99,7 @@ class CacheFile:
 def save_dataset(cache: CacheFile, key: object, files: FileList, dataset: DetectionDataset) -> str:
     """Keep a dataset; arguments and result: see `CacheFile.save`."""
     content = dict(vars(dataset))
-    content["faults"] = list(map(astuple, dataset.faults))
+    content["faults"] = list(map(tuple, dataset.faults))
     content["label_sizes"] = torch.from_numpy(dataset.label_sizes)
     for name in TABLES:
         columns = vars(content[name]).items()
