@@ -198,7 +198,7 @@ def test_a_damaged_configuration_is_that_of_the_checkpoint(moved, capsys):
 
 def test_classes_get_names_later(here, refused, capfd):
     """A training on labels without names says so; its checkpoint gets names, in a new file."""
-    label_layouts.images_and_labels(here / "pets")
+    label_layouts.LAYOUTS["images_and_labels"].write(here / "pets")
     train("pets", "run", "--doctor.enabled true --trainer.max_epochs 1")
     assert "warning: no class names" in capfd.readouterr().out
     type_line("fit --ckpt_path last --run run --trainer.max_epochs 2")

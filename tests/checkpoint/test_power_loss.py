@@ -23,7 +23,7 @@ def fit(data, checkpoint):
 
 
 def repair(data, checkpoint):
-    source = label_layouts.labelimg(Path("source"))
+    source = label_layouts.LAYOUTS["labelimg"].write(Path("source"))
     return f"doctor --data.dataset {source} --fix disk/new/fixed --run run"
 
 

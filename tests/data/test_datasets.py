@@ -225,11 +225,8 @@ def test_a_share_of_train_is_val(tmp_path):
 
 
 def test_an_object_of_no_image_is_reported_once(tmp_path):
-    root = label_layouts.LAYOUTS["label_studio_coco"].write(tmp_path)
-    result = json.loads((root / "result.json").read_text())
-    result["annotations"][0]["image_id"] = "none"
-    (root / "result.json").write_text(json.dumps(result))
-    file = DatasetFile.read(str(root), split=0.4)
+    as_coco(tmp_path, coco_with([{"image_id": "none"}]))
+    file = DatasetFile.read(str(tmp_path), split=0.4)
     assert [len(file.open(split, strict=False).faults) for split in ("train", "val")] == [1, 0]
 
 

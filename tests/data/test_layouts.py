@@ -82,7 +82,7 @@ def test_most_images_have_no_label_file(tmp_path):
 
 def test_hugging_face(tmp_path):
     """A DatasetDict, whose rows are files by their number."""
-    given = layouts.labelimg(tmp_path / "given")
+    given = layouts.LAYOUTS["labelimg"].write(tmp_path / "given")
     numbers = Value("float32")
     of_lists = {"bbox": List(List(numbers)), "category": List(LABEL)}
     of_maps = List({"bbox": List(numbers, length=4), "category": LABEL})
@@ -160,7 +160,7 @@ def test_subsets_of_cvat(here):
 
 
 def test_hugging_face_corners_and_errors(tmp_path):
-    given = layouts.labelimg(tmp_path / "given")
+    given = layouts.LAYOUTS["labelimg"].write(tmp_path / "given")
     good = table(given, ["p0"], {"bbox": List(List(Value("float32"))), "category": List(LABEL)})
     file = save_hugging_face(good, tmp_path / "corners", bbox_format="xyxy")
     row = read(file.parent / "train/metadata.jsonl")

@@ -193,14 +193,6 @@ CONVERTED = {
 }
 
 
-def labelimg(root):
-    return LAYOUTS["labelimg"].write(root)
-
-
-def images_and_labels(root):
-    return LAYOUTS["images_and_labels"].write(root)
-
-
 def zip_file(root):
     """What the tools' web pages give, with a folder in it and what macOS adds."""
     folder = LAYOUTS["roboflow_yolo"].write(root / "given/pets").parent
