@@ -11,7 +11,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 import boltbox
-from boltbox.detector.commands.main import COMMANDS
+from boltbox.detector.commands.command_line import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT))

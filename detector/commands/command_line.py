@@ -1,5 +1,5 @@
-"""A command line before anything is imported that takes seconds: its options by name, typos, names
-of YOLOv5, and paths that do not exist."""
+"""The table of commands; and a command line before anything is imported that takes seconds: its
+options by name, typos, names of YOLOv5, and paths that do not exist."""
 
 from __future__ import annotations
 
@@ -30,9 +30,6 @@ LOGGERS_WITH_FOLDER = ("CSVLogger", "TensorBoardLogger")
 DATA_CLASS = re.compile(r"\w+(\.\w+)*\.[A-Z]\w*")  # an import path, and no file of YOLOv5's
 DATA_CLASS_COMMANDS = ("fit", "validate", "test")
 WITHOUT_VALUE = ("--help", "-h", "--print_config")
-# the option that the word after a command is, as in `fit pets`
-TRAINER_COMMANDS = ["fit", "validate", "test", "anchors", "doctor", "benchmark", "evolve", "review"]
-SUBJECTS = dict.fromkeys(TRAINER_COMMANDS, "--data.dataset") | {"predict": "--source"}
 # paths that are checked early, with the words that they may be instead
 PATHS: dict[str, tuple[str, ...]] = {
     "data.dataset": ("demo",),
@@ -61,6 +58,61 @@ class Command(NamedTuple):
     def function(self) -> Callable[..., None]:
         """The function itself, whose module is imported now."""
         return resolve_name(self.function_path)
+
+
+HERE = "boltbox.detector.commands"
+COMMANDS = {
+    # without False: with a Trainer, whose options and those of the model, the data and the
+    # callbacks they share; with False: plain functions
+    "fit": Command(f"{HERE}.fit:fit", "Train a detector, or resume a run"),
+    "evolve": Command(f"{HERE}.evolve.search:run_evolution", "Search for better hyper-parameters"),
+    "anchors": Command(
+        f"{HERE}.anchors:anchors", "Measure how well anchors fit the labels, and fit them"
+    ),
+    "benchmark": Command(
+        f"{HERE}.benchmark.command:benchmark",
+        "Find the fastest precision and number of workers of this machine",
+    ),
+    "doctor": Command(
+        f"{HERE}.doctor.command:run_doctor",
+        "Find faults of a dataset; --fix DIR writes a repaired copy",
+    ),
+    "review": Command(
+        f"{HERE}.review.command:run_review",
+        "Find labels that are wrong; --apply FILE writes a repaired copy",
+    ),
+    "convert": Command(
+        f"{HERE}.convert:convert",
+        "Make a data.yaml from labels of CVAT, labelme, VIA",
+        False,
+    ),
+    "import-hyp": Command(
+        f"{HERE}.evolve.import_hyp:import_hyp",
+        "Make a file of options from a YOLOv5 hyp*.yaml",
+        False,
+    ),
+    "predict": Command(
+        f"{HERE}.predict:predict", "Detect objects in images, videos and streams", False
+    ),
+    "export": Command(
+        f"{HERE}.export.command:export", "Convert a checkpoint for other runtimes", False
+    ),
+    "strip": Command(f"{HERE}.strip:strip", "Shrink a checkpoint for inference", False),
+    "validate": Command(f"{HERE}.validate:validate", "Evaluate on the val split"),
+    "test": Command(f"{HERE}.validate:validate", "Evaluate on the test split"),
+    "report": Command(
+        f"{HERE}.report:report",
+        "Write a page on a run: curves, confusion, errors",
+        False,
+    ),
+    "compare": Command(f"{HERE}.compare:compare", "Compare runs: options, metrics, curves", False),
+    "env": Command(
+        f"{HERE}.env:env", "Print versions and devices, for a report of a problem", False
+    ),
+}
+# the option that the word after a command is, as in `fit pets`
+SUBJECTS = {name: "--data.dataset" for name, row in COMMANDS.items() if row.needs_trainer}
+SUBJECTS["predict"] = "--source"
 
 
 def config_path(name: str) -> str:
@@ -199,7 +251,7 @@ class CommandLine:
         """Whether the command prints its help or its options and does nothing."""
         return any(word in WITHOUT_VALUE for word in self.typed)
 
-    def check(self, commands: Mapping[str, Command]) -> None:
+    def check(self) -> None:
         """Check the names of the command and its options, and the paths of its input.
 
         Raises:
@@ -207,12 +259,12 @@ class CommandLine:
                 names of YOLOv5, the line in boltbox.
         """
         command = COMMAND_NAMES.get(self.command, self.command)
-        if command not in commands:
-            raise InputError(f"there is no command '{command}'; {nearest(command, commands)}")
+        if command not in COMMANDS:
+            raise InputError(f"there is no command '{command}'; {nearest(command, COMMANDS)}")
         if command not in OPTION_NAMES:  # a custom one
             return
         known = list(OPTION_NAMES[command])
-        if commands[command].needs_trainer:
+        if COMMANDS[command].needs_trainer:
             known += OPTION_NAMES[SHARED]
         if self.data_class:
             known.append("data")  # with any arguments

@@ -1,4 +1,4 @@
-"""The table of commands, and the program: from the words of the command line to one of them."""
+"""The program: from the words of the command line to one of them."""
 
 import contextlib
 import os
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from boltbox.detector.commands.command_line import Command, CommandLine
+from boltbox.detector.commands.command_line import COMMANDS, CommandLine
 from boltbox.detector.system.errors import InputError, Unreachable, in_one_line
 from boltbox.detector.system.operating_system import die_with_parent
 from boltbox.detector.system.rank_zero import first_to_report, printable, program
@@ -16,58 +16,8 @@ LONGEST = 2000  # characters of a message; what the user gave may be longer than
 MISCONFIGURED = "MisconfigurationException"  # Lightning's, whose import takes seconds
 USERS = (InputError, Unreachable, OSError)  # errors that a user can put right
 MISSING = re.compile(r"Requirement '(.+?)' not met")
-HERE = "boltbox.detector.commands"
 # of the list of commands, each by the first command below it
 HEADINGS = {"fit": "train", "doctor": "data", "predict": "use", "validate": "inspect"}
-COMMANDS = {
-    # without False: with a Trainer, whose options and those of the model, the data and the
-    # callbacks they share; with False: plain functions
-    "fit": Command(f"{HERE}.fit:fit", "Train a detector, or resume a run"),
-    "evolve": Command(f"{HERE}.evolve.search:run_evolution", "Search for better hyper-parameters"),
-    "anchors": Command(
-        f"{HERE}.anchors:anchors", "Measure how well anchors fit the labels, and fit them"
-    ),
-    "benchmark": Command(
-        f"{HERE}.benchmark.command:benchmark",
-        "Find the fastest precision and number of workers of this machine",
-    ),
-    "doctor": Command(
-        f"{HERE}.doctor.command:run_doctor",
-        "Find faults of a dataset; --fix DIR writes a repaired copy",
-    ),
-    "review": Command(
-        f"{HERE}.review.command:run_review",
-        "Find labels that are wrong; --apply FILE writes a repaired copy",
-    ),
-    "convert": Command(
-        f"{HERE}.convert:convert",
-        "Make a data.yaml from labels of CVAT, labelme, VIA",
-        False,
-    ),
-    "import-hyp": Command(
-        f"{HERE}.evolve.import_hyp:import_hyp",
-        "Make a file of options from a YOLOv5 hyp*.yaml",
-        False,
-    ),
-    "predict": Command(
-        f"{HERE}.predict:predict", "Detect objects in images, videos and streams", False
-    ),
-    "export": Command(
-        f"{HERE}.export.command:export", "Convert a checkpoint for other runtimes", False
-    ),
-    "strip": Command(f"{HERE}.strip:strip", "Shrink a checkpoint for inference", False),
-    "validate": Command(f"{HERE}.validate:validate", "Evaluate on the val split"),
-    "test": Command(f"{HERE}.validate:validate", "Evaluate on the test split"),
-    "report": Command(
-        f"{HERE}.report:report",
-        "Write a page on a run: curves, confusion, errors",
-        False,
-    ),
-    "compare": Command(f"{HERE}.compare:compare", "Compare runs: options, metrics, curves", False),
-    "env": Command(
-        f"{HERE}.env:env", "Print versions and devices, for a report of a problem", False
-    ),
-}
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -137,7 +87,7 @@ def _start(words: list[str]) -> None:
 def run_command(words: Sequence[str]) -> None:
     """Check a command line, then import and run its command."""
     line = CommandLine(words)
-    line.check(COMMANDS)
+    line.check()
     command = COMMANDS[line.command]
     if command.needs_trainer:
         from boltbox.detector.commands.lightning_cli import run_with_trainer

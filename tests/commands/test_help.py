@@ -10,9 +10,8 @@ import pytest
 from made_runs import ROOT, read, type_line
 from option_names import FILE, parser_of, text
 
-from boltbox.detector.commands.command_line import SHARED
+from boltbox.detector.commands.command_line import COMMANDS, SHARED
 from boltbox.detector.commands.evolve.space import YOLOV5_GENES
-from boltbox.detector.commands.main import COMMANDS
 from boltbox.detector.commands.parser import HELP
 from boltbox.detector.commands.yolov5_line import COMMAND_NAMES, TABLE
 

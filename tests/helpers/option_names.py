@@ -7,8 +7,7 @@ from pathlib import Path
 
 import cli
 from boltbox.detector.commands import parser
-from boltbox.detector.commands.command_line import SHARED
-from boltbox.detector.commands.main import COMMANDS
+from boltbox.detector.commands.command_line import COMMANDS, SHARED
 
 FILE = Path(cli.__file__).parent / "detector/commands/option_names.json"
 

@@ -12,7 +12,6 @@ from made_runs import ROOT
 from boltbox.detector.commands import command_line
 from boltbox.detector.commands.command_line import OPTION_NAMES, CommandLine, is_known
 from boltbox.detector.commands.doctor.finding import NOTES, WARNINGS
-from boltbox.detector.commands.main import COMMANDS
 from boltbox.detector.data.datasets import _KINDS as KINDS
 
 PATHS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")]
@@ -89,7 +88,7 @@ def test_commands_options_and_code(name, monkeypatch):
     monkeypatch.setattr(command_line, "check_paths", lambda options: None)
     text = re.sub(r"\\\n|--config (?:runs/|my_)\S+", " ", PAGES[name])
     for words in COMMAND.findall(text):
-        CommandLine(shlex.split(words)).check(COMMANDS)  # InputError for an option that is none
+        CommandLine(shlex.split(words)).check()  # InputError for an option that is none
     known = set().union(*OPTION_NAMES.values())
     for option in re.findall(r"--([a-z_]+\.[\w.]*\w)", text):
         assert is_known(option, known), option
