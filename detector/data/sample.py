@@ -141,8 +141,7 @@ class Sample:
     @property
     def size(self) -> tuple[int, int]:
         """(height, width) in pixels."""
-        height, width = self.image.shape[:2]
-        return height, width
+        return self.image.shape[:2]
 
     def moved(self, image: Any, gain: tuple[float, float], shift: tuple[float, float]) -> Self:
         """A copy with another image and the objects moved to it.

@@ -155,7 +155,6 @@ def pickled(block):
         lambda block: b"",
         lambda block: pickle.dumps(Runs()),
         pickled,
-        lambda block: block.replace(b"images/train/a", b"images/train/b"),
         with_other_key,
     ],
 )
