@@ -74,7 +74,7 @@ class RunFolder(L.Callback):
         self._fill_in_chosen(trainer)
         if stage == "fit" and trainer.world_size > 1 and self.config:
             _check_same_options(self.config, self.checkpoint)
-        if trainer.is_global_zero:
+        if trainer.is_global_zero and self.config is None:
             self._enter_folder(trainer, str(stage.value))  # type: ignore[attr-defined]
         # processes that torchrun or Slurm has started do not know the number of the first one's run
         if trainer.world_size > 1:
@@ -93,9 +93,8 @@ class RunFolder(L.Callback):
                     self.changed[f"data.{name}"] = options[name]
 
     def _enter_folder(self, trainer: L.Trainer, command: str) -> None:
+        """Lock the folder of a script; a new one for what is not a fit."""
         folder = Path(trainer.default_root_dir)
-        if self.config is not None:
-            return
         if command != "fit":
             self._undo.callback(_set_folder, trainer, str(folder))
             folder = new_run(command)
@@ -138,10 +137,9 @@ class RunFolder(L.Callback):
     def on_fit_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         path = trainer.ckpt_path  # Lightning sets it no earlier
         # BatchSizeFinder and LearningRateFinder restore and remove one; then this is a new run
-        has_vanished = path is not None and not exists(path)
-        if has_vanished:
+        if path is not None and not exists(path):
             trainer.ckpt_path = None
-        is_new = has_vanished or (self.config is None and not path)
+        is_new = self.config is None and not trainer.ckpt_path  # a command has looked before
         if is_new and trainer.is_global_zero:
             refuse_earlier_run(Path(trainer.default_root_dir))
         has_ended = 0 <= (trainer.max_epochs or 0) <= self._trained_epochs
