@@ -107,6 +107,7 @@ class Detector(L.LightningModule):
         if not len(names) or isinstance(names, str | Mapping):
             raise InputError(f"names {names!r}: give a list of names (--data.dataset FILE has one)")
         names = list(plain(names))
+        # a checkpoint holds each group of options as a map
         network = as_group(NetworkOptions, network)
         loss = as_group(LossOptions, loss)
         optim = as_group(OptimOptions, optim)
@@ -115,10 +116,12 @@ class Detector(L.LightningModule):
         self.save_hyperparameters(ignore=["network", "loss", "optim", "start"], logger=False)
         self.options = Options(network, loss, optim, start, literal, multi_scale, compile)
         self.names = names
-        self._given_optim = optim  # before the options that were left open are chosen
+        # the options of optim as given: lr0, optimizer and others may be left open; then they are
+        # chosen by what the training starts from
+        self._given_optim = optim
         self._starting_point = StartingPoint.of(start.weights, start.backbone_weights)
         self._has_scored_weights = False
-        self._resolve_optim()  # sets hparams too
+        self._resolve_optim()  # sets options.optim and hparams
         self.network = network.build(len(names)).to(memory_format=torch.channels_last)
         self.ema: YOLOv5 | None = None
         self.loaded = start.load(self.network, names, given_anchors=network.anchors)
@@ -154,7 +157,8 @@ class Detector(L.LightningModule):
         detector.set_image_size(file.image_size)
         detector.evaluation.thresholds = file.thresholds
         detector.evaluation.tiles = file.tiles
-        # what a fit of it starts from; `hparams` stay those of the training that it is from
+        # a fit of it starts from a detector's weights, with an optimizer of its own choice; hparams
+        # stay those of the training that the file is from
         detector.loaded = LoadedWeights(has_head=True, known_classes=range(len(file.names)))
         detector._starting_point = StartingPoint.PRETRAINED
         detector._given_optim = detector._given_optim.left_open()
@@ -162,6 +166,7 @@ class Detector(L.LightningModule):
         detector.options = detector.options._replace(optim=optim)
         return detector.to(device_of(device)).eval()
 
+    # functions of hub_folder.py
     from_pretrained = classmethod(from_pretrained)
     save_pretrained = save_pretrained
     push_to_hub = push_to_hub
@@ -180,7 +185,7 @@ class Detector(L.LightningModule):
         """Choose what the user left open: by the starting point, or as the checkpoint has it."""
         optim = self._given_optim.resolve(self._starting_point, saved)
         self.options = self.options._replace(optim=optim)
-        for name in ("network", "loss", "start", "optim"):  # plain, whatever a subclass saved
+        for name in ("network", "loss", "start", "optim"):  # in plain types for a checkpoint
             self.hparams[name] = getattr(self.options, name).to_dict()
 
     def is_auto(self, name: str) -> bool:
@@ -318,14 +323,18 @@ class Detector(L.LightningModule):
         self.options.optim.apply_to(self.trainer.optimizers[0], self.network, self.batch_size)
         self._start_epoch()  # a run resumed within an epoch has no on_train_epoch_start
         if self.options.compile:
+            self._compile()
+
+    def _compile(self) -> None:
+        """Compile the network, unless an earlier fit has done it or the images vary in shape."""
+        if not self._is_compiled:
             data = data_of(self.trainer)
             shapes_vary = self.options.multi_scale or data is None or bool(data.rect)
-            # compiled by an earlier fit, or now; compile_network refuses shapes that vary
-            if self._is_compiled or compile_network(self.network, shapes_vary):
-                self._is_compiled = True
-                side = self.image_size
-                shape = (self.batch_size // self.trainer.world_size, 3, side, side)
-                self._forward_context = partial(eager_unless, shape)
+            self._is_compiled = compile_network(self.network, shapes_vary)
+        if self._is_compiled:
+            side = self.image_size
+            shape = (self.batch_size // self.trainer.world_size, 3, side, side)
+            self._forward_context = partial(eager_unless, shape)  # other shapes run eager
 
     def on_train_epoch_start(self) -> None:
         self._start_epoch()
