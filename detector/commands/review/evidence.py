@@ -58,7 +58,7 @@ class Found(NamedTuple):
     class_index: int
     evidence: Evidence
     better: np.ndarray
-    kind: int = 0
+    kind: int
 
 
 class Scene:

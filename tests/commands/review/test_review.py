@@ -7,7 +7,7 @@ import shutil
 import made_labels
 import numpy as np
 import pytest
-from made_datasets import as_coco, as_voc, as_yolo
+from made_datasets import as_coco
 from overlaps import overlap
 
 from boltbox.detector.commands.doctor.examine import open_splits
@@ -196,9 +196,8 @@ def test_nothing_to_review():
     assert suspects_of(nothing, rows)[1] == []
 
 
-@pytest.mark.parametrize("write", [as_yolo, as_voc, as_coco])
-def test_a_fold_holds_the_labels_of_each_format(write, tmp_path):
-    write(tmp_path / "set")
+def test_a_fold_holds_the_labels(tmp_path):
+    as_coco(tmp_path / "set")
     file = DatasetFile.read(str(tmp_path / "set"))
     datasets, _ = open_splits(file)
     items = images_of(datasets)
@@ -216,6 +215,8 @@ def test_a_fold_holds_the_labels_of_each_format(write, tmp_path):
     for each in items:
         np.testing.assert_allclose(found[each.file].boxes, each.labels.boxes, atol=1e-4)
         assert (found[each.file].classes == each.labels.classes).all()
+        for place, index in zip(each.places, each.labels.classes, strict=True):
+            assert place.endswith(f" ({file.names[index]})")
 
 
 def test_near_copies_are_in_one_fold(small_data, tmp_path):
