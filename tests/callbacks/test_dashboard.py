@@ -67,7 +67,7 @@ def ended():
 def run(small_data, tmp_path_factory):
     here = tmp_path_factory.mktemp("dashboard")
     (here / "loggers.yaml").write_text(LOGGERS)
-    more = f"--config {here}/loggers.yaml --trainer.log_every_n_steps 1 --pictures.enabled true"
+    more = f"--config {here}/loggers.yaml --trainer.log_every_n_steps 1 --pictures.enabled true --trainer.limit_train_batches 2"
     settings = {"MODE": "offline", "SILENT": "true", "DATA_DIR": here, "CACHE_DIR": here / "cache"}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in settings.items():

@@ -47,14 +47,14 @@ def examine_labels(
             )
             yield Finding("unusable_split", problem, split=split)
             continue
-        yield from _label_files(split, dataset)
-        yield from _missing_classes(split, dataset)
+        yield from _incomplete(split, dataset)
         for start in range(0, len(dataset), BLOCK):
             yield from _boxes(split, dataset, image_size, tile_size, start)
 
 
-def _label_files(split: str, dataset: DetectionDataset) -> Iterator[Finding]:
-    """Images without a label file, or with one that is about another size."""
+def _incomplete(split: str, dataset: DetectionDataset) -> Iterator[Finding]:
+    """Images without a label file, or with one that is about another size; classes without an
+    example."""
     images = len(dataset)
     unlabelled = dataset.unlabelled
     if unlabelled * 2 > images:
@@ -78,9 +78,6 @@ def _label_files(split: str, dataset: DetectionDataset) -> Iterator[Finding]:
             f" {said_width}x{said_height} px; its boxes may not fit"
         )
         yield Finding("wrong_size", problem, image, split, image=image)
-
-
-def _missing_classes(split: str, dataset: DetectionDataset) -> Iterator[Finding]:
     counts = dataset.class_counts().tolist()
     missing = [name for name, count in zip(dataset.names, counts, strict=True) if not count]
     if missing:

@@ -51,10 +51,9 @@ WORDS = {  # of FAULTS.tsv -> kind
 def test_real_faults(tmp_path):
     """Each fault and warning of FAULTS.tsv, by every kind that its words name; of images nothing
     else, but that MOS84, 92 and 74 (in val) show one crossroads within seconds, and that two
-    receipts of one shop look alike. All of it can be repaired."""
+    receipts of one shop look alike."""
     root = shared("data/real_faults")
-    options = f"--data.image_size 640 --fix {tmp_path}/fixed"
-    findings = findings_of(root / "data.yaml", tmp_path / "run", options)
+    findings = findings_of(root / "data.yaml", tmp_path / "run", "--data.image_size 640")
     found = {(Path(f["file"]).stem, f["kind"]) for f in findings}
     expected = set()
     for row in (root / "FAULTS.tsv").read_text().splitlines():
@@ -69,8 +68,6 @@ def test_real_faults(tmp_path):
         ("MOS74", "similar_across_splits"),
         ("receipt_289", "similar_across_splits"),
     }
-    copy = DatasetFile.read(str(tmp_path / "fixed"))
-    assert (len(copy.open("train")), len(copy.open("val"))) == (10, 4)
 
 
 @pytest.fixture
