@@ -11,13 +11,11 @@ import time
 
 import pytest
 import torch
-from made_datasets import image_set, picture
 from made_runs import is_running, until
 
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.loader import make_loader
 from boltbox.detector.data.sample import Batch
-from boltbox.detector.data.transforms.augment import Augment
 
 NEW_MOUNTS = 0x00020000  # CLONE_NEWNS
 NOT_ALLOWED = 77
@@ -49,33 +47,20 @@ def with_shm(size, run, log):
     return said
 
 
-@pytest.fixture(scope="module")
-def many(tmp_path_factory):
-    """The data.yaml of 64 images of 32 x 32 px."""
-    texts = []
-    pictures = []
-    for i in range(64):
-        pictures.append(picture(32, 32, i))
-        texts.append("".join(f"0 0.5 0.5 0.4 0.{k}\n" for k in range(1, i % 3 + 2)))
-    return image_set(tmp_path_factory.mktemp("many"), pictures, texts)
-
-
-def batches(data, workers, size=128):
+def batches(data, workers):
     """Of training, then of validation."""
-    plain = Augment(hsv_h=0, hsv_s=0, hsv_v=0, mosaic=0)
-    module = DetectionData(str(data), size, 64, workers, augment=plain, val_batch_size=64)
+    module = DetectionData(str(data), 256, 24, workers)
     module.setup("fit")
     return list(module.train_dataloader()) + list(module.val_dataloader())
 
 
-def test_batches_larger_than_shm(many, tmp_path):
-    """128 px, batch 64: 3 MB per batch. They are those that the training process would load itself,
-    and can be written to."""
+def test_batches_larger_than_shm(small_data, tmp_path):
+    """They are those that the training process would load itself, and can be written to."""
 
     def compare():
         torch.set_num_threads(1)
-        for found, wanted in zip(batches(many, 2), batches(many, 0), strict=True):
-            assert found.images.nbytes >= 64 * 3 * 128 * 128
+        for found, wanted in zip(batches(small_data, 2), batches(small_data, 0), strict=True):
+            assert found.images.nbytes > 2**20
             assert torch.equal(found.images, wanted.images)
             assert torch.equal(found.targets, wanted.targets)
             assert found.targets.dtype == torch.float32
