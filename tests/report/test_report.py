@@ -244,20 +244,18 @@ def test_errors_with_their_images(renamed, tmp_path):
     assert "Detections" in Page(renamed / "report.html").headings
 
 
-@pytest.mark.parametrize("content", [b"detections", b"", "pickle", "half"])
-def test_other_files_are_no_detections(content, tmp_path):
+def test_other_files_are_no_detections(tmp_path):
     path = tmp_path / "detections.npz"
     record = DetectionMetrics(1).compute().record  # nobody looked
-    if content == "pickle":
-        record.box = np.array([{}], object)
     record.save(path)
-    if isinstance(content, bytes):
+    assert len(PredictionRecord.load(path).true_positives()) == 0
+    whole = path.read_bytes()
+    record.box = np.array([{}], object)
+    record.save(path)
+    for content in (path.read_bytes(), b"detections", b"", whole[: len(whole) // 2]):
         path.write_bytes(content)
-    elif content == "half":
-        assert len(PredictionRecord.load(path).true_positives()) == 0
-        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(InputError, match=f"^{path}: "):
-        PredictionRecord.load(path)
+        with pytest.raises(InputError, match=f"^{path}: "):
+            PredictionRecord.load(path)
 
 
 def test_validate_has_a_report_and_never_fails_for_it(trained, here, monkeypatch, capsys):

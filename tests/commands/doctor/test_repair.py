@@ -12,8 +12,11 @@ from boltbox.detector.commands.doctor.examine import diagnose, open_splits
 from boltbox.detector.commands.doctor.repair import repair
 from boltbox.detector.data.dataset_file import DatasetFile
 
+SOURCE = Path("source")
+COPY = Path("copy")
 
-def repaired(source, copy):
+
+def repaired(source=SOURCE, copy=COPY):
     file = DatasetFile.read(str(source))
     datasets, _ = open_splits(file)
     return repair(file, datasets, diagnose(file, datasets, 64), copy)
@@ -39,58 +42,53 @@ def lay(root, splits):
     lay_out(root, {"data.yaml": yaml.safe_dump(content)})
 
 
-def test_copies_and_damage(tmp_path):
+def test_copies_and_damage(here):
     """Of copies within a split the first stays, of those across splits the one in val."""
-    source = tmp_path / "source"
-    lay(source, {"train": [1, 2, 2, 3, 4], "val": [3, 5]})
-    cut = source / "images/train/train4.png"
+    lay(SOURCE, {"train": [1, 2, 2, 3, 4], "val": [3, 5]})
+    cut = SOURCE / "images/train/train4.png"
     cut.write_bytes(cut.read_bytes()[:-300])
-    lines = repaired(source, tmp_path / "copy")
-    assert names(tmp_path / "copy") == {
+    lines = repaired()
+    assert names(COPY) == {
         "train": ["train0.png", "train1.png"],
         "val": ["val0.png", "val1.png"],
     }
-    assert (tmp_path / "copy/repairs.txt").read_text().splitlines() == lines
+    assert (COPY / "repairs.txt").read_text().splitlines() == lines
     assert len(lines) == 3
-    for path in (tmp_path / "copy/images").rglob("*.png"):
-        original = source / path.relative_to(tmp_path / "copy")
+    for path in (COPY / "images").rglob("*.png"):
+        original = SOURCE / path.relative_to(COPY)
         assert path.read_bytes() == original.read_bytes()
-    assert repaired(tmp_path / "copy", tmp_path / "twice") == [], "nothing is left to do"
+    assert repaired(COPY, Path("twice")) == [], "nothing is left to do"
 
 
 @pytest.mark.parametrize("has_one_folder", [True, False])
-def test_splits_that_are_the_same_stay(tmp_path, has_one_folder):
-    source = tmp_path / "source"
-    lay(source, {"train": [1]} if has_one_folder else {"train": [1], "val": [1]})
+def test_splits_that_are_the_same_stay(here, has_one_folder):
+    lay(SOURCE, {"train": [1]} if has_one_folder else {"train": [1], "val": [1]})
     if has_one_folder:
-        with open(source / "data.yaml", "a") as file:
+        with open(SOURCE / "data.yaml", "a") as file:
             file.write("val: images/train\n")
-    repaired(source, tmp_path / "copy")
-    assert list(map(len, names(tmp_path / "copy").values())) == [1, 1]
+    repaired()
+    assert list(map(len, names(COPY).values())) == [1, 1]
 
 
-def test_images_of_several_folders_keep_their_labels(tmp_path, monkeypatch):
+def test_images_of_several_folders_keep_their_labels(here):
     """Relative and absolute ones, each with an a.png, and two images with one stem."""
-    monkeypatch.chdir(tmp_path)
-    source = tmp_path / "source"
     for k, place in enumerate(("x/{}", "y/{}/deep")):
-        save(source / place.format("images") / "a.png", picture(40, 60, k))
-        lay_out(source / place.format("labels"), {"a.txt": f"{k} .5 .5 .5 .5\n"})
-    save(source / "x/images/a.bmp", picture(40, 60, 2))
-    folders = f"train: [x/images, {source}/y/images]\nnames: [cat, dog]\n"
-    lay_out(source, {"data.yaml": folders})
-    repaired(Path("source"), tmp_path / "copy")
+        save(SOURCE / place.format("images") / "a.png", picture(40, 60, k))
+        lay_out(SOURCE / place.format("labels"), {"a.txt": f"{k} .5 .5 .5 .5\n"})
+    save(SOURCE / "x/images/a.bmp", picture(40, 60, 2))
+    folders = f"train: [x/images, {here}/source/y/images]\nnames: [cat, dog]\n"
+    lay_out(SOURCE, {"data.yaml": folders})
+    repaired()
     copy = by_name(DatasetFile.read("copy").open("train"))
     classes = {name: labels.classes.tolist() for name, labels in copy.items()}
     assert classes == {"x_images_a.bmp": [0], "x_images_a_2.png": [0], "y_images_deep_a.png": [1]}
 
 
-def test_several_coco_files_become_one(tmp_path):
+def test_several_coco_files_become_one(here):
     """Both use the same ids, for other images and other categories. An image that both list, or one
     of them twice, has the objects of all, each once."""
-    source = tmp_path / "source"
     for k, categories in enumerate(("cat dog", "dog cat"), 1):
-        save(source / f"images/{k}.png", picture(40, 60, k))
+        save(SOURCE / f"images/{k}.png", picture(40, 60, k))
         box = {"category_id": 1, "bbox": [1, 2, 30, 20], "id": 1}
         ids = range(1, k + 2)
         content = {
@@ -98,16 +96,16 @@ def test_several_coco_files_become_one(tmp_path):
             "annotations": [box | {"image_id": i} for i in ids],
             "categories": [{"id": i, "name": n} for i, n in enumerate(categories.split(), 1)],
         }
-        lay_out(source, {f"{k}.json": json.dumps(content)})
-    lay_out(source, {"data.yaml": "train: [1.json, 2.json]\nnames: [cat, dog]\n"})
-    repaired(source, tmp_path / "copy")
-    for folder in (source, tmp_path / "copy"):
+        lay_out(SOURCE, {f"{k}.json": json.dumps(content)})
+    lay_out(SOURCE, {"data.yaml": "train: [1.json, 2.json]\nnames: [cat, dog]\n"})
+    repaired()
+    for folder in (SOURCE, COPY):
         dataset = DatasetFile.read(str(folder)).open("train")
         assert files_of(dataset) == ["1.png", "2.png"]
         assert dataset.labels.classes.tolist() == [0, 1, 1]
         assert dataset.labels.boxes.tolist() == [[1, 2, 31, 22]] * 3
-    assert "1.json, annotation 1 (cat): dropped" in (tmp_path / "copy/repairs.txt").read_text()
-    assert DatasetFile.read(str(source)).open("train").places[1].endswith(f"{source}/2.json lists")
+    assert "1.json, annotation 1 (cat): dropped" in (COPY / "repairs.txt").read_text()
+    assert DatasetFile.read("source").open("train").places[1].endswith("source/2.json lists")
 
 
 def test_folders_that_are_refused(here, refused):
