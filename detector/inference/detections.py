@@ -146,23 +146,13 @@ class Detections:
         return table
 
 
-@dataclass(frozen=True)
-class Style:
-    """How boxes are drawn.
-
-    Attributes:
-        names: Whether to write class names, up to MAX_NAMED boxes.
-        confidences: Whether to write confidences after the names.
-        line_width: In pixels; default: by the size of the image.
-    """
-
-    names: bool = True
-    confidences: bool = True
-    line_width: int | None = None
-
-
 def draw_boxes(
-    image: np.ndarray, rows: np.ndarray, names: Sequence[str], style: Style = Style()
+    image: np.ndarray,
+    rows: np.ndarray,
+    names: Sequence[str],
+    with_names: bool = True,
+    with_confidences: bool = True,
+    line_width: int | None = None,
 ) -> np.ndarray:
     """Draw boxes and class names into an image, most confident on top.
 
@@ -171,14 +161,15 @@ def draw_boxes(
         rows: (n, 6) x1, y1, x2, y2 in pixels, score (NaN for an object of the labels), class; or
             (n, 7) with the number of the track.
         names: Class names.
-        style: Of the boxes.
+        with_names: Write class names, if there are at most MAX_NAMED boxes.
+        with_confidences: Write confidences after the names.
+        line_width: In pixels; default: by the size of the image.
 
     Returns:
         The image.
     """
     picture = Image.fromarray(image)
     canvas = ImageDraw.Draw(picture)
-    line_width = style.line_width
     if line_width is None:
         line_width = max(round(sum(picture.size) / 800), 2)
     font = _font(max(round(sum(picture.size) / 90), 10), "".join(names))
@@ -188,10 +179,10 @@ def draw_boxes(
         colour = PALETTE[int(c) % len(PALETTE)]
         if track:
             text = f"{text} #{track[0]:.0f}"
-        if style.confidences and not math.isnan(score):
+        if with_confidences and not math.isnan(score):
             text = f"{text} {score:.2f}"
         canvas.rectangle((x1, y1, max(x1, x2), max(y1, y2)), outline=colour, width=line_width)
-        if not style.names or len(rows) > MAX_NAMED:
+        if not with_names or len(rows) > MAX_NAMED:
             continue
         left, top, right, bottom = canvas.textbbox((0, 0), text, font=font)
         width = right - left + 4

@@ -15,7 +15,7 @@ import numpy as np
 
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.sample import SourceImage
-from boltbox.detector.inference.detections import Style, draw_boxes, encode_jpeg
+from boltbox.detector.inference.detections import draw_boxes, encode_jpeg
 from boltbox.detector.model.boxes import xyxy_to_cxcywhn
 from boltbox.detector.report.labelling_tools import Tool
 from boltbox.detector.report.video_file import VideoFile
@@ -62,11 +62,6 @@ class Output:
     hide_labels: bool = False
     hide_confidences: bool = False
     line_width: PositiveInt | None = None
-
-    @property
-    def style(self) -> Style:
-        """Of the drawn boxes."""
-        return Style(not self.hide_labels, not self.hide_confidences, self.line_width)
 
 
 @dataclass
@@ -132,7 +127,7 @@ class PredictionFiles:
             if output.crops:
                 self._add_crops(name, pixels, rows)
             if output.images:
-                self._add_drawn(source, draw_boxes(pixels, rows, self.names, output.style))
+                self._add_drawn(source, pixels, rows)
         if self.labels:
             self._add_labels(self.labels / f"{name}.txt", rows, width, height)
         if self._results and len(rows):
@@ -155,8 +150,16 @@ class PredictionFiles:
             crop = encode_jpeg(pixels[top:bottom, left:right])
             self._write(folder / f"{name}_{number:03d}.jpg", crop)
 
-    def _add_drawn(self, source: SourceImage, drawn: np.ndarray) -> None:
+    def _add_drawn(self, source: SourceImage, pixels: np.ndarray, rows: np.ndarray) -> None:
         """The image or the video frame with its boxes."""
+        drawn = draw_boxes(
+            pixels,
+            rows,
+            self.names,
+            with_names=not self.output.hide_labels,
+            with_confidences=not self.output.hide_confidences,
+            line_width=self.output.line_width,
+        )
         if source.frame is None:
             self._write(self.folder / f"images/{source.name}.jpg", encode_jpeg(drawn))
             return

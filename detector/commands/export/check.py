@@ -10,7 +10,7 @@ from torchvision.ops import box_iou
 
 from boltbox.detector.commands.export.graph import Decoded
 from boltbox.detector.commands.export.images import letterboxed
-from boltbox.detector.inference.exported import Exported, Metadata, Precision, Suppression
+from boltbox.detector.inference.exported import Exported, Precision, Suppression
 from boltbox.detector.model.postprocess import NMSResult, nms
 from boltbox.detector.system.errors import InputError
 
@@ -43,23 +43,6 @@ TOLERANCES: dict[Precision, Tolerance] = {
 TIE = 1e-6  # smaller differences of scores are rounding, which must not choose the class
 
 
-def batches(images: Sequence[np.ndarray], metadata: Metadata) -> list[Tensor]:
-    """The images letterboxed to the file's size; for a dynamic file also one in a wider shape.
-
-    Args:
-        images: (H, W, 3) uint8 each.
-        metadata: of the file.
-
-    Returns:
-        Float (B, 3, H, W) in 0..1 each.
-    """
-    height, width = metadata.image_size
-    stacks = [letterboxed(images, (height, width))]
-    if metadata.dynamic:
-        stacks.append(letterboxed(images[:1], (height, width + metadata.stride)))
-    return [torch.from_numpy(stack) for stack in stacks]
-
-
 @torch.no_grad()
 def check(exported: Exported, decoded: Decoded, images: Sequence[np.ndarray]) -> str:
     """Compare the file's detections with those of the float32 network.
@@ -75,20 +58,24 @@ def check(exported: Exported, decoded: Decoded, images: Sequence[np.ndarray]) ->
     Raises:
         InputError: they differ more than its precision explains, or are not finite.
     """
-    precision = exported.metadata.precision
-    limit = TOLERANCES[precision]
-    suppression = exported.metadata.nms or Suppression(limit.conf, 0.45, 300, False)
+    metadata = exported.metadata
+    height, width = metadata.image_size
+    batches = [letterboxed(images, (height, width))]
+    if metadata.dynamic:  # also a wider one
+        batches.append(letterboxed(images[:1], (height, width + metadata.stride)))
+    limit = TOLERANCES[metadata.precision]
+    suppression = metadata.nms or Suppression(limit.conf, 0.45, 300, False)
     thresholds = suppression._asdict() | {"multi_label": False}
     pixels = 0.0
     score = TIE
     total = 0
     matched = 0
-    for batch in batches(images, exported.metadata):
+    for batch in map(torch.from_numpy, batches):
         expected_rows = torch.cat([decoded(image) for image in batch.split(1)])
         if not expected_rows.isfinite().all():
             raise InputError("no file is written: the network's output is not finite")
         rows = exported(batch)
-        if not exported.metadata.nms:  # a barely trained network has many scores of 1
+        if not metadata.nms:  # a barely trained network has many scores of 1
             tied = (rows[..., 4:] - expected_rows[..., 4:]).abs() < TIE
             rows[..., 4:][tied] = expected_rows[..., 4:][tied]
         both = zip(nms(rows, **thresholds), nms(expected_rows, **thresholds), strict=True)
@@ -108,8 +95,8 @@ def check(exported: Exported, decoded: Decoded, images: Sequence[np.ndarray]) ->
     slack = limit.share < 1  # a single detection may be at the threshold
     if pixels > limit.pixels or score > limit.score or matched < total * limit.share - slack:
         raise InputError(
-            f"no file is written: more than {precision} explains ({difference}); train the network"
-            " longer, or give images of its kind with --data"
+            f"no file is written: more than {metadata.precision} explains ({difference}); train the"
+            " network longer, or give images of its kind with --data"
         )
     return difference
 
