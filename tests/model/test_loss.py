@@ -75,21 +75,6 @@ def test_scaled_gains():
     assert other.gains == pytest.approx((0.0375, 3.0, 0.09375))  # 3/4; 4 * 3/4; 1/4 * 3/4
 
 
-def test_the_last_object_of_a_cell_is_the_last():
-    rng = torch.Generator().manual_seed(0)
-    index = tuple(torch.randint(0, n, (500,), generator=rng) for n in (2, 3, 2, 3))
-    overlap = torch.rand(500, generator=rng)
-    valid = torch.rand(500, generator=rng) > 0.2
-    expected = torch.zeros(2, 3, 2, 3)
-    for *place, value, counts in zip(*map(torch.Tensor.tolist, index), overlap, valid, strict=True):
-        if counts:
-            expected[tuple(place)] = value
-    loss = DetectionLoss(4, STRIDES[:1], shared_cell="last")
-    assert torch.equal(
-        loss._overlap_map(torch.zeros(2, 3, 2, 3, 9), index, overlap, valid), expected
-    )
-
-
 def test_means_over_batches():
     sums = add_losses({}, {"box_loss": torch.tensor(1.0)})
     sums = add_losses(sums, {"box_loss": torch.tensor(4.0)})

@@ -1,31 +1,22 @@
-"""The network: free shapes, layer names, anchors, activations, input errors."""
-
-from collections import Counter
+"""The network: free shapes, activations, input errors."""
 
 import pytest
 import torch
 import yaml
-from made_networks import MULTIPLES
+from made_networks import small
 from made_runs import column
 from torch import nn
 
-from boltbox.detector.model.boxes import (
-    iou_cxcywh,
-)
+from boltbox.detector.model.boxes import iou_cxcywh
 from boltbox.detector.model.layers import Conv, concatenate
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.errors import InputError
 
 
-def narrow(size="n", num_classes=2, **options):
-    """A small network of this topology."""
-    return YOLOv5(num_classes, size, **MULTIPLES | options)
-
-
 @pytest.mark.parametrize("levels", [(2,), (5, 6), (2, 3, 4, 5, 6, 7)])
 @torch.no_grad()
 def test_free_levels(levels):
-    network = narrow(levels=levels).eval()
+    network = small(2, levels=levels).eval()
     assert network.strides == [2**k for k in levels]
     assert network.max_stride == 2 ** max(5, *levels)
     height = network.max_stride
@@ -34,55 +25,13 @@ def test_free_levels(levels):
     assert column(raw, "shape") == [(1, 3, height // 2**k, width // 2**k, 7) for k in levels]
 
 
-# Specification 1.3: YOLOv5's layer numbers.
-LAYERS = {
-    "p2": {
-        2: "backbone.c3.2",
-        9: "backbone.sppf",
-        10: "neck.lateral.4",
-        13: "neck.top_down.4",
-        21: "neck.top_down.2",
-        22: "neck.down.3",
-        24: "neck.bottom_up.3",
-        31: "head",
-    },
-    "p34": {0: "backbone.stem", 17: "neck.top_down.3", 20: "neck.bottom_up.4", 21: "head"},
-    "p7": {13: "backbone.sppf", 29: "neck.top_down.3", 41: "neck.bottom_up.7", 42: "head"},
-}
-
-
-@pytest.mark.parametrize("size", LAYERS)
-def test_layer_names(size):
-    with torch.device("meta"):
-        network = YOLOv5(1, size)
-    names = network.layer_names()
-    for number, name in LAYERS[size].items():
-        assert names[number] == name
-    covered = set()
-    for name in names.values():
-        covered |= dict(network.get_submodule(name).named_parameters(prefix=name)).keys()
-    assert covered == dict(network.named_parameters()).keys(), "no parameter is without a number"
-
-
-def test_custom_anchors_are_pixels():
-    anchors = [[10, 20], [30, 40], [64, 96]]
-    network = narrow(anchors=anchors)
-    # divided by 8, 16, 32
-    assert network.head.anchors.tolist() == [[[1.25, 2.5]], [[1.875, 2.5]], [[2, 3]]]
-    assert network.head.anchors_px.flatten(1).tolist() == anchors
-    raw = network.eval()(torch.zeros(1, 3, 32, 32))
-    decoded = network.head.decode(list(map(torch.zeros_like, raw)))
-    sizes = Counter(map(tuple, decoded[0, :, 2:4].tolist()))
-    assert sizes == {(10, 20): 16, (30, 40): 4, (64, 96): 1}
-
-
 def test_activation_and_momentum():
     """They belong to this network alone, other than YOLOv5's (specification 8.12)."""
     for options, kind, momentum in (
         ({}, nn.SiLU, 0.1),
         ({"activation": "leaky_relu", "bn_momentum": 0.03}, nn.LeakyReLU, 0.03),
     ):
-        blocks = [m for m in narrow(**options).modules() if isinstance(m, Conv)]
+        blocks = [m for m in small(**options).modules() if isinstance(m, Conv)]
         assert set(map(type, column(blocks, "act"))) == {kind}
         assert set(column(column(blocks, "bn"), "momentum")) == {momentum}
     assert blocks[0].act.negative_slope == 0.1
