@@ -47,8 +47,14 @@ PARTS = {
     "backbone.bu_conv1": "neck.down.5",
     "backbone.C3_n4": "neck.bottom_up.5",
 }
-SIZES: list[dict[str, Any]] = [{"size": name} for name in "nsmlx"]
-SIZES.append({"depth_multiple": 0.33, "width_multiple": 0.375})  # YOLOX-Tiny
+SIZES: list[dict[str, Any]] = [
+    {"size": "n"},
+    {"size": "s"},
+    {"size": "m"},
+    {"size": "l"},
+    {"size": "x"},
+    {"depth_multiple": 0.33, "width_multiple": 0.375},  # YOLOX-Tiny
+]
 STEM = "backbone.backbone.stem.conv.conv.weight"
 
 

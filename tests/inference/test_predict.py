@@ -50,25 +50,30 @@ def labels(run):
     return found
 
 
-def test_image_ids(tmp_path):
-    """Images of one number keep their whole names, and so do all others. The file is, to the byte,
-    that of the whole list."""
-    for names, ids in (
-        (["a/01", "b/01", "x"], ["a/01", "b/01", "x"]),
-        (["a/01", "b/02", "x\n\udcff", "a/01"], [1, 2, "x\n\udcff", 1]),
-        ([], []),
+COCO = ["person", *map(str, range(78)), "toothbrush"]
+
+
+def test_ids_in_results(tmp_path):
+    """Images of one number keep their whole names, and so do all others; COCO's own classes have
+    its own ids. The file is, to the byte, that of the whole list."""
+    for names, ids, classes, numbers in (
+        (["a/01", "b/01", "x"], ["a/01", "b/01", "x"], NAMES, (2, 0)),
+        (["a/01", "b/02", "x\n\udcff", "a/01"], [1, 2, "x\n\udcff", 1], COCO, (13, 90)),
+        ([], [], NAMES, ()),
     ):
-        files = PredictionFiles(tmp_path, NAMES, Output(images=False, labels=False, json=True))
+        files = PredictionFiles(tmp_path, classes, Output(images=False, labels=False, json=True))
         results = []
         for name, number in zip(names, ids, strict=True):
-            rows = np.float32([[1, 2, 3.14159, 4, 0.123456, 2], [0, 0, 1e-9, 7, 1, 0]])
+            kinds = (11, 79) if classes == COCO else numbers
+            rows = np.float32([[1, 2, 3.14159, 4, 0.123456, 0], [0, 0, 1e-9, 7, 1, 0]])
+            rows[:, 5] = kinds
             files.add(SourceImage(name, name), rows, 640, 480)
             files.add(SourceImage("01", "01"), rows[:0], 640, 480)  # nothing found
-            for box, score, kind in (
-                ([1.0, 2.0, 2.142, 2.0], 0.12346, 2),
-                ([0.0, 0.0, 0.0, 7.0], 1.0, 0),
+            for box, score, category in (
+                ([1.0, 2.0, 2.142, 2.0], 0.12346, numbers[0]),
+                ([0.0, 0.0, 0.0, 7.0], 1.0, numbers[1]),
             ):
-                result = {"image_id": number, "category_id": kind, "bbox": box, "score": score}
+                result = {"image_id": number, "category_id": category, "bbox": box, "score": score}
                 results.append(result)
         files.close()
         assert (tmp_path / "predictions.json").read_text() == json.dumps(results)
@@ -85,17 +90,6 @@ def test_a_stream_keeps_no_list_of_its_files(tmp_path, monkeypatch):
         files.add(SourceImage("camera0", "0", frame), np.zeros((0, 6)), 640, 480)
     files.close()
     assert flushed == [3, 3, 2]
-
-
-def test_categories_of_coco(tmp_path):
-    """Its own classes have its own ids."""
-    names = ["person", *map(str, range(78)), "toothbrush"]
-    files = PredictionFiles(tmp_path, names, Output(images=False, labels=False, json=True))
-    rows = np.float32([[0, 0, 1, 1, 0.5, k] for k in (0, 11, 79)])
-    files.add(SourceImage("1", "1"), rows, 640, 480)
-    files.close()
-    results = json.loads((tmp_path / "predictions.json").read_text())
-    assert column(results, "category_id") == [1, 13, 90]
 
 
 def test_labels_to_train_on(checkpoint, pictures, here, capfd, refused):
