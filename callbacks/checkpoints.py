@@ -252,7 +252,9 @@ def _folder(trainer: L.Trainer) -> Path:
 def _continues_in_folder(trainer: L.Trainer) -> bool:
     """Whether a training continues a checkpoint of its own folder."""
     path = trainer.ckpt_path
-    return path is not None and Path(path).resolve().parent == _folder(trainer).resolve()
+    if path is None:
+        return False
+    return Path(path).resolve().parent == _folder(trainer).resolve()
 
 
 def _validation_follows(trainer: L.Trainer, batch_idx: int) -> bool:

@@ -128,7 +128,7 @@ def find_trained(ckpt_path: str, run: Path | None) -> Trained | None:
     newest = newest_valid(folder)
     if newest is None:
         raise InputError(f"ckpt_path {ckpt_path}: no intact checkpoint in {folder}")
-    return of_checkpoint(newest.path, newest.content)
+    return of_checkpoint(*newest)
 
 
 def newest_folder(run: Path | None) -> tuple[Path | None, Path]:
