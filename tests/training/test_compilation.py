@@ -1,25 +1,35 @@
 """model.compile: what it computes, and that it stays with a run."""
 
 import copy
+import signal
 from itertools import chain
+from shlex import split
 
 import pytest
 import torch
-from made_runs import train, type_line
+from forked import forks
 from torch import nn
 
+from benchmarks.resume_fuzz import command, difference, start
 from boltbox.detector.model.layers import Bottleneck, Conv
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.training import compilation
 from boltbox.detector.training.compilation import blocks, compile_blocks, compile_network
 
+SHORT = split(
+    """--model.multi_scale false --trainer.max_epochs 1 --trainer.limit_train_batches 3
+    --trainer.limit_val_batches 0 --autoanchor.enabled false --doctor.enabled false"""
+)
+
 
 @pytest.fixture
 def graphs_only(monkeypatch):
-    """torch.compile makes graphs and runs them as they are: machine code takes minutes."""
+    """torch.compile makes graphs and runs them as they are, also in processes that are started:
+    machine code takes minutes."""
     monkeypatch.setattr(compilation, "BACKEND", "eager")
     torch.compiler.reset()
-    yield
+    with forks():
+        yield
     torch.compiler.reset()
 
 
@@ -62,9 +72,14 @@ def test_what_is_not_compiled(monkeypatch):
     assert network.backbone.stem._compiled_call_impl is None
 
 
-def test_a_run_stays_compiled(small_data, here, graphs_only, capsys):
+def test_a_killed_compiled_run_ends_the_same(small_data, tmp_path, graphs_only):
     """It is compiled again when it resumes."""
-    more = "--trainer.limit_train_batches 2 --trainer.limit_val_batches 0 --trainer.max_epochs 1"
-    train(small_data, "run", f"--model.compile true {more}")
-    type_line("fit --ckpt_path last --run run --trainer.max_epochs 2")
-    assert capsys.readouterr().out.count("the network is compiled") == 2
+    reference = tmp_path / "reference"
+    run = tmp_path / "run"
+    more = SHORT + ["--model.compile", "true"]
+    assert start(command(small_data, reference, 0, 1, within_epochs=False, more=more)) == 0
+    assert start(command(small_data, run, 0, 1, more=more), "batch:2") == -signal.SIGKILL
+    resume = SHORT + ["--ckpt_path", "last"]
+    assert start(command(small_data, run, 0, 1, more=resume)) == 0
+    assert not difference(run, reference)
+    assert "compile: true" in (run / "config.yaml").read_text()

@@ -10,19 +10,25 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from made_datasets import lay_out, save
+from made_datasets import lay_out, picture, save, yolo_text
 from made_runs import ROOT, SMALL, column, read, type_line
 from ranks import together
 
 from boltbox.detector.training.module import Detector
 
-RANKS = 2
+RANKS = 4
 
 
 class Diary(L.Callback):
-    """What a process sees, in rank<N>.pt of the run folder."""
+    """What a process sees, in rank<N>.pt of the run folder.
 
-    def __init__(self):
+    Args:
+        train_norms: Off: batch norms stay in evaluation mode; they are the only part of the network
+            that looks across the images of a batch.
+    """
+
+    def __init__(self, train_norms):
+        self.train_norms = train_norms
         self.batches = []
         self.gradients = {}
         self.start = {}
@@ -31,6 +37,7 @@ class Diary(L.Callback):
         self.start = {n: p.detach().clone() for n, p in pl_module.network.named_parameters()}
 
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        pl_module.network.train(self.train_norms)
         rates = [
             (group["lr"], group["weight_decay"]) for group in trainer.optimizers[0].param_groups
         ]
@@ -53,6 +60,22 @@ class Diary(L.Callback):
         torch.save(content | weights, file)
 
 
+@pytest.fixture(scope="module")
+def alike(tmp_path_factory):
+    """28 noisy images with the same three objects, and one to validate on: whichever images a
+    process gets, it has the same share of the objects. Box and class losses are means over the
+    objects of each process, as in YOLOv5."""
+    root = tmp_path_factory.mktemp("alike")
+    objects = [(0, 4, 4, 20, 24), (1, 30, 8, 60, 40), (0, 10, 36, 50, 60)]
+    text = yolo_text(objects, 64, 64)
+    for k in range(29):
+        split = "train" if k else "val"
+        save(root / f"images/{split}/{k}.png", picture(64, 64, k))
+        lay_out(root, {f"labels/{split}/{k}.txt": text})
+    lay_out(root, {"data.yaml": "path: .\ntrain: images/train\nval: images/val\nnames: [a, b]\n"})
+    return root / "data.yaml"
+
+
 def step_by_shares(self, batch, batch_idx):
     """A training step of one process: the images of each of RANKS are a batch, that of the first
     one the last, whose batch norm statistics stay."""
@@ -71,20 +94,28 @@ def step_by_shares(self, batch, batch_idx):
     return {"loss": total * self.trainer.accumulate_grad_batches, "terms": terms}
 
 
-def test_steps_equal_those_of_one_process(small_data, here, monkeypatch):
+@pytest.mark.parametrize("train_norms", [False, True])
+def test_steps_equal_those_of_one_process(train_norms, alike, small_data, here, monkeypatch):
     """Loss and gradients of the first step; rates, windows and steps at each batch; weights and
     average in the end. The last batch of each epoch is smaller.
 
-    Several processes equal one that computes the batch norms and losses of each share by
-    themselves."""
-    line = f"fit --config {ROOT}/configs/hyp/none.yaml --data.dataset {small_data} {SMALL}"
-    # long steps would make much of the rounding
-    line += " --model.optim.optimizer SGD --model.optim.lr0 1e-4 --warmup.warmup_bias_lr 1e-3"
-    line += " --data.batch_size 10 --model.optim.nominal_batch_size 20 --warmup.warmup_epochs 1"
+    Without batch norms and where objects are spread evenly, four processes equal one with the same
+    batch; else one that computes the batch norms and losses of each share by themselves."""
+    data = alike
+    optimizer = ""
+    if train_norms:  # long steps would make much of the rounding
+        data = small_data
+        optimizer = (
+            "--model.optim.optimizer SGD --model.optim.lr0 1e-4 --warmup.warmup_bias_lr 1e-3"
+        )
+    line = f"fit --config {ROOT}/configs/hyp/none.yaml --data.dataset {data} {SMALL} {optimizer}"
+    line += " --data.batch_size 8 --model.optim.nominal_batch_size 16 --warmup.warmup_epochs 1"
     line += " --trainer.max_epochs 3 --trainer.limit_val_batches 0"
     line += " --trainer.callbacks test_distributed.Diary"
+    line += f" --trainer.callbacks.train_norms {train_norms}"
     together(type_line, f"{line} --run many --trainer.devices {RANKS}", ranks=RANKS)
-    monkeypatch.setattr(Detector, "training_step", step_by_shares)
+    if train_norms:
+        monkeypatch.setattr(Detector, "training_step", step_by_shares)
     type_line(f"{line} --run one")
     one = torch.load(here / "one/rank0.pt", weights_only=False)
     many = []

@@ -1,5 +1,5 @@
 """From a data set with errors to a repaired one: review by folds, which goes on after a kill; a
-decision on each suspect in Chromium; apply."""
+decision on each suspect in Chromium; apply, fit and compare."""
 
 import shutil
 import signal
@@ -12,7 +12,7 @@ import pytest
 from chromium import chromium
 from forked import forks
 from made_datasets import load
-from made_runs import SMALL, read, type_line, until
+from made_runs import SMALL, read, train, type_line, until
 
 import cli
 
@@ -85,9 +85,13 @@ def test_a_review_goes_on_after_a_kill(line, reviewed, here, refused):
 def test_a_trained_detector_reviews_what_it_was_not_trained_on(wrong, reviewed, here):
     both = wrong.with_name("both.yaml")
     both.write_text(wrong.read_text().replace("val: ", "val: [images/train, images/val] #"))
-    line = f"review --data.dataset {both} --run run {SMALL} --trainer.devices 2"
-    type_line(f"{line} --ckpt_path {reviewed}/folds/0/fit")
-    folders = {Path(image["file"]).parent.name for image in read("run/review.json")["images"]}
+    line = f"review --data.dataset {both} {SMALL} --ckpt_path {reviewed}/folds/0/fit"
+    with forks():
+        for devices in (1, 2):
+            type_line(f"{line} --trainer.devices {devices} --run ranks{devices}")
+    one, two = (read(f"ranks{devices}/review.json") for devices in (1, 2))
+    assert one == two
+    folders = {Path(image["file"]).parent.name for image in one["images"]}
     assert folders == {"val"}
 
 
@@ -121,7 +125,7 @@ def decide(browser, review, truth, names):
 
 
 def test_the_loop(small_data, wrong, reviewed, here):
-    """Each label that was made wrong is a suspect; the copy has what was decided."""
+    """Each label that was made wrong is a suspect; the copy has what was decided, and trains."""
     truth = objects(small_data)
     expected = objects(wrong)
     with chromium("chromium") as browser:
@@ -141,3 +145,7 @@ def test_the_loop(small_data, wrong, reviewed, here):
         expected_boxes, expected_classes = changed.get(place, expected[place])
         np.testing.assert_allclose(boxes, expected_boxes, atol=0.01)
         np.testing.assert_array_equal(classes, expected_classes)
+    one = "--trainer.max_epochs 1 --trainer.limit_train_batches 1"
+    train(wrong, "runs/before", one)
+    train("copy/data.yaml", "runs/after", one)
+    type_line("compare runs/before runs/after")
