@@ -106,7 +106,7 @@ class EpochTable(L.Callback):
         if trainer.is_global_zero:
             write_table(Path(trainer.default_root_dir) / "metrics.csv", self.rows)
         epochs = _epochs(trainer)
-        cells = self._cells(mean_losses(pl_module.loss_sums), seconds, epochs)
+        cells = self._cells(mean_losses(pl_module.loss_sums()), seconds, epochs)
         if self._lines % HEADING_EVERY == 0:
             rank_zero_print(_line({name: name for name in cells}, epochs))
         self._lines += 1

@@ -43,7 +43,7 @@ class Progress(TQDMProgressBar):
     def get_metrics(self, trainer: L.Trainer, pl_module: Detector) -> dict[str, Any]:
         if time.monotonic() - self._read_at > REFRESH:
             self._means = {}
-            for name, mean in mean_losses(pl_module.loss_sums).items():
+            for name, mean in mean_losses(pl_module.loss_sums()).items():
                 self._means[name.removesuffix("_loss")] = f"{mean:.3f}"
             self._read_at = time.monotonic()
         return dict(self._means)

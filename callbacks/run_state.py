@@ -32,7 +32,7 @@ class RunState(L.Callback):
     ) -> None:
         state = {
             "gradients": gradients(pl_module.network),
-            "epoch_losses": {name: total.cpu() for name, total in pl_module.loss_sums.items()},
+            "epoch_losses": {name: total.cpu() for name, total in pl_module.loss_sums().items()},
             "random": _random_states(),
         }
         checkpoint["processes"] = gather_on_first(state)  # which writes the file
@@ -50,7 +50,7 @@ class RunState(L.Callback):
         if len(saved) == trainer.world_size:
             states = [saved[trainer.global_rank]]
             _restore_random_states(states[0]["random"])
-        pl_module.loss_sums.update(_means([state["epoch_losses"] for state in states]))
+        pl_module.restore_loss_sums(_means([state["epoch_losses"] for state in states]))
         # DDP takes the mean over processes, so each one gets the mean; FSDP2 has done so already
         sources = states if pl_module.device_mesh is None else saved
         self._gradients = _means([state["gradients"] for state in sources])

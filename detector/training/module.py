@@ -86,7 +86,6 @@ class Detector(L.LightningModule):
         image_size: Longer side of the input in pixels.
         batch_size: Images per batch, over all devices, once the data are known.
         evaluation: Validation and test, with their last results.
-        loss_sums: Of the loss terms over the epoch's batches so far (`add_losses`).
 
     Raises:
         InputError: An option that does not fit, or weights that do not.
@@ -116,8 +115,7 @@ class Detector(L.LightningModule):
         self.save_hyperparameters(ignore=["network", "loss", "optim", "start"], logger=False)
         self.options = Options(network, loss, optim, start, literal, multi_scale, compile)
         self.names = names
-        # the options of optim as given: lr0, optimizer and others may be left open; then they are
-        # chosen by what the training starts from
+        # as given: what it leaves open, like lr0, is chosen by what the training starts from
         self._given_optim = optim
         self._starting_point = StartingPoint.of(start.weights, start.backbone_weights)
         self._has_scored_weights = False
@@ -134,7 +132,7 @@ class Detector(L.LightningModule):
         self._knows_image_size = False  # until data, their first batch or a checkpoint has told it
         self._is_compiled = False
         self._forward_context: Callable[[Tensor], Any] = nullcontext  # of a batch of images
-        self.loss_sums: dict[str, Tensor] = {}
+        self._loss_sums: dict[str, Tensor] = {}
         self._predictor: Predictor | None = None  # of trainer.predict
 
     @classmethod
@@ -293,9 +291,8 @@ class Detector(L.LightningModule):
         self._has_scored_weights = True
         # where they fit badly they are trained as if new, by Muon, unless these two are typed
         may_be_new = self.is_auto("momentum") and self.is_auto("weight_decay")
-        known = self.loaded.known_classes
         self._starting_point = choose_starting_point(
-            self.trainer, self.network, data, known, may_be_new
+            self.trainer, self.network, data, self.loaded.known_classes, may_be_new
         )
         if self._starting_point is StartingPoint.SCRATCH:
             self.loaded = self.loaded._replace(has_head=False)  # as if new, for AutoAnchor
@@ -332,13 +329,17 @@ class Detector(L.LightningModule):
             shapes_vary = self.options.multi_scale or data is None or bool(data.rect)
             self._is_compiled = compile_network(self.network, shapes_vary)
         if self._is_compiled:
-            side = self.image_size
-            shape = (self.batch_size // self.trainer.world_size, 3, side, side)
+            shape = (
+                self.batch_size // self.trainer.world_size,
+                3,
+                self.image_size,
+                self.image_size,
+            )
             self._forward_context = partial(eager_unless, shape)  # other shapes run eager
 
     def on_train_epoch_start(self) -> None:
         self._start_epoch()
-        self.loss_sums = {}  # not in _start_epoch: a resume within the epoch keeps them
+        self._loss_sums = {}  # not in _start_epoch: a resume within the epoch keeps them
 
     def _start_epoch(self) -> None:
         self.evaluation.fitness = None  # until the epoch is validated
@@ -379,10 +380,18 @@ class Detector(L.LightningModule):
     def _log_losses(self, terms: Mapping[str, Tensor]) -> None:
         """Log the means over the epoch's batches at its last one; Lightning's own would be lost in
         a resume within the epoch. Every batch counts alike, as in YOLOv5."""
-        self.loss_sums = add_losses(self.loss_sums, terms)
+        self._loss_sums = add_losses(self._loss_sums, terms)
         if self.trainer.is_last_batch:
-            named = {f"train/{name}": m for name, m in mean_losses(self.loss_sums).items()}
+            named = {f"train/{name}": m for name, m in mean_losses(self._loss_sums).items()}
             self.log_dict(named, on_step=False, on_epoch=True, sync_dist=True, batch_size=1)
+
+    def loss_sums(self) -> dict[str, Tensor]:
+        """Sums of the loss terms over the epoch's batches so far (`add_losses`)."""
+        return self._loss_sums
+
+    def restore_loss_sums(self, sums: dict[str, Tensor]) -> None:
+        """Continue an epoch with what `loss_sums` returned."""
+        self._loss_sums = sums
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
         """Does nothing: `optimizer_step` clears the gradients after each step, no earlier."""

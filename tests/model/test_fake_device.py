@@ -77,7 +77,7 @@ def test_batches(options):
     for parameter in parameters:
         parameter.grad = torch.ones_like(parameter)
     assert not_finite(loss, parameters, 1) == (False, False)
-    means = mean_losses(detector.loss_sums)
+    means = mean_losses(detector.loss_sums())
     assert {tensor.device for tensor in (loss, *means.values())} == {GPU}
 
 
