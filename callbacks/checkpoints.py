@@ -25,8 +25,8 @@ class Checkpoints(ModelCheckpoint):
     epochs, `previous.ckpt` the one before it (kept by `io`), `best.ckpt` by fitness.
 
     SIGTERM, SIGINT and SIGHUP (a closed terminal; not under nohup) let the batch finish, save, and
-    end with exit code 143, 130 or 129. During validation they exit at once: a resumed run continues
-    from the last checkpoint. Gradients of an open accumulation window are in the checkpoint
+    end with exit code 143, 130 or 129. During a validation, and in the batch before it, they end the
+    process in that validation, without saving: a resumed run continues from the last checkpoint. Gradients of an open accumulation window are in the checkpoint
     (RunState).
 
     AtomicCheckpointIO, which replaces the Trainer's own, writes the files in a thread, while
@@ -70,8 +70,8 @@ class Checkpoints(ModelCheckpoint):
             check_recipe(
                 {
                     "check_val_every_n_epoch": trainer.check_val_every_n_epoch,
-                    # a Trainer that validates by the clock has no such attribute: the words are
-                    # no value that the recipe takes, so it is refused
+                    # a Trainer that validates by the clock has no such attribute; the recipe
+                    # takes a number only, so these words are refused
                     "val_check_interval": getattr(trainer, "val_check_interval", "by the clock"),
                 }
             )
@@ -105,7 +105,8 @@ class Checkpoints(ModelCheckpoint):
     ) -> None:
         """Let max_time and early stopping end a run only at the end of an epoch, and let an epoch
         with a validation have one after its last batch too."""
-        # Lightning does not stop within the first min_epochs epochs: this one becomes one of them
+        # Lightning does not stop within the first min_epochs epochs: this one becomes one of
+        # them, so that it is trained to its end
         trainer.fit_loop.min_epochs = max(self._given_min_epochs or 0, trainer.current_epoch + 1)
         # Lightning validates after each multiple of val_check_batch; so that it also does after
         # the last batch, val_check_batch is the number of that one
@@ -127,6 +128,7 @@ class Checkpoints(ModelCheckpoint):
             self._exit_on_signal(trainer)
 
     def on_validation_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+        """End after a signal, this process by itself, without saving: see the class."""
         if self.signal.received:
             self.io.wait()
             raise SystemExit(self.signal.exit_code)
@@ -152,7 +154,7 @@ class Checkpoints(ModelCheckpoint):
         self.io.wait()
         trainer.strategy.barrier("Checkpoints")
         for path in (self.best_model_path, str(_folder(trainer) / "last.ckpt")):
-            if isfile(path):
+            if isfile(path):  # the best, else the last
                 print_fact("saved", path)
                 break
         self.signal.restore()

@@ -20,8 +20,8 @@ class Warmup(L.Callback):
     The warm-up takes at least 100 batches (with Muon there is no minimum), but no more than a third
     of the run. warmup_epochs 0 turns it off.
 
-    With model.literal (the quirks of YOLOv5 too) the minimum of 100 batches holds always: also with
-    warmup_epochs 0, with Muon and in a short run. The gradients of an accumulation window (the
+    With model.literal (the quirks of YOLOv5 too) the minimum of 100 batches also holds with
+    warmup_epochs 0 and in a short run. The gradients of an accumulation window (the
     batches of one optimizer step) that is open at the end of an epoch are discarded.
 
     It is a callback and no scheduler, because momentum and accumulation change with the rates, and
@@ -45,7 +45,7 @@ class Warmup(L.Callback):
         self.warmup_epochs = warmup_epochs
         self.warmup_momentum = warmup_momentum
         self.warmup_bias_lr = warmup_bias_lr
-        self._window_batches = 0  # of the open accumulation window
+        self._window_batches = 0  # so far, in the open accumulation window
         self._schedule: Schedule | None = None
 
     def setup(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
@@ -53,7 +53,7 @@ class Warmup(L.Callback):
         if stage != "fit":
             return
         given = trainer.accumulate_grad_batches
-        if given != COLLECT:  # an earlier fit has ended within a window
+        if given != COLLECT:  # which is left where an earlier fit ended within a window
             check_recipe({"accumulate_grad_batches": given})
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, GradientAccumulationScheduler | StochasticWeightAveraging):

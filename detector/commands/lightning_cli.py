@@ -5,8 +5,8 @@ pass on three things:
 
 line: The command line before it is parsed. `line.command` is the command's name; `line.typed`, the
     words as the user wrote them; `line.words`, the same for the parser; `line.options`, values by
-    dotted name, also of --config files; `line.origins`, by the same names, that file, or "" for
-    what was typed; `line.data_class`, the class of `--data my.DataModule`.
+    dotted name, also of --config files; `line.origins`, by the same names, the --config file of
+    each, or "" for what was typed; `line.data_class`, the class of `--data my.DataModule`.
 start: What the command starts from, by --ckpt_path and --run. `start.weights`, None for a fresh
     start, are a trained network or an exported file, with `path`; `start.options`, those of the run
     that the weights are from, in groups; `start.source`, the file of these options;
@@ -267,7 +267,7 @@ def enter_run_folder(command: str, start: Start, held: ExitStack) -> Path:
     elif run is None:
         run = new_run(command)
     if is_first_process():
-        # a checkpoint in it was read: machine.json may be damaged
+        # a checkpoint in it was read: that proves a run folder, also without its machine.json
         is_known_run = start.continues_run and start.weights is not None
         held.enter_context(locked(run, command, known=is_known_run))
         continues_study = command == "evolve" and any(run.glob("study.*"))
@@ -284,7 +284,7 @@ def complete(options: Namespace, command: str, start: Start, run: Path) -> None:
     """
     trainer = options.trainer
     if start.weights:
-        for name in STARTS:  # so that these weights are not opened: the files may be gone
+        for name in STARTS:  # the files that these options name are not opened, and may be gone
             options[name] = None
     if "ckpt_path" in options:  # an option of this command
         options.ckpt_path = str(start.checkpoint.path) if start.checkpoint else None

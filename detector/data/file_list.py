@@ -226,7 +226,7 @@ def _list_address(folder: str, with_states: bool) -> Mapping[str, State] | None:
     listing = {}
     for entry in entries:
         listing[os.path.basename(entry["name"].rstrip("/"))] = _state_at(entry)
-    if list(listing) == [os.path.basename(folder)]:
+    if len(entries) == 1 and folder.endswith(entries[0]["name"].rstrip("/")):
         return None  # a file, which fsspec lists as itself
     if with_states and is_http:  # which lists names only
         files = [name for name, state in listing.items() if state != FOLDER]

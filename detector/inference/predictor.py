@@ -413,7 +413,7 @@ def in_classes(
 
 def device_of(name: str | torch.device | None) -> torch.device:
     """By its name, or a GPU by its number; None: the first GPU, if there is one."""
-    if not name:
+    if name in (None, ""):
         place = "cuda" if torch.cuda.is_available() else "cpu"
     else:
         place = f"cuda:{name}" if str(name).isdecimal() else str(name)

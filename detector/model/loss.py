@@ -86,7 +86,7 @@ class DetectionLoss(Loss):
         num_classes: C; with one class there is no class loss.
         strides: pixels per cell of each level.
         assigner: which predictions are trained on which object; default: YOLOv5's.
-        box: gain of the box loss. The three gains are meant for 3 levels, 80 classes and 640 px;
+        box: gain of the box loss. box, obj and cls are meant for 3 levels, 80 classes and 640 px;
             `set_image_size` scales them.
         obj: gain of the objectness loss.
         cls: gain of the class loss.
@@ -142,7 +142,7 @@ class DetectionLoss(Loss):
         self, raw: Sequence[Tensor], targets: Tensor, head: Head, ignored: Tensor | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """See Loss. Cells that an ignored region touches, but that are not near an object, train no
-        objectness: their loss counts, without a gradient."""
+        objectness: in the mean over all cells they count, but without a gradient."""
         if ignored is not None:
             raw = [_without_objectness(maps, ignored, targets) for maps in raw]
         return super().forward(raw, targets, head)
@@ -167,7 +167,7 @@ class DetectionLoss(Loss):
             valid = assigned.valid  # (n,)
             if valid is None:  # all are
                 valid = torch.ones_like(assigned.cls, dtype=torch.bool)
-            # Boxes are cx, cy, w, h in units of the cell's side, from the cell's upper left corner.
+            # Both boxes are cx, cy, w, h in units of the cell's side, from its upper left corner.
             # Invalid matches get harmless numbers, so that neither their loss nor its gradient is
             # NaN (infinity times 0).
             logits = maps[index].where(valid[:, None], 0)  # (n, 5 + C)

@@ -72,8 +72,7 @@ class Detector(L.LightningModule):
         start: The weights it starts from, and which layers stay frozen.
         literal: Also reproduce the quirks of YOLOv5, to compare numbers (docs/decisions.md).
         multi_scale: Vary the image size by +- 50 % from batch to batch.
-        compile: Train with compiled blocks (torch.compile), which takes minutes at the first start;
-            the command `benchmark` measures whether it pays.
+        compile: Train with compiled blocks (torch.compile); `benchmark` measures whether it pays.
 
     Attributes:
         names: Class names.
@@ -200,7 +199,7 @@ class Detector(L.LightningModule):
             self.ema = copy.deepcopy(self.network).requires_grad_(False)
 
     def drop_average(self) -> None:
-        """Evaluate the network itself, whose batch norm EMA had given a momentum of 1."""
+        """Evaluate the network itself; EMA had set the momentum of its batch norms to 1."""
         self.ema = None
         set_momentum(self.network, self.options.network.bn_momentum)
 
@@ -281,7 +280,7 @@ class Detector(L.LightningModule):
                 self.evaluation.tiles = data.tiles
                 self._score_weights(data)
         if stage == "fit":
-            self._resolve_optim()  # afresh: not as an earlier fit, or a checkpoint validated since
+            self._resolve_optim()  # not as an earlier fit or a validated checkpoint had it
 
     def _score_weights(self, data: DetectionData) -> None:
         """Where optimizer and lr0 are left open, score pretrained weights on the data, once."""
@@ -289,7 +288,7 @@ class Detector(L.LightningModule):
         if self._has_scored_weights or not self.loaded.has_head or not is_open:
             return
         self._has_scored_weights = True
-        # where they fit badly they are trained as if new, by Muon, unless these two are typed
+        # where they fit badly they are trained as if new, by Muon, unless one of these is typed
         may_be_new = self.is_auto("momentum") and self.is_auto("weight_decay")
         self._starting_point = choose_starting_point(
             self.trainer, self.network, data, self.loaded.known_classes, may_be_new
@@ -329,12 +328,8 @@ class Detector(L.LightningModule):
             shapes_vary = self.options.multi_scale or data is None or bool(data.rect)
             self._is_compiled = compile_network(self.network, shapes_vary)
         if self._is_compiled:
-            shape = (
-                self.batch_size // self.trainer.world_size,
-                3,
-                self.image_size,
-                self.image_size,
-            )
+            images = self.batch_size // self.trainer.world_size
+            shape = (images, 3, self.image_size, self.image_size)
             self._forward_context = partial(eager_unless, shape)  # other shapes run eager
 
     def on_train_epoch_start(self) -> None:
@@ -351,14 +346,13 @@ class Detector(L.LightningModule):
         if isinstance(batch, Batch):
             return batch
         trainer = self.trainer
-        labelled = not trainer.predicting
-        batch = detection_batch(batch, len(self.names), self.max_stride(), labelled)
+        batch = detection_batch(batch, len(self.names), self.max_stride(), not trainer.predicting)
         if trainer.training and not self._knows_image_size:
             size = trainer.strategy.broadcast(max(batch.images.shape[2:]))
             rank_zero_print(f"image size: {size} px, the longer side of the first batch")
             self.set_image_size(size)
             self._knows_image_size = True
-        # the images' numbers within the batch become numbers that no other process has
+        # numbers within the batch become numbers within the validation, over all processes
         seen = self.evaluation.metrics.seen  # images, by this process
         indices = [(seen + i) * trainer.world_size + trainer.global_rank for i in batch.indices]
         return batch._replace(indices=indices)
@@ -401,7 +395,7 @@ class Detector(L.LightningModule):
     ) -> None:
         if ends_in_step(self.trainer, batch_idx):
             super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
-        else:  # Lightning steps at an epoch's end; model.literal discards these gradients
+        else:  # model.literal: an epoch ends within a window; Lightning would step, YOLOv5 does not
             optimizer_closure()  # forward and backward
         optimizer.zero_grad()
 

@@ -31,7 +31,8 @@ from boltbox.detector.system.ranges import ClosedUnitInterval, NonNegativeFloat,
 #   sample: image and objects after the steps before.
 #   rng: the only source of randomness. It is seeded by the seed and the sample's key, so that a
 #     sample is the same in whatever process it is made.
-#   partner(): another random sample after the steps before, for transforms that mix images.
+#   partner(): another random sample, which went through the steps before this one, for
+#     transforms that mix images.
 Transform = Callable[[Sample, np.random.Generator, Callable[[], Sample]], Sample]
 
 BEFORE_WARP = (
@@ -139,8 +140,8 @@ class Augment:
         """
         rectangular = shapes is not None
         lazy = lazy and self.can_be_lazy(rectangular)
-        # Mosaic letterboxes the images that it draws none of; for rectangular batches Letterbox
-        # takes its place, and gives the final size
+        # Mosaic letterboxes an image where chance makes no mosaic of it; for rectangular batches
+        # Letterbox takes its place, and gives the final size
         steps: dict[str, Transform | None] = {
             "resize": None if lazy else render,
             "mosaic": Mosaic(size, self.mosaic) if shapes is None else Letterbox(shapes),
@@ -159,6 +160,7 @@ class Augment:
             "flipud": RandomFlip(axis=0, p=self.flipud),
             "fliplr": RandomFlip(axis=1, p=self.fliplr),
         }
+        # the step from which on the size is final is `mosaic` or, by default, `perspective`
         may_resize = ("resize",) if rectangular else BEFORE_WARP
         ordered = []
         for step_name, step in steps.items():
@@ -293,7 +295,7 @@ class CustomTransform:
         n = output.classes.size
         if output.classes.shape != (n,) or output.boxes.shape != (n, 4):
             return False
-        return len(output.polygons) == n
+        return len(output.polygons) == n  # Sample makes n empty lists of none
 
 
 def _to_config(transform: object) -> str | dict[str, Any]:
