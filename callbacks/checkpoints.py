@@ -25,9 +25,9 @@ class Checkpoints(ModelCheckpoint):
     epochs, `previous.ckpt` the one before it (kept by `io`), `best.ckpt` by fitness.
 
     SIGTERM, SIGINT and SIGHUP (a closed terminal; not under nohup) let the batch finish, save, and
-    end with exit code 143, 130 or 129. During a validation, and in the batch before it, they end the
-    process in that validation, without saving: a resumed run continues from the last checkpoint. Gradients of an open accumulation window are in the checkpoint
-    (RunState).
+    end with exit code 143, 130 or 129. During a validation, and in the batch before one, they end
+    the process in that validation, without saving: a resumed run continues from the last
+    checkpoint. Gradients of an open accumulation window are in the checkpoint (callback RunState).
 
     AtomicCheckpointIO, which replaces the Trainer's own, writes the files in a thread, while
     training continues. The process waits for the last file before it ends, also after an
