@@ -4,6 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from operator import index
 from os.path import dirname, relpath
 from pathlib import Path
@@ -128,10 +129,8 @@ def _read(path: Path) -> Decisions:
             if label is not None:
                 label = index(label)  # raises TypeError for a text
             box = row["box"]
-            if box is not None:
-                box = list(map(float, box))
-                if len(box) != 4:
-                    raise ValueError(f"{box} is no box")
+            if box is not None and not (len(box) == 4 and all(map(isfinite, box))):
+                raise ValueError(f"{box} is no box")
             changes.append(Change(str(row["file"]), label, box, row["class"]))
         return Decisions(source, content["names"], dict(content["images"]), changes)
     except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as e:

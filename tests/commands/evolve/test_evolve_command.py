@@ -109,8 +109,11 @@ def logged(folder):
 
 
 @pytest.mark.usefixtures("_no_pictures")
-def test_kill_9_of_the_command(small_data, here, monkeypatch, request, quick_starts, refused):
-    """Its training ends with it, and continues from its own checkpoint with the next command."""
+def test_kill_9_of_a_training_and_of_the_command(
+    small_data, here, monkeypatch, request, quick_starts, refused
+):
+    """A training that is killed continues from its own checkpoint; so it does with the next command
+    after the command was killed, with which it ends."""
     Path("hold.py").write_text(HOLD)
     Path("space.yaml").write_text("scale:\n")
     Path("hold.yaml").write_text("trainer: {callbacks: [{class_path: hold.Hold}]}\n")
@@ -125,14 +128,22 @@ def test_kill_9_of_the_command(small_data, here, monkeypatch, request, quick_sta
     command = subprocess.Popen(program, stdout=subprocess.DEVNULL)
     request.addfinalizer(command.kill)
     run = Path("found/trials/0000")
+
+    def held():
+        (mark,) = until(lambda: list(here.glob("held-*")), "its second epoch", command.poll)
+        mark.unlink()
+        return int(mark.name.removeprefix("held-"))
+
+    first = held()
     until((run / "checkpoints/last.ckpt").is_file, "its checkpoint", command.poll)
-    (held,) = until(lambda: list(here.glob("held-*")), "its second epoch", command.poll)
-    training = int(held.name.removeprefix("held-"))
     refused(line)  # one command at a time
+    os.kill(first, signal.SIGKILL)
+    second = held()
+    assert "last.ckpt" in (run / "log.txt").read_text(), "it continues from it"
     before = (run / "metrics.csv").read_text()
     command.kill()
     assert command.wait() == -signal.SIGKILL
-    until(lambda: not is_running(training), "its end with the command")
+    until(lambda: not is_running(second), "its end with the command")
     (trial,) = [trial for trial in trials("found") if trial.state != TrialState.WAITING]
     assert trial.state == TrialState.RUNNING, "nobody could say that it ended"
 

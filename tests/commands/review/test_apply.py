@@ -91,8 +91,9 @@ HOSTILE = [
     {"class": None},
 ]
 HOSTILE += [{"file": "/etc/passwd"}, {"file": "a\0b"}, {"file": ""}]
-for box in ([1, 2, float("nan"), 9], [1, 2, 10**400, 9], [1, 2, 3], [30, 2, 1, 9], [70, 2, 90, 9]):
+for box in ([1, 2, float("inf"), 9], [1, 2, 10**400, 9], [1, 2, 3], [30, 2, 1, 9], [70, 2, 90, 9]):
     HOSTILE.append({"box": box})
+HOSTILE.append({"box": "1299"})
 
 
 def test_what_is_refused(here, refused):
