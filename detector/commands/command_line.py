@@ -326,7 +326,6 @@ def check_paths(options: Mapping[str, Any]) -> None:
             continue
         if name == "source" and (path.isdecimal() or has_magic(path)):
             continue  # a camera, a pattern
-        if why := unfit(path):
-            raise InputError(why)
         if not exists(path):
-            raise InputError(f"{name} {path}: no such file or folder")
+            why = unfit(path)
+            raise InputError(why if why else f"{name} {path}: no such file or folder")

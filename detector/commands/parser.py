@@ -10,6 +10,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
+import yaml
 from jsonargparse import ArgumentParser, set_parsing_settings
 
 from boltbox.detector.commands.command_line import joined, split_options
@@ -20,7 +21,6 @@ from boltbox.detector.system.ranges import (
     PositiveInt,
 )
 from boltbox.detector.system.rank_zero import program
-from boltbox.detector.system.text_file import load_yaml
 from boltbox.detector.system.trusted import refusal
 
 # or an option that takes any value would take any class
@@ -32,7 +32,7 @@ BOUNDED = {  # types of the Trainer's options, where they are stricter than Ligh
     "trainer.check_val_every_n_epoch": PositiveInt | None,
     "trainer.gradient_clip_val": NonNegativeFloat | None,
 }
-HELP = load_yaml(Path(__file__).with_name("help.yaml").read_text(encoding="utf-8"))
+HELP = yaml.safe_load(Path(__file__).with_name("help.yaml").read_text(encoding="utf-8"))
 LIGHTNINGS = re.compile(  # a default, which the recipe may replace, and Sphinx's marks
     r"\s*Default: ``.*?``\.?|:\w+:`[~\w.]*?(\w+)`|``"
 )
