@@ -82,7 +82,8 @@ class EMA(L.Callback):
 
 
 def averaged(network: nn.Module) -> list[Tensor]:
-    """Parameters and batch norm statistics, each once, also where layers share it; this process's
-    part of those that are sharded."""
-    tensors = [*network.parameters(), *network.buffers()]
+    """Parameters and batch norm statistics that checkpoints hold (what a layer remembers beside
+    them may differ in shape), each once, also where layers share it; this process's part of those
+    that are sharded."""
+    tensors = dict.fromkeys(network.state_dict(keep_vars=True).values())
     return [local(tensor.detach()) for tensor in tensors if tensor.is_floating_point()]

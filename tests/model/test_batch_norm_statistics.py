@@ -20,7 +20,9 @@ class Seen(L.Callback):
     def __init__(self):
         self.batches = []
 
-    def on_train_start(self, trainer, pl_module):
+    def on_fit_start(self, trainer, pl_module):
+        pl_module.network.register_buffer("cells", torch.zeros(2), persistent=False)  # a cache
+
         def look(norm, inputs):
             if norm.training:
                 values = inputs[0].detach().double().permute(1, 0, 2, 3).flatten(1)
