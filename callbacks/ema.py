@@ -13,7 +13,8 @@ from boltbox.detector.system.ranges import ClosedUnitInterval
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.schedule import ema_decay, power_decay
 
-# of power_decay: the standard deviation of the average without decay is 0.05 of the updates so far
+# of power_decay: without a given decay, the weights of the average have a standard deviation of 0.05
+# of the updates so far
 EXPONENT = 16.972198602303447
 
 
@@ -28,9 +29,9 @@ class EMA(L.Callback):
 
     Args:
         decay: Share of the old average that an update keeps in the end, as in YOLOv5 (0.9999),
-            where 2000 updates reach about 63 % of it; 0 makes it a plain copy. Default: at any time
-            the average reaches over the same share of the training so far, with a standard
-            deviation of 5 %.
+            where 2000 updates reach about 63 % of it; 0 makes it a plain copy. Default: the
+            average always reaches over the same share of the training so far: the standard
+            deviation of its weights is 5 % of the updates.
         enabled: Off: validation, checkpoints and predictions use the network as it is.
     """
 

@@ -92,6 +92,7 @@ def find_start(line: CommandLine) -> Start:
             searched = named
             if start.run_folder is None or start.run_folder.resolve() == named.resolve():
                 start.run_folder = named
+        # both None: in the most recent fit, which is found below
         start.continues_run = ckpt_path in CKPT_WORDS and searched == start.run_folder
     elif is_evaluation and not (ckpt_path or has_weights or line.only_prints):
         ckpt_path = newest_checkpoint(searched)
@@ -102,7 +103,7 @@ def find_start(line: CommandLine) -> Start:
         return start
     if start.continues_run and searched is None:
         start.run_folder = start.weights.path.parent.parent  # of RUN/checkpoints/last.ckpt
-    # auto: torchrun restarts the command with its first line, which may have such weights
+    # auto: torchrun restarts the command with its first line, which may name weights
     for name in STARTS:
         if ckpt_path != "auto" and line.is_typed(name) and line.options[name]:
             raise InputError(
@@ -153,7 +154,7 @@ def _read_weights(ckpt_path: str, run: Path | None, command: str) -> Trained | E
                 f"ckpt_path {ckpt_path}: fit takes no exported file; give its checkpoint"
             )
         return load_exported(ckpt_path)
-    if command == "fit" and is_published(ckpt_path) and not exists(ckpt_path):  # not fetched for it
+    if command == "fit" and is_published(ckpt_path) and not exists(ckpt_path):  # needs no download
         raise InputError(f"ckpt_path {ckpt_path}: {NO_TRAINING} {ckpt_path}")
     try:
         trained = find_trained(ckpt_path, run)
@@ -217,6 +218,7 @@ def _selected(text: str, file: Path, folder: str, line: CommandLine) -> dict[str
         InputError: "FILE: ...": it holds something else.
     """
     options = parse_yaml(text, file)
+    # `config` in it would make the parser read another file
     is_valid = isinstance(options, dict) and "config" not in options
     if is_valid:
         groups = [options.get(group) for group in ("data", "model", "trainer")]

@@ -102,7 +102,7 @@ class DetectionData(L.LightningDataModule):
         dataset = str(dataset)
         self.options = locals().copy()  # by name, in plain types
         self.options.pop("self")
-        self.options.pop("__class__")
+        self.options.pop("__class__")  # which `super` below needs
         self.options["augment"] = augment.to_dict()
         self.options = plain(self.options)
         super().__init__()
@@ -174,6 +174,7 @@ class DetectionData(L.LightningDataModule):
         earlier fit as `trainer.datamodule`; it is taken away."""
         if self.trainer is None or getattr(self.trainer, "datamodule", None) is not self:
             return False
+        # holds the data module of this call, or None
         given = self.trainer._data_connector._datahook_selector
         if given is None or given.datamodule is self:
             return False
@@ -202,7 +203,7 @@ class DetectionData(L.LightningDataModule):
                 " stride"
             )
         self.image_size = size
-        if (size, self.literal) != opened_with:  # by a fit of an earlier network
+        if (size, self.literal) != opened_with:  # the splits that an earlier fit has opened
             self.datasets.clear()
             self.images.clear()
         if is_detector:
@@ -239,8 +240,9 @@ class DetectionData(L.LightningDataModule):
             self.images[split] = ResizedImages(dataset, size, shrink=shrink)
 
     def _read_once(self, split: str) -> DetectionDataset:
-        """A split. The first process of each machine reads it, the others map what it has written.
-        They look for its answer in the processes' store: a collective would time out meanwhile."""
+        """A split. The first process of each machine reads it, the others map what it has written
+        to the cache, by a stamp. They look for the stamp in the processes' store: a collective
+        would time out meanwhile."""
         read = partial(self.file.open, split, single_class=self.single_class)
         if not self.trainer or not dist.is_initialized():
             return read()
@@ -351,6 +353,7 @@ class DetectionData(L.LightningDataModule):
         weights = class_weights(dataset.class_counts()) * (1 - np.array(self.epoch_maps)) ** 2
         of_images = image_weights(dataset.labels, weights)
         image_of = self.images["train"].image_of
+        # the windows of an image share its weight
         return (of_images / np.bincount(image_of))[image_of]
 
     def val_dataloader(self) -> DataLoader:

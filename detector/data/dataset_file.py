@@ -129,7 +129,7 @@ class DatasetFile:
         Args:
             source: what the user typed.
             split: share of the images of `train` that is `val`, for a dataset that names no `val`;
-                see `part_of`.
+                see `part_of` in read_split.py.
             format: that of the labels, instead of the key; see `format_class`.
             needs_val: without a `val`, SHARE of train becomes it.
 
@@ -194,6 +194,7 @@ class DatasetFile:
                 f" has {', '.join(self.splits)}; leave split out"
             )
         train = self.splits["train"]
+        # SplitReader divides the files of both by the share
         self.splits = {"train": train, "val": train} | self.splits
 
     def prepare(self) -> None:
@@ -288,7 +289,7 @@ def _from_content(
     if root is None:
         root = home
         notes.append(f"path {named} does not exist; using {home}")
-    # of a path; for those at an address, files of this disk are no substitute
+    # where relative paths may start; files of this disk are no substitute for those at an address
     folders = [root] if is_address(root) else [root, home, Path.cwd()]
     splits: dict[str, list[Path]] = {}
     for split in ("train", "val", "test"):

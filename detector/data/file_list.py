@@ -31,7 +31,7 @@ class State(NamedTuple):
 
 FOLDER = State(-1, 0)
 FILE = State(0, 0)  # whose state is not known
-Look = tuple[bool, str]  # whether its subfolders count too; see `checksum`
+Look = tuple[bool, str]  # of a folder: whether its subfolders count too; its `checksum`
 
 
 class FileList:
@@ -73,8 +73,8 @@ class FileList:
         listing = self.folder(folder)
         if listing is None:
             return False
-        is_listed = name in listing or (listing and is_address(path))
-        state = listing.get(name) if is_listed else self.state(path)
+        is_known = name in listing or (listing and is_address(path))
+        state = listing.get(name) if is_known else self.state(path)
         return state is not None and state != FOLDER
 
     def is_folder(self, path: str | Path) -> bool:
@@ -89,7 +89,7 @@ class FileList:
         above: tuple[str, ...] = (),
     ) -> Iterator[str]:
         """The image files in a folder and its subfolders, in any order; names that begin with a dot
-        are left out, and links to a folder that they were reached through (it is in `above`)."""
+        are left out, and links to a folder that contains them (those are in `above`)."""
         folder = os.fspath(folder)
         above += (realpath(folder),)
         self._searched.add(folder)

@@ -115,7 +115,7 @@ class Sample:
         image: (H, W, 3) uint8 RGB, or a LazyImage (transforms/letterbox.py), which has no pixels
             yet.
         boxes: (n, 4) float32 xyxy pixels of this image.
-        classes: (n,) int64; IGNORED: see there.
+        classes: (n,) int64 class numbers, or IGNORED.
         polygons: n lists of parts in pixels of this image; none stands for n empty ones.
         letterbox: the way back to the file; None once images are mixed, mirrored or warped.
         index: of the image in its dataset; with tiles that of the training sample (windows.py).
@@ -194,8 +194,8 @@ class Batch(NamedTuple):
         indices: of each image in the dataset.
         letterboxes: of each image.
         truths: of each image, in validation.
-        windows: (n, 4) int64: the network gets one image in windows x1, y1, x2, y2 of its file: the
-            full image, which is the batch's only one, then its tiles (inputs/evaluation_input.py).
+        windows: (n, 4) int64 x1, y1, x2, y2 in its file, of a batch of a single image that the
+            network gets in parts: the full image, then its tiles (inputs/evaluation_input.py).
         pixels: (H, W, 3) uint8 RGB: the file's, from which tiles are cut.
         sources: of each image, in prediction.
         ignored: (M, 6) like `targets`: regions that are neither object nor background.

@@ -109,7 +109,7 @@ class Predictor:
             "rounded": rounded,
         }
         self.names = list(names)
-        # a class of the members -> its index in `names`
+        # by the class of a prediction, its index in `names`; they differ after `rename` only
         self.numbers = np.arange(len(names), dtype=np.float32)
         self.image_size = image_size
         self.tiles = tiles
@@ -139,7 +139,7 @@ class Predictor:
             if list(member_names) != list(names):
                 forward = partial(in_classes, forward, member_names, names)
             self._members.append(forward)
-        self.network: YOLOv5 | None = None  # the only one, in one pass
+        self.network: YOLOv5 | None = None  # if a single network predicts, in a single pass
         if len(members) == len(self.networks) == 1 and not tta:
             self.network = self.networks[0]
 
