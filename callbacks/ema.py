@@ -13,8 +13,8 @@ from boltbox.detector.system.ranges import ClosedUnitInterval
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.schedule import ema_decay, power_decay
 
-# of power_decay: without a given decay, the weights of the average have a standard deviation of 0.05
-# of the updates so far
+# of power_decay: without a given decay, the weights of the average have a standard deviation of
+# 0.05 of the updates so far
 EXPONENT = 16.972198602303447
 
 
