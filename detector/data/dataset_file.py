@@ -21,6 +21,7 @@ from boltbox.detector.data.formats.coco_json import CocoJson
 from boltbox.detector.data.formats.format import Format, Split, find_tail
 from boltbox.detector.data.formats.metadata_jsonl import MetadataJsonl
 from boltbox.detector.data.formats.tensorflow_csv import TensorflowCsv
+from boltbox.detector.data.images import SUFFIXES, read_lines
 from boltbox.detector.data.layouts import (
     DESCRIPTIONS,
     PER_IMAGE,
@@ -347,4 +348,8 @@ def _guess_format(root: Path, splits: dict[str, list[Path]]) -> str:
     found = ""
     if isfile(first) or files.is_folder(first):
         found = labels_beside(first, root, files)
-    return found if found else "yolo"
+    if found or not isfile(first):
+        return found if found else "yolo"
+    lines = read_lines(first)
+    # a list without paths of images is one of VOC
+    return "voc" if lines and Path(lines[0]).suffix.lower() not in SUFFIXES else "yolo"

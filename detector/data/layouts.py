@@ -151,7 +151,7 @@ def _of_image_folders(root: Path, format: str, files: FileList) -> Content:
     for split, names in SPLIT_NAMES.items():
         paths: list[Path] = []
         if has_lists:
-            paths += filter(isfile, _named(lists, names, files))
+            paths += filter(isfile, _named(lists, names, files, r"\.txt"))
         for parent in (*IMAGE_FOLDERS, "."):
             for folder in _named(root / parent, names, files):
                 paths += filter(is_labelled, (folder / "images", folder))
@@ -179,11 +179,11 @@ def _of_image_folders(root: Path, format: str, files: FileList) -> Content:
     return content
 
 
-def _named(folder: Path, names: Sequence[str], files: FileList) -> list[Path]:
+def _named(folder: Path, names: Sequence[str], files: FileList, suffix: str = "") -> list[Path]:
     """The files and folders in a folder that have one of these names, in any case, also with a
-    year; in alphabetical order: train, train2017, trainval."""
-    pattern = re.compile(rf"({'|'.join(names)})([12]\d{{3}})?(\.txt)?", re.IGNORECASE)
-    found = filter(pattern.fullmatch, files.folder(folder) or ())
+    year, and a suffix (a pattern); in alphabetical order: train, train2017, trainval."""
+    pattern = re.compile(rf"({'|'.join(names)})([12]\d{{3}})?{suffix}", re.IGNORECASE)
+    found = sorted(filter(pattern.fullmatch, files.folder(folder) or ()))
     return [folder / name for name in sorted(found, key=str.lower)]
 
 

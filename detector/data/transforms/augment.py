@@ -295,7 +295,8 @@ class CustomTransform:
         n = output.classes.size
         if output.classes.shape != (n,) or output.boxes.shape != (n, 4):
             return False
-        return len(output.polygons) == n  # Sample makes n empty lists of none
+        # Sample makes n empty lists of none; the transform may have set the fields one by one
+        return len(output.polygons) == n or not any(output.polygons)
 
 
 def _to_config(transform: object) -> str | dict[str, Any]:
