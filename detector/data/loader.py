@@ -55,7 +55,8 @@ def make_loader(
         prefetch_factor=ahead if workers else None,
         multiprocessing_context=start_method() if workers else None,
         worker_init_fn=prepare_worker,
-        generator=torch.Generator(),  # of the workers' seeds; else drawn from the global one
+        # of the workers' seeds, which else would be drawn from the global one
+        generator=torch.Generator().manual_seed(torch.initial_seed()),
     )
 
 

@@ -103,6 +103,12 @@ def test_voc_difficult(tmp_path):
     assert str(dataset.faults[0]) == f"{place}, object 1 (cat): marked difficult"
 
 
+def test_a_list_without_paths_is_one_of_voc(tmp_path):
+    """Although none of its first images has labels."""
+    lay_out(tmp_path, {"list.txt": "a\n", "data.yaml": "train: list.txt\nnames: [cat]\n"})
+    assert DatasetFile.read(str(tmp_path / "data.yaml")).format == "voc"
+
+
 @pytest.mark.parametrize(
     ("names", "expected", "classes"),
     [

@@ -221,6 +221,15 @@ def test_mistakes_are_named(name, dataset):
         train_samples(dataset, Augment(mosaic=0, scale=0, after={"hsv": [BAD[name]]}))[KEYS[2]]
 
 
+def test_a_transform_may_change_the_fields_of_its_sample(dataset):
+    def clear(sample, rng, partner):
+        sample.boxes = sample.boxes[:0]
+        sample.classes = sample.classes[:0]
+        return sample
+
+    assert not train_samples(dataset, Augment(after={"hsv": [clear]}))[KEYS[2]].polygons
+
+
 @pytest.mark.parametrize(
     ("given", "named"),
     [
