@@ -1,10 +1,10 @@
 """Pictures of a run: batches with their labels and predictions."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import lightning as L
-import numpy as np
 
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.report.drawing import BatchImage, draw_images, encode_jpeg, images_of
@@ -39,8 +39,8 @@ class Pictures(L.Callback):
     ) -> None:
         iteration = trainer.current_epoch * int(trainer.num_training_batches) + batch_idx
         if self.enabled and trainer.is_global_zero and iteration < BATCHES:
-            drawn = draw_images(images_of(batch), "labels", pl_module.names)
-            _write(trainer, f"train_batch{iteration}", drawn)
+            name = f"train_batch{iteration}"
+            _write(trainer, name, images_of(batch), "labels", pl_module.names)
 
     def on_validation_batch_end(
         self,
@@ -62,8 +62,8 @@ class Pictures(L.Callback):
             return
         if self.images:
             names = pl_module.names
-            _write(trainer, "val_labels", draw_images(self.images, "labels", names))
-            _write(trainer, "val_predictions", draw_images(self.images, "predictions", names))
+            _write(trainer, "val_labels", self.images, "labels", names)
+            _write(trainer, "val_predictions", self.images, "predictions", names)
         print_fact("pictures", _folder(trainer))
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
@@ -73,11 +73,17 @@ class Pictures(L.Callback):
     on_test_end = on_fit_end  # type: ignore[assignment]
 
 
-def _write(trainer: L.Trainer, name: str, image: np.ndarray) -> None:
-    """(H, W, 3) uint8 RGB."""
+def _write(
+    trainer: L.Trainer,
+    name: str,
+    images: Sequence[BatchImage],
+    side: Literal["labels", "predictions"],
+    names: Sequence[str],
+) -> None:
     path = _folder(trainer) / f"{name}.jpg"
-    with not_fatal(path):
-        write_atomically(path, encode_jpeg(image, 85))
+    with not_fatal(path):  # also if the font of the names cannot be read
+        drawn = draw_images(images, side, names)
+        write_atomically(path, encode_jpeg(drawn, 85))
 
 
 def _folder(trainer: L.Trainer) -> Path:

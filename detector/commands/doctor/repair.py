@@ -136,7 +136,7 @@ def write_dataset(
             content[split] = f"annotations/{split}.json"
             write_coco(folder / content[split], images, classes)
     content["names"] = list(classes)
-    sync_files([path for path in folder.rglob("*") if path.is_file()])
+    sync_files(list(folder.glob("images/*/*")) + list(folder.glob("labels/*/*")))
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
     write_atomically(folder / "data.yaml", text)
     return folder / "data.yaml"
