@@ -73,7 +73,7 @@ class DetectionDataset:
         folders: pairs of a folder of label files and one of the images that they belong to.
         fingerprint: number of images, number of objects, and a checksum of file names and labels,
             which tell whether the data of a training has changed; images are not opened.
-        stamp: names its content in the labels cache; "" if it is not there.
+        stamp: names its content in the labels cache, if that could be written.
     """
 
     files: Sequence[str]
