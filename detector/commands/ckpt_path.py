@@ -21,11 +21,12 @@ from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.inference.exported import Exported
 from boltbox.detector.inference.formats import format_of, load_exported
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.rank_zero import is_first_process, rank_zero_print
+from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.text_file import parse_yaml, read_text
 from boltbox.detector.system.torch_file import as_input_error
 from boltbox.detector.weights.trained import DETECTOR, Trained, is_published
 
+MACHINES = ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID")
 GROUPS = ("seed_everything", "data", "model")  # of config.yaml that every command continues with
 STARTS = ("model.start.weights", "model.start.backbone_weights")  # weights to start from
 NO_TRAINING = (
@@ -159,7 +160,10 @@ def _read_weights(ckpt_path: str, run: Path | None, command: str) -> Trained | E
     try:
         trained = find_trained(ckpt_path, run)
     except InputError:
-        if command != "fit" or is_first_process():
+        machines = [os.environ[name] for name in MACHINES if name in os.environ]
+        # all processes of the first machine: Slurm lets the others wait for one that has ended
+        is_first_machine = not machines or machines[0] == "0"
+        if command != "fit" or is_first_machine:
             raise
         return None  # another machine has it; boltbox.callbacks.RunFolder compares all processes
     if trained and command == "fit" and trained.checkpoint is None:

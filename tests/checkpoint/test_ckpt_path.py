@@ -15,7 +15,7 @@ from made_networks import MULTIPLES, same, small, yolov5_converter  # noqa: F401
 from made_runs import column, load, read, rows, train, type_line
 
 import boltbox
-from boltbox.detector.commands.ckpt_path import find_start
+from boltbox.detector.commands.ckpt_path import MACHINES, find_start
 from boltbox.detector.commands.command_line import CommandLine
 from boltbox.detector.data.demo import make_demo
 from boltbox.detector.evaluation.class_metrics import class_metrics
@@ -23,7 +23,6 @@ from boltbox.detector.evaluation.prediction_record import PredictionRecord
 from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.model.network import NetworkOptions, YOLOv5
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.rank_zero import RANK_VARIABLES
 from boltbox.detector.training.module import Detector
 from boltbox.detector.weights.start import load_weights
 from boltbox.detector.weights.trained import read_trained
@@ -316,9 +315,10 @@ def test_a_file_of_yolov5(
         read_trained(published).fill(network, NAMES)
 
 
-@pytest.mark.parametrize("name", RANK_VARIABLES)
-def test_the_first_process_must_have_the_checkpoint(name, here, monkeypatch):
-    """Those of another machine lack what it has read, where they share no file system."""
+@pytest.mark.parametrize("name", MACHINES)
+def test_the_first_machine_must_have_the_checkpoint(name, here, monkeypatch):
+    """In each of its processes; another one lacks what it has read, where they share no disk."""
+    monkeypatch.setenv("LOCAL_RANK", "1")
     line = CommandLine(["fit", "--ckpt_path", "last", "--run", "run"])
     monkeypatch.setenv(name, "0")
     with pytest.raises(InputError):
