@@ -25,9 +25,9 @@ class Checkpoints(ModelCheckpoint):
     epochs, `previous.ckpt` the one before it (kept by `io`), `best.ckpt` by fitness.
 
     SIGTERM, SIGINT and SIGHUP (a closed terminal; not under nohup) let the batch finish, save, and
-    end with exit code 143, 130 or 129. During a validation, and in the batch before one, they end
-    the process in that validation, without saving: a resumed run continues from the last
-    checkpoint. Gradients of an open accumulation window are in the checkpoint (callback RunState).
+    end with exit code 143, 130 or 129. One during a validation, or in the batch before it, ends the
+    process in that validation, without saving: a resumed run continues from the last checkpoint.
+    Gradients of an open accumulation window are in the checkpoint (callback RunState).
 
     AtomicCheckpointIO, which replaces the Trainer's own, writes the files in a thread, while
     training continues. The process waits for the last file before it ends, also after an
@@ -70,8 +70,8 @@ class Checkpoints(ModelCheckpoint):
             check_recipe(
                 {
                     "check_val_every_n_epoch": trainer.check_val_every_n_epoch,
-                    # a Trainer that validates by the clock has no such attribute; the recipe
-                    # takes a number only, so these words are refused
+                    # a Trainer that validates by the clock has no such attribute; the words are no
+                    # number, and so refused
                     "val_check_interval": getattr(trainer, "val_check_interval", "by the clock"),
                 }
             )
@@ -81,7 +81,7 @@ class Checkpoints(ModelCheckpoint):
         checkpoint of another folder, the best.ckpt that is here does not count; the first own one
         replaces it."""
         best = _folder(trainer) / "best.ckpt"
-        self.io.failed.clear()
+        self.io.failed.clear()  # by path, why a file could not be written
         self.best_model_path = ""
         # fitness of best.ckpt; None: not read from that file yet, or there is none
         self._best_fitness: float | None = None
@@ -93,7 +93,7 @@ class Checkpoints(ModelCheckpoint):
         until now, would leave with exit code 0 after a SIGTERM."""
         self._saved_at = time.monotonic()
         self._given_val_check_batch = trainer.val_check_batch
-        self._given_min_epochs = trainer.min_epochs
+        self._given_min_epochs = trainer.fit_loop.min_epochs
         self.signal.install()
         if trainer.received_sigterm:
             raise SystemExit(143)
@@ -128,7 +128,7 @@ class Checkpoints(ModelCheckpoint):
             self._exit_on_signal(trainer)
 
     def on_validation_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
-        """End after a signal, this process by itself, without saving: see the class."""
+        """End after a signal, without saving and without asking the other processes."""
         if self.signal.received:
             self.io.wait()
             raise SystemExit(self.signal.exit_code)
@@ -137,7 +137,7 @@ class Checkpoints(ModelCheckpoint):
         """Lightning calls this after all other callbacks, so their state is that of the finished
         epoch."""
         names = self._file_names(trainer.current_epoch)
-        fitness = pl_module.evaluation.fitness
+        fitness = pl_module.evaluation.fitness  # None: the epoch was not validated
         if fitness is not None and fitness > self.best_fitness():
             names.insert(0, "best.ckpt")
             self.best_model_path = str(_folder(trainer) / "best.ckpt")
@@ -147,8 +147,7 @@ class Checkpoints(ModelCheckpoint):
 
     def on_train_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """Wait for the files: every on_fit_end, and what follows in a script, finds them in every
-        process. Lightning calls this after all other callbacks, then restores the handlers of
-        signals from before the fit."""
+        process. Lightning calls this after all other callbacks."""
         trainer.val_check_batch = self._given_val_check_batch
         trainer.fit_loop.min_epochs = self._given_min_epochs
         self.io.wait()
@@ -157,10 +156,10 @@ class Checkpoints(ModelCheckpoint):
             if isfile(path):  # the best, else the last
                 print_fact("saved", path)
                 break
-        self.signal.restore()
+        self.signal.restore()  # Lightning's handlers, which then restores those from before the fit
 
     def on_exception(self, *_: Any) -> None:
-        """Restore the handlers now: else that happens when this object is freed, perhaps in the
+        """Restore the handlers now: else StopSignal does so when it is freed, perhaps in the
         middle of the next fit."""
         self.signal.restore()
 

@@ -21,8 +21,9 @@ class Warmup(L.Callback):
     of the run. warmup_epochs 0 turns it off.
 
     With model.literal (the quirks of YOLOv5 too) the minimum of 100 batches also holds with
-    warmup_epochs 0 and in a short run. The gradients of an accumulation window (the
-    batches of one optimizer step) that is open at the end of an epoch are discarded.
+    warmup_epochs 0 and in a short run. Then also
+    the gradients of an accumulation window (the batches of one optimizer step) that is open at the
+    end of an epoch are discarded.
 
     It is a callback and no scheduler, because momentum and accumulation change with the rates, and
     per batch, not per step.
@@ -53,7 +54,7 @@ class Warmup(L.Callback):
         if stage != "fit":
             return
         given = trainer.accumulate_grad_batches
-        if given != COLLECT:  # which is left where an earlier fit ended within a window
+        if given != COLLECT:  # "no step", left by an earlier fit that ended within a window
             check_recipe({"accumulate_grad_batches": given})
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, GradientAccumulationScheduler | StochasticWeightAveraging):
@@ -112,10 +113,11 @@ class Warmup(L.Callback):
         # window's batches, as in YOLOv5
         must_step = trainer.is_last_batch and not pl_module.options.literal
         self._window_batches += 1
-        trainer.accumulate_grad_batches = COLLECT
         if must_step or self._window_batches >= rates.accumulate:
             trainer.accumulate_grad_batches = 1  # the batch ends in an optimizer step
             self._window_batches = 0
+        else:
+            trainer.accumulate_grad_batches = COLLECT
 
     def state_dict(self) -> dict[str, Any]:
         return {"window_batches": self._window_batches}  # RunState saves the window's gradients

@@ -7,8 +7,8 @@ line: The command line before it is parsed. `line.command` is the command's name
     words as the user wrote them; `line.words`, the same for the parser; `line.options`, values by
     dotted name, also of --config files; `line.origins`, by the same names, the --config file of
     each, or "" for what was typed; `line.data_class`, the class of `--data my.DataModule`.
-start: What the command starts from, by --ckpt_path and --run. `start.weights`, None for a fresh
-    start, are a trained network or an exported file, with `path`; `start.options`, those of the run
+start: What the command starts from, by --ckpt_path and --run. `start.weights`, a trained network or
+    an exported file, None for a fresh start; `start.options`, those of the run
     that the weights are from, in groups; `start.source`, the file of these options;
     `start.checkpoint`, path and content of the training checkpoint that Lightning restores, None
     for weights without a training; `start.run_folder`, None if a new one is to be chosen;
@@ -132,6 +132,7 @@ def run_with_trainer(definition: Command, line: CommandLine) -> None:
             "trainer": trainer,
             "model": instances.model,
             "datamodule": instances.data,
+            # of commands that start trainings as processes
             "fit_command": FitCommand(line.typed, line.options, saved),
             "command": command,
         }
@@ -267,7 +268,7 @@ def enter_run_folder(command: str, start: Start, held: ExitStack) -> Path:
     elif run is None:
         run = new_run(command)
     if is_first_process():
-        # a checkpoint in it was read: that proves a run folder, also without its machine.json
+        # `locked` takes a new folder, one with a machine.json, or one with a checkpoint, as here
         is_known_run = start.continues_run and start.weights is not None
         held.enter_context(locked(run, command, known=is_known_run))
         continues_study = command == "evolve" and any(run.glob("study.*"))
@@ -356,7 +357,7 @@ def use_weights(
     if command == "review":  # it reads the file itself
         return
     if command != "fit":
-        weights.refuse_not_finite()  # its metrics would be 0
+        weights.refuse_not_finite()  # metrics of NaN would be 0
     checkpoints = checkpoints_of(trainer)
     if checkpoints:  # Lightning restores this one, and need not read it again
         checkpoints.io.loaded = Checkpoint(weights.path, weights.checkpoint)
@@ -365,8 +366,8 @@ def use_weights(
 @contextmanager
 def explained(trainer: L.Trainer, checkpoint: str) -> Iterator[None]:
     """Turn a crash whose reason is known into an InputError: a callback has it in its attribute
-    `explanation` (boltbox.callbacks.Watchdog, Guard), or Lightning cannot restore the checkpoint,
-    or knows the batches of an epoch only now."""
+    `explanation` (boltbox.callbacks.Watchdog, Guard), Lightning could not restore the checkpoint,
+    or val_check_interval is longer than the epoch."""
     try:
         yield
     except Exception as e:

@@ -94,8 +94,8 @@ class DetectionLoss(Loss):
         obj_pw: weight of positives in the objectness loss.
         label_smoothing: eps; class targets are 1 - eps / 2 and eps / 2 instead of 1 and 0.
         fl_gamma: focal loss exponent (alpha 0.25); 0 is plain cross-entropy.
-        shared_cell: objectness target of a cell and anchor with several objects: the `best`
-            overlap, or the `last` in assignment order, as in YOLOv5 on a CPU.
+        shared_cell: objectness target of a cell and anchor with several objects: the largest
+            overlap (`best`), or that of the last match (`last`), as in YOLOv5 on a CPU.
     """
 
     balance: Tensor
@@ -214,9 +214,9 @@ class DetectionLoss(Loss):
             # Per place, the number of the last match there, from 1 (0: no match), then that match's
             # overlap. Writing `overlap` itself would leave the choice among several to the threads.
             numbers = torch.arange(1, len(place) + 1, device=place.device)
-            last = place.new_zeros(size + 1).scatter_reduce_(0, place, numbers, "amax")
+            last_number = place.new_zeros(size + 1).scatter_reduce_(0, place, numbers, "amax")
             overlap_of_number = torch.cat((overlap.new_zeros(1), overlap))
-            flat = overlap_of_number[last]
+            flat = overlap_of_number[last_number]
         return flat[:size].view(shape)
 
     def _cross_entropy(

@@ -61,8 +61,7 @@ class Options(NamedTuple):
 class Detector(L.LightningModule):
     """A YOLOv5 detector: trains, validates and predicts.
 
-    The loss of a batch is a mean times the number of images, as in YOLOv5; gradients are summed
-    over processes and accumulated batches.
+    A batch's loss is a mean times the number of images, and gradients are sums, as in YOLOv5.
 
     Args:
         names: Class names; their number is the number of classes.
@@ -110,7 +109,7 @@ class Detector(L.LightningModule):
         loss = as_group(LossOptions, loss)
         optim = as_group(OptimOptions, optim)
         start = as_group(StartOptions, start)
-        # what checkpoints hold, in plain types; logger=False: boltbox.callbacks.Dashboard logs it
+        # for checkpoints; _resolve_optim adds the groups. logger=False: boltbox's Dashboard logs it
         self.save_hyperparameters(ignore=["network", "loss", "optim", "start"], logger=False)
         self.options = Options(network, loss, optim, start, literal, multi_scale, compile)
         self.names = names
@@ -130,7 +129,7 @@ class Detector(L.LightningModule):
         self.set_image_size(640)
         self._knows_image_size = False  # until data, their first batch or a checkpoint has told it
         self._is_compiled = False
-        self._forward_context: Callable[[Tensor], Any] = nullcontext  # of a batch of images
+        self._forward_context: Callable[[Tensor], Any] = nullcontext  # around a batch, see _compile
         self._loss_sums: dict[str, Tensor] = {}
         self._predictor: Predictor | None = None  # of trainer.predict
 
@@ -149,16 +148,16 @@ class Detector(L.LightningModule):
         """
         file = read_trained(path)
         with as_input_error(path, DETECTOR):
-            detector = cls(**file.arguments())
+            detector = cls(**file.arguments())  # names no weights to start from
             file.fill(detector.network, detector.names)
         detector.set_image_size(file.image_size)
         detector.evaluation.thresholds = file.thresholds
         detector.evaluation.tiles = file.tiles
-        # a fit of it starts from a detector's weights, with an optimizer of its own choice; hparams
-        # stay those of the training that the file is from
+        # a fit of it starts from a detector's weights, and chooses its own optimizer; hparams stay
+        # those of the training that the file is from, so this is not _resolve_optim
         detector.loaded = LoadedWeights(has_head=True, known_classes=range(len(file.names)))
         detector._starting_point = StartingPoint.PRETRAINED
-        detector._given_optim = detector._given_optim.left_open()
+        detector._given_optim = detector._given_optim.all_left_open()
         optim = detector._given_optim.resolve(StartingPoint.PRETRAINED)
         detector.options = detector.options._replace(optim=optim)
         return detector.to(device_of(device)).eval()
@@ -199,7 +198,7 @@ class Detector(L.LightningModule):
             self.ema = copy.deepcopy(self.network).requires_grad_(False)
 
     def drop_average(self) -> None:
-        """Evaluate the network itself; EMA had set the momentum of its batch norms to 1."""
+        """Evaluate the network itself, whose batch norms had a momentum of 1 for the average."""
         self.ema = None
         set_momentum(self.network, self.options.network.bn_momentum)
 
@@ -267,7 +266,7 @@ class Detector(L.LightningModule):
         `image_size`, if it has it. A fit also chooses its optimizer, by the data."""
         missing_callbacks = check_trainer(self.trainer) if stage == "fit" else []
         if "EMA" in missing_callbacks:
-            self.drop_average()  # an earlier training's would stay as it is
+            self.drop_average()  # the average of an earlier fit would not be updated
         data: Any = getattr(self.trainer, "datamodule", None)
         check_names(data, self.names)
         self._knows_image_size = hasattr(data, "image_size")
@@ -311,7 +310,7 @@ class Detector(L.LightningModule):
     def configure_optimizers(self) -> Optimizer:
         if data_of(self.trainer) is None:  # custom data, whose loaders are known only now
             self.batch_size = global_batch_size(self.trainer, default=self.batch_size)
-        return self.options.optim.build(self.network, self.batch_size)  # for the weight decay
+        return self.options.optim.build(self.network, self.batch_size)  # its decay depends on it
 
     def on_train_start(self) -> None:
         self.network.train()  # Lightning leaves it as `load` returned it: in evaluation mode
@@ -352,7 +351,7 @@ class Detector(L.LightningModule):
             rank_zero_print(f"image size: {size} px, the longer side of the first batch")
             self.set_image_size(size)
             self._knows_image_size = True
-        # numbers within the batch become numbers within the validation, over all processes
+        # only validations use them: numbers within the batch become such as no other image has
         seen = self.evaluation.metrics.seen  # images, by this process
         indices = [(seen + i) * trainer.world_size + trainer.global_rank for i in batch.indices]
         return batch._replace(indices=indices)
@@ -369,7 +368,7 @@ class Detector(L.LightningModule):
         self._log_losses(terms)
         # undoes DDP's mean over processes and Lightning's division: gradients stay sums
         scale = self.trainer.world_size * self.trainer.accumulate_grad_batches
-        return {"loss": total * scale, "terms": terms}
+        return {"loss": total * scale, "terms": terms}  # terms: for callbacks
 
     def _log_losses(self, terms: Mapping[str, Tensor]) -> None:
         """Log the means over the epoch's batches at its last one; Lightning's own would be lost in
@@ -395,7 +394,7 @@ class Detector(L.LightningModule):
     ) -> None:
         if ends_in_step(self.trainer, batch_idx):
             super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
-        else:  # model.literal: an epoch ends within a window; Lightning would step, YOLOv5 does not
+        else:  # model.literal, an epoch's end within a window: YOLOv5 drops these gradients
             optimizer_closure()  # forward and backward
         optimizer.zero_grad()
 
@@ -436,10 +435,12 @@ class Detector(L.LightningModule):
         """Its optim options replace those left open. InputError: its classes or tensors differ."""
         average = [name for name in checkpoint["state_dict"] if name.startswith("ema.")]
         if self._trainer and self._trainer.state.fn == "fit" and self.ema is None:
-            for name in average:  # without the callback EMA nothing would keep it up to date
+            for name in average:  # which the callback EMA would have started
                 del checkpoint["state_dict"][name]
         elif average:
             self.start_average()
+        elif self._trainer and self._trainer.state.fn != "fit":
+            self.drop_average()  # an earlier fit's
         check_network(checkpoint, self.names, self.state_dict(), self.network.activation)
         self._resolve_optim(checkpoint["hyper_parameters"].get("optim"))
         self.evaluation.restore(checkpoint)

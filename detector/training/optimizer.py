@@ -116,8 +116,8 @@ class OptimOptions:
         """The options that are left open, for `resolve` to choose."""
         return [name for name in AUTO if getattr(self, name) in (None, "auto")]
 
-    def left_open(self) -> OptimOptions:
-        """The same, but for those that may be left open."""
+    def all_left_open(self) -> OptimOptions:
+        """The same, with all options left open that can be."""
         defaults = OptimOptions()
         return replace(self, **{name: getattr(defaults, name) for name in AUTO})
 

@@ -35,8 +35,8 @@ from boltbox.detector.system.ranges import ClosedUnitInterval, NonNegativeFloat,
 #     transforms that mix images.
 Transform = Callable[[Sample, np.random.Generator, Callable[[], Sample]], Sample]
 
-BEFORE_WARP = (
-    "resize",  # done by ResizedImages; this step renders lazy images (see can_be_lazy)
+BEFORE_WARP = (  # the warp is the step `perspective`
+    "resize",  # ResizedImages resizes; this step only renders lazy images (see can_be_lazy)
     "mosaic",
     "copy_paste",
 )
@@ -160,7 +160,7 @@ class Augment:
             "flipud": RandomFlip(axis=0, p=self.flipud),
             "fliplr": RandomFlip(axis=1, p=self.fliplr),
         }
-        # the step from which on the size is final is `mosaic` or, by default, `perspective`
+        # a transform after one of these steps may still change the size
         may_resize = ("resize",) if rectangular else BEFORE_WARP
         ordered = []
         for step_name, step in steps.items():
@@ -295,7 +295,7 @@ class CustomTransform:
         n = output.classes.size
         if output.classes.shape != (n,) or output.boxes.shape != (n, 4):
             return False
-        # Sample makes n empty lists of none; the transform may have set the fields one by one
+        # or all are empty: a transform may have set the fields of its sample one by one
         return len(output.polygons) == n or not any(output.polygons)
 
 
