@@ -75,6 +75,16 @@ def test_scaled_gains():
     assert other.gains == pytest.approx((0.0375, 3.0, 0.09375))  # 3/4; 4 * 3/4; 1/4 * 3/4
 
 
+@pytest.mark.parametrize(("shared_cell", "target"), [("best", 0.75), ("last", 0.25)])
+def test_the_objectness_target_of_a_shared_cell(shared_cell, target):
+    loss = DetectionLoss(1, STRIDES[:1], shared_cell=shared_cell)
+    cell = (torch.zeros(3, dtype=torch.long),) * 4
+    valid = torch.tensor([True, True, False])
+    overlap = torch.tensor([0.75, 0.25, 1])
+    found = loss._overlap_map(torch.zeros(1, 1, 1, 1, 6), cell, overlap, valid)
+    assert found.item() == target
+
+
 def test_means_over_batches():
     sums = add_losses({}, {"box_loss": torch.tensor(1.0)})
     sums = add_losses(sums, {"box_loss": torch.tensor(4.0)})
