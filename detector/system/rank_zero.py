@@ -64,9 +64,8 @@ def first_to_report() -> bool:
     is_first = True
     with contextlib.suppress(RuntimeError):  # the store is gone with the process that held it
         store = group.distributed_c10d._get_default_store()
-        store.set_timeout(
-            timedelta(seconds=PATIENCE)
-        )  # another process may be gone, or have no error
+        # another process may be gone, or have no error
+        store.set_timeout(timedelta(seconds=PATIENCE))
         is_first = store.add("reported", 1) == 1
         store.set(f"asked/{group.get_rank()}", "")
         if group.get_rank() == 0:  # it holds the store: it stays until the others have asked

@@ -188,7 +188,7 @@ def test_a_disk_that_becomes_read_only(
 def test_no_checkpoint_at_all(small_data, tmp_path, refused):
     """The reason is that of the disk, not torch's own error that follows from it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
     try:
         told = refused(line(small_data, tmp_path / "run", 1))
     finally:
