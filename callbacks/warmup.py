@@ -21,9 +21,8 @@ class Warmup(L.Callback):
     of the run. warmup_epochs 0 turns it off.
 
     With model.literal (the quirks of YOLOv5 too) the minimum of 100 batches also holds with
-    warmup_epochs 0 and in a short run. Then also
-    the gradients of an accumulation window (the batches of one optimizer step) that is open at the
-    end of an epoch are discarded.
+    warmup_epochs 0 and in a short run, and the gradients of an accumulation window (the batches of
+    one optimizer step) that is open at the end of an epoch are discarded.
 
     It is a callback and no scheduler, because momentum and accumulation change with the rates, and
     per batch, not per step.

@@ -351,7 +351,7 @@ class Detector(L.LightningModule):
             rank_zero_print(f"image size: {size} px, the longer side of the first batch")
             self.set_image_size(size)
             self._knows_image_size = True
-        # only validations use them: numbers within the batch become such as no other image has
+        # only validations use them: numbers within the batch become numbers over all processes
         seen = self.evaluation.metrics.seen  # images, by this process
         indices = [(seen + i) * trainer.world_size + trainer.global_rank for i in batch.indices]
         return batch._replace(indices=indices)
