@@ -85,9 +85,11 @@ class TrainBatches(Sampler[list[Key]]):
         """The global batches of an epoch, from number `start` on. A batch that does not divide by
         the number of processes is filled up with its own keys."""
         order = self.order(epoch)
-        repeats = rank_in_group(order)
-        # partners are drawn by the weights too: they are taken from the order
-        pool = np.random.default_rng((self.seed, 4, epoch)).permutation(order)
+        repeats = np.zeros(self.n, np.int64)
+        if self.weights:
+            repeats = rank_in_group(order)
+            # partners are drawn by the weights too: they are taken from the order
+            pool = np.random.default_rng((self.seed, 4, epoch)).permutation(order)
         for first in range(start * self.batch_size, self.n, self.batch_size):
             partners: tuple[int, ...] = ()
             if self.weights:
