@@ -166,6 +166,9 @@ class SplitReader:
                     entries = self._find()
                 dataset = self._read(entries)
             dataset.stamp = save_dataset(cache, key, files, dataset)
+            mapped = load_dataset(cache, stamp=dataset.stamp)
+            if mapped:  # instead of the arrays, a map of the file, which processes share
+                return mapped
         return dataset
 
     def _find(self) -> list[Entry]:
