@@ -217,8 +217,9 @@ def train_all(study: Study, workers: Workers, on_end: Callable[[FrozenTrial], No
                 trial = study.ask() if workers.free and not is_late else None
                 if trial:
                     workers.start(_training(study, workers.fit, trial))
+                    continue
                 # an individual of another machine may have to be taken over
-                elif not workers.running and (is_late or not study.trials(TrialState.RUNNING)):
+                if not workers.running and (is_late or not study.trials(TrialState.RUNNING)):
                     return
             time.sleep(POLL_INTERVAL)
 
