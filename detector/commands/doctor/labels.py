@@ -109,20 +109,22 @@ def _boxes(
     for kind, objects in found.items():
         for k in np.flatnonzero(objects).tolist():
             frame = f"{sizes[k, 0]}x{sizes[k, 1]} px"
-            problems = {
-                "box_outside_frame": f"the box lies outside the image of {frame}",
-                "box_past_frame": f"the box reaches {past[k]:.3g} px past the frame of {frame}",
-                "duplicate_box": "duplicate of an earlier object",
-                "tiny_box": (
+            if kind == "box_outside_frame":
+                problem = f"the box lies outside the image of {frame}"
+            elif kind == "box_past_frame":
+                problem = f"the box reaches {past[k]:.3g} px past the frame of {frame}"
+            elif kind == "duplicate_box":
+                problem = "duplicate of an earlier object"
+            else:
+                problem = (
                     f"the box is {scaled[k, 0]:.1f}x{scaled[k, 1]:.1f} px at --data.image_size"
                     f" {image_size}; the augmentation drops boxes of {TINY:g} px or less"
-                ),
-            }
+                )
             i = start + int(image_of[k])
             file = dataset.label_files[i]
             place = dataset.places[first + k]
             box = tuple(table.boxes[k].tolist())
-            yield Finding(kind, problems[kind], file, split, place, dataset.files[i], box)
+            yield Finding(kind, problem, file, split, place, dataset.files[i], box)
 
 
 def _duplicates(table: LabelTable) -> np.ndarray:
