@@ -8,11 +8,11 @@ line: The command line before it is parsed. `line.command` is the command's name
     dotted name, also of --config files; `line.origins`, by the same names, the --config file of
     each, or "" for what was typed; `line.data_class`, the class of `--data my.DataModule`.
 start: What the command starts from, by --ckpt_path and --run. `start.weights`, a trained network or
-    an exported file, None for a fresh start; `start.options`, those of the run
-    that the weights are from, in groups; `start.source`, the file of these options;
-    `start.checkpoint`, path and content of the training checkpoint that Lightning restores, None
-    for weights without a training; `start.run_folder`, None if a new one is to be chosen;
-    `start.continues_run`, whether a fit continues in that folder.
+    an exported file, None for a fresh start; `start.options`, those of the run that the weights are
+    from, in groups; `start.source`, the file of these options; `start.checkpoint`, path and content
+    of the training checkpoint that Lightning restores, None for weights without a training;
+    `start.run_folder`, None if a new one is to be chosen; `start.continues_run`, whether a fit
+    continues in that folder.
 options: The parsed options, in groups like those of a config.yaml. `options.trainer.devices` and
     `options["trainer.devices"]` are the same.
 """
