@@ -46,9 +46,11 @@ class Onnx(Format):
         options.log_severity_level = 4  # its errors are raised too
         session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         metadata = Metadata.from_strings(session.get_modelmeta().custom_metadata_map)
-        return metadata, lambda images: torch.from_numpy(
-            session.run(None, {INPUT: images.numpy()})[0]
-        )
+
+        def run(images: Tensor) -> Tensor:
+            return torch.from_numpy(session.run(None, {INPUT: images.numpy()})[0])
+
+        return metadata, run
 
 
 class OpenVINO(Format):
