@@ -63,7 +63,10 @@ def server():
 @pytest.fixture
 def address(server, request):
     """Of a database, which is empty at the start of each test but `test_refused`."""
-    name = request.node.originalname + ("_newer" if "newer" in request.node.name else "")
+    name = request.node.originalname
+    for case in ("newer", "within"):
+        if case in request.node.name:
+            name += f"_{case}"
     if name not in server.databases:
         server.execute("postgres", f"CREATE DATABASE {name}")
         server.databases.add(name)
@@ -235,21 +238,36 @@ def test_the_server_goes_away(server, machines, tmp_path):
     assert machines.check() == Counter(list(range(8)) + [3, 3])
 
 
-def test_a_machine_that_slept(machines, tmp_path):
-    """Its individual was taken over: when it wakes up, it ends the training; if it was stopped within
-    a sign of life, which it then gives, the other one does."""
+@pytest.mark.parametrize(
+    ("owner", "method", "losers"),
+    [(trainings.Training, "poll", ["one"]), (Study, "_sign", ["one", "two"])],
+    ids=["between", "within"],
+)
+def test_a_machine_that_slept(owner, method, losers, machines, tmp_path):
+    """Its individual was taken over: when it wakes up, it ends the training. If it slept within a
+    sign of life, while the others waited for it, it still gives the sign: one of the two ends."""
+    function = getattr(owner, method)
+
+    def sleep(*args):
+        if Path("sleep").exists():
+            Path("sleep").unlink()
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return function(*args)
+
     machines.hold(*range(8))
-    with pytest.MonkeyPatch.context() as patch:  # it may be stopped while the others wait for it
+    with pytest.MonkeyPatch.context() as patch:
         patch.setitem(TIMEOUTS, "options", "-c idle_in_transaction_session_timeout=1s")
+        patch.setattr(owner, method, sleep)
         sleeper = machines.go("one")
     assert machines.begun(0) == "one"
-    os.kill(sleeper.pid, signal.SIGSTOP)
+    (tmp_path / "sleep").touch()
+    os.waitpid(sleeper.pid, os.WUNTRACED)
     other = machines.go("two", grace=0.5, workers=8)
     assert machines.begun(0, 2) == "one", "the folder is reached"
     assert set(map(machines.begun, range(1, 8))) == {"two"}
     os.kill(sleeper.pid, signal.SIGCONT)
-    lines = [tmp_path / f"{name}.txt" for name in ("one", "two")]
-    until(lambda: "trial 0" in "".join(map(Path.read_text, lines)), "the end of one training")
+    files = [tmp_path / f"{name}.txt" for name in losers]
+    until(lambda: "trial 0" in "".join(map(Path.read_text, files)), f"a line of {losers}")
     for number in range(8):
         machines.release(number)
     assert (ended(sleeper), ended(other)) == (0, 0)
