@@ -61,8 +61,8 @@ class Checkpoints(ModelCheckpoint):
         """Replace the Trainer's own IO before a checkpoint is read.
 
         Raises:
-            InputError: The Trainer validates by the clock or by the batches of the run: best.ckpt
-                needs the fitness of whole epochs.
+            InputError: The Trainer validates by the clock, or by the batches of the run
+                (check_val_every_n_epoch=None): best.ckpt needs the fitness of whole epochs.
         """
         trainer.strategy.checkpoint_io = self.io
         self.signal.received = 0  # an earlier fit may have ended by one
@@ -70,8 +70,8 @@ class Checkpoints(ModelCheckpoint):
             check_recipe(
                 {
                     "check_val_every_n_epoch": trainer.check_val_every_n_epoch,
-                    # a Trainer that validates by the clock has no such attribute; the words are no
-                    # number, and so refused
+                    # a Trainer that validates by the clock has no such attribute; check_recipe
+                    # refuses the default, as it is no number
                     "val_check_interval": getattr(trainer, "val_check_interval", "by the clock"),
                 }
             )
@@ -81,7 +81,7 @@ class Checkpoints(ModelCheckpoint):
         checkpoint of another folder, the best.ckpt that is here does not count; the first own one
         replaces it."""
         best = _folder(trainer) / "best.ckpt"
-        self.io.failed.clear()  # by path, why a file could not be written
+        self.io.failed.clear()  # files that an earlier fit could not write, with the reason
         self.best_model_path = ""
         # fitness of best.ckpt; None: not read from that file yet, or there is none
         self._best_fitness: float | None = None
@@ -156,11 +156,12 @@ class Checkpoints(ModelCheckpoint):
             if isfile(path):  # the best, else the last
                 print_fact("saved", path)
                 break
-        self.signal.restore()  # Lightning's handlers, which then restores those from before the fit
+        # back to Lightning's handlers; Lightning then restores those from before the fit
+        self.signal.restore()
 
     def on_exception(self, *_: Any) -> None:
         """Restore the handlers now: else StopSignal does so when it is freed, perhaps in the
-        middle of the next fit."""
+        middle of the next fit. For the file that `io` writes, the end of the process waits."""
         self.signal.restore()
 
     def teardown(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
@@ -196,15 +197,15 @@ class Checkpoints(ModelCheckpoint):
         """The same content under each of these names, in this order."""
         if trainer.fast_dev_run:  # type: ignore[attr-defined]  # as in the base class
             return
-        self.io.copies = names[1:]  # made of the file that is written next
+        self.io.copies = names[1:]  # `io` makes them of the next file, when that is written
         trainer.save_checkpoint(_folder(trainer) / names[0], weights_only=False)
         self._saved_at = time.monotonic()
 
     def _complete_first_save(self, trainer: L.Trainer) -> None:
-        """The first save writes one file, then copies of it, of which last.ckpt is the last. If the
-        run, which is resumed here, was killed before that, make the copies now. In a later save a
-        last.ckpt is there, of the save before."""
+        """Make the copies that are missing where a run was killed within its first save: a save
+        writes one file, perhaps best.ckpt, then copies of it, with last.ckpt as the last."""
         folder = _folder(trainer)
+        # also where a later save was killed: there is the last.ckpt of the save before
         is_complete = (folder / "last.ckpt").exists()
         if is_complete or trainer.current_epoch == 0 or not _continues_in_folder(trainer):
             return

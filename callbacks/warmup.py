@@ -7,7 +7,7 @@ from lightning.pytorch.callbacks import GradientAccumulationScheduler, Stochasti
 
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import BelowOne, NonNegativeFloat
-from boltbox.detector.training.gradient_window import COLLECT
+from boltbox.detector.training.gradient_window import NO_STEP
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.schedule import Schedule
 from boltbox.detector.training.trainer_options import check_recipe
@@ -53,7 +53,7 @@ class Warmup(L.Callback):
         if stage != "fit":
             return
         given = trainer.accumulate_grad_batches
-        if given != COLLECT:  # "no step", left by an earlier fit that ended within a window
+        if given != NO_STEP:  # left by an earlier fit that ended within a window
             check_recipe({"accumulate_grad_batches": given})
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, GradientAccumulationScheduler | StochasticWeightAveraging):
@@ -107,16 +107,16 @@ class Warmup(L.Callback):
             group["lr"] = lr * group["lr_share"]  # 1, but for a backbone with a rate of its own
             if "momentum" in group and rates.momentum is not None:
                 group["momentum"] = rates.momentum
-        # the epoch's last batch closes the window, however short; with literal, optimizer_step of
-        # the Detector discards the gradients so far, and the next epoch goes on counting the
-        # window's batches, as in YOLOv5
+        # the epoch's last batch closes the window, however short
         must_step = trainer.is_last_batch and not pl_module.options.literal
+        # with literal the next epoch goes on counting, as in YOLOv5, though optimizer_step of the
+        # Detector has discarded the gradients so far
         self._window_batches += 1
         if must_step or self._window_batches >= rates.accumulate:
             trainer.accumulate_grad_batches = 1  # the batch ends in an optimizer step
             self._window_batches = 0
         else:
-            trainer.accumulate_grad_batches = COLLECT
+            trainer.accumulate_grad_batches = NO_STEP
 
     def state_dict(self) -> dict[str, Any]:
         return {"window_batches": self._window_batches}  # RunState saves the window's gradients

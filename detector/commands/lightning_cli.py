@@ -4,15 +4,17 @@
 pass on three things:
 
 line: The command line before it is parsed. `line.command` is the command's name; `line.typed`, the
-    words as the user wrote them; `line.words`, the same for the parser; `line.options`, values by
-    dotted name, also of --config files; `line.origins`, by the same names, the --config file of
-    each, or "" for what was typed; `line.data_class`, the class of `--data my.DataModule`.
+    words as the user wrote them; `line.words`, the same for the parser, with --config files as
+    their text; `line.options`, values by dotted name, also of --config files; `line.origins`, by
+    the same names, the --config file of each, or "" for what was typed; `line.data_class`, the
+    class of `--data my.DataModule`.
 start: What the command starts from, by --ckpt_path and --run. `start.weights`, a trained network or
     an exported file, None for a fresh start; `start.options`, those of the run that the weights are
     from, in groups; `start.source`, the file of these options; `start.checkpoint`, path and content
     of the training checkpoint that Lightning restores, None for weights without a training;
     `start.run_folder`, None if a new one is to be chosen; `start.continues_run`, whether a fit
-    continues in that folder.
+    continues in that folder: with --ckpt_path auto also before its first checkpoint, without
+    weights.
 options: The parsed options, in groups like those of a config.yaml. `options.trainer.devices` and
     `options["trainer.devices"]` are the same.
 """
@@ -115,7 +117,7 @@ def run_with_trainer(definition: Command, line: CommandLine) -> None:
     # what ends with the command: the lock of its run folder, and the trust in classes
     with ExitStack() as held:
         held.callback(remove_empty_runs)
-        with redirect_stdout(messages):
+        with redirect_stdout(messages):  # the function takes care of its own
             parser = make_parser(definition, line)
             options, start = parse(parser, line, held)
             L.seed_everything(options.seed_everything, workers=True)
@@ -201,8 +203,8 @@ def data_module_class(path: str) -> type[L.LightningDataModule]:
 
 
 def parse(parser: TrainerParser, line: CommandLine, held: ExitStack) -> tuple[Namespace, Start]:
-    """Read what --ckpt_path names, and parse the line once: the options of that checkpoint's run,
-    or those of the demo, come before the typed ones.
+    """Read what --ckpt_path names, and parse the line: the options of that checkpoint's run, or
+    those of the demo, come before the typed ones.
 
     Args:
         parser: Of the command.
@@ -212,14 +214,15 @@ def parse(parser: TrainerParser, line: CommandLine, held: ExitStack) -> tuple[Na
     Returns:
         The options, and what the command starts from.
     """
-    typed_classes = paths_in(line.options)  # to type a class, or its file, is to trust it
+    # to type a class, or a --config file that names it, is to trust it
+    typed_classes = paths_in(line.options)
     trust_all = str(line.options.get("trust_parts")).lower() == "true"
     held.enter_context(trusting(map(package_of, typed_classes), trust_all))
     start = find_start(line)
     demo_options: dict[str, Any] = {}
     if not start.weights and not line.data_class:
         demo_options = demo.defaults(line.command, line.options.get("data.dataset"))
-    defaults = start.options | demo_options  # what is not typed; nested, or by dotted names
+    defaults = start.options | demo_options  # of what is not typed; the demo's by dotted names
     # for error messages, the file of each option; "": it was typed, or is of the demo
     parser.origins = dict.fromkeys(flatten(defaults), start.source) | line.origins
     words = [f"--config={yaml.safe_dump(defaults)}", *line.words]  # text in place of a file
@@ -261,18 +264,18 @@ def enter_run_folder(command: str, start: Start, held: ExitStack) -> Path:
     Raises:
         InputError: Another process has it, or it holds something else, or an earlier run.
     """
-    trains = command in ("fit", "evolve")
+    has_run = command in ("fit", "evolve")  # the folder of other commands is for results alone
     run = start.run_folder
-    if not trains:
+    if not has_run:
         run = results_folder(command, run)
     elif run is None:
         run = new_run(command)
     if is_first_process():
-        # `locked` takes a new folder, one with a machine.json, or one with a checkpoint, as here
+        # a folder without the machine.json of a run is refused, unless its checkpoint is known
         is_known_run = start.continues_run and start.weights is not None
         held.enter_context(locked(run, command, known=is_known_run))
         continues_study = command == "evolve" and any(run.glob("study.*"))
-        if trains and not start.continues_run and not continues_study:
+        if has_run and not start.continues_run and not continues_study:
             refuse_earlier_run(run)
     return run
 

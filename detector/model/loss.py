@@ -152,7 +152,7 @@ class DetectionLoss(Loss):
 
         The n matches of a level are (object, anchor, cell) triples. n depends on the shapes of the
         arguments only, not on values, which suits GPUs and compilers: the list is padded with
-        matches that are not `valid`, whose indices exist.
+        matches that are not `valid`, whose indices still lie within the maps.
 
         Args:
             raw: per level (B, A, H, W, 5 + C) logits: four of the box, objectness, classes.
@@ -211,8 +211,8 @@ class DetectionLoss(Loss):
         if self.shared_cell == "best":
             flat = overlap.new_zeros(size + 1).scatter_reduce_(0, place, overlap, "amax")
         else:
-            # Per place, the number of the last match there, from 1 (0: no match), then that match's
-            # overlap. Writing `overlap` itself would leave the choice among several to the threads.
+            # Writing `overlap` itself would leave the choice among several matches to the threads.
+            # So first, per place, the number of its last match, from 1 (0: no match).
             numbers = torch.arange(1, len(place) + 1, device=place.device)
             last_number = place.new_zeros(size + 1).scatter_reduce_(0, place, numbers, "amax")
             overlap_of_number = torch.cat((overlap.new_zeros(1), overlap))
@@ -253,7 +253,7 @@ def _touched(rows: Tensor, maps: Tensor, margin: float = 0.0) -> Tensor:
     image, _, cx, cy, w, h = rows.unbind(1)
     x = (torch.arange(width, device=rows.device) + 0.5) / width  # centres of the cells
     y = (torch.arange(height, device=rows.device) + 0.5) / height
-    # they touch if their centres are closer than half of both sides
+    # they touch if, in x and in y, their centres are closer than half the sum of their sides
     half = 0.5 + margin  # in cells
     in_columns = (x - cx[:, None]).abs() < w[:, None] / 2 + half / width  # (N, W)
     in_rows = (y - cy[:, None]).abs() < h[:, None] / 2 + half / height  # (N, H)
@@ -346,7 +346,7 @@ class LossOptions:
             strides: pixels per cell of each level.
             literal: `shared_cell` of DetectionLoss is `last`, as in YOLOv5.
         """
-        # parts as class_path and init_args, whether they were classes, partials or already that
+        # to_dict turns classes and partials into class_path and init_args too
         options = self.to_dict()
         assigner_config = options.pop("assigner")
         loss_config = options.pop("function")

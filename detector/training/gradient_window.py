@@ -12,7 +12,7 @@ from boltbox.detector.model.sharding import distribute_like, local, whole
 
 # `trainer.accumulate_grad_batches` of a batch that only adds its gradients. Lightning divides the
 # loss by that number and Detector.training_step multiplies by it: exact for a power of two.
-COLLECT = 2**40
+NO_STEP = 2**40
 
 
 def gradients(network: nn.Module) -> dict[str, Tensor]:
@@ -36,7 +36,7 @@ def ends_in_step(trainer: L.Trainer, batch_idx: int) -> bool:
     """Whether this training batch ends in an optimizer step. True of the last batch of an epoch
     too where the Trainer accumulates without a warm-up (Trainer(accumulate_grad_batches=4))."""
     length = trainer.accumulate_grad_batches
-    return length != COLLECT and ((batch_idx + 1) % length == 0 or trainer.is_last_batch)
+    return length != NO_STEP and ((batch_idx + 1) % length == 0 or trainer.is_last_batch)
 
 
 def not_finite(loss: Tensor, parameters: list[nn.Parameter], processes: int) -> tuple[bool, bool]:

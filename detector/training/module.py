@@ -148,7 +148,7 @@ class Detector(L.LightningModule):
         """
         file = read_trained(path)
         with as_input_error(path, DETECTOR):
-            detector = cls(**file.arguments())  # names no weights to start from
+            detector = cls(**file.arguments())  # without weights to start from
             file.fill(detector.network, detector.names)
         detector.set_image_size(file.image_size)
         detector.evaluation.thresholds = file.thresholds
@@ -178,7 +178,7 @@ class Detector(L.LightningModule):
         self._resolve_optim(vars(self.options.optim))  # what was chosen stays
 
     def _resolve_optim(self, saved: Mapping[str, Any] | None = None) -> None:
-        """Choose what the user left open: by the starting point, or as the checkpoint has it."""
+        """Choose what the user left open: as in a checkpoint (`saved`), or by the start."""
         optim = self._given_optim.resolve(self._starting_point, saved)
         self.options = self.options._replace(optim=optim)
         for name in ("network", "loss", "start", "optim"):  # in plain types for a checkpoint
@@ -198,7 +198,7 @@ class Detector(L.LightningModule):
             self.ema = copy.deepcopy(self.network).requires_grad_(False)
 
     def drop_average(self) -> None:
-        """Evaluate the network itself, whose batch norms had a momentum of 1 for the average."""
+        """Evaluate the network itself, whose batch norms get their momentum back (for EMA: 1)."""
         self.ema = None
         set_momentum(self.network, self.options.network.bn_momentum)
 
@@ -218,6 +218,7 @@ class Detector(L.LightningModule):
         """Set the longer side of the input in pixels; the gains of the loss depend on it."""
         self.image_size = round_up(image_size, self.max_stride())
         self.loss.set_image_size(self.image_size)
+        self._knows_image_size = True
 
     def use_exported(self, file: Exported) -> None:
         """Evaluate an exported file instead of the network."""
@@ -345,13 +346,13 @@ class Detector(L.LightningModule):
         if isinstance(batch, Batch):
             return batch
         trainer = self.trainer
-        batch = detection_batch(batch, len(self.names), self.max_stride(), not trainer.predicting)
+        classes = len(self.names)
+        batch = detection_batch(batch, classes, self.max_stride(), labelled=not trainer.predicting)
         if trainer.training and not self._knows_image_size:
             size = trainer.strategy.broadcast(max(batch.images.shape[2:]))
             rank_zero_print(f"image size: {size} px, the longer side of the first batch")
             self.set_image_size(size)
-            self._knows_image_size = True
-        # only validations use them: numbers within the batch become numbers over all processes
+        # for validations: numbers in the batch become those in the data, which ranks take in turn
         seen = self.evaluation.metrics.seen  # images, by this process
         indices = [(seen + i) * trainer.world_size + trainer.global_rank for i in batch.indices]
         return batch._replace(indices=indices)
@@ -394,7 +395,7 @@ class Detector(L.LightningModule):
     ) -> None:
         if ends_in_step(self.trainer, batch_idx):
             super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
-        else:  # model.literal, an epoch's end within a window: YOLOv5 drops these gradients
+        else:  # an epoch's end within a window: YOLOv5 (model.literal) drops the gradients
             optimizer_closure()  # forward and backward
         optimizer.zero_grad()
 
@@ -435,7 +436,7 @@ class Detector(L.LightningModule):
         """Its optim options replace those left open. InputError: its classes or tensors differ."""
         average = [name for name in checkpoint["state_dict"] if name.startswith("ema.")]
         if self._trainer and self._trainer.state.fn == "fit" and self.ema is None:
-            for name in average:  # which the callback EMA would have started
+            for name in average:  # without the callback EMA nothing would update it
                 del checkpoint["state_dict"][name]
         elif average:
             self.start_average()
@@ -446,5 +447,4 @@ class Detector(L.LightningModule):
         self.evaluation.restore(checkpoint)
         if not self._knows_image_size and "image_size" in checkpoint:
             self.set_image_size(checkpoint["image_size"])
-            self._knows_image_size = True
         self.network.origins = origins_of(checkpoint)

@@ -35,7 +35,8 @@ from boltbox.detector.system.ranges import ClosedUnitInterval, NonNegativeFloat,
 #     transforms that mix images.
 Transform = Callable[[Sample, np.random.Generator, Callable[[], Sample]], Sample]
 
-BEFORE_WARP = (  # the warp is the step `perspective`
+# The keys of `steps`, in order; the warp is the step `perspective`.
+BEFORE_WARP = (
     "resize",  # ResizedImages resizes; this step only renders lazy images (see can_be_lazy)
     "mosaic",
     "copy_paste",
@@ -181,7 +182,7 @@ class TrainSamples:
         images: the images before the first step.
         steps: the augmentation in order.
         seed: of the run.
-        closing_steps: the augmentation from epoch `closing_from` on.
+        closing_steps: the augmentation from epoch `closing_from` on, by close_mosaic.
         closing_from: infinite: `steps` in all epochs.
     """
 
@@ -295,14 +296,14 @@ class CustomTransform:
         n = output.classes.size
         if output.classes.shape != (n,) or output.boxes.shape != (n, 4):
             return False
-        # or all are empty: a transform may have set the fields of its sample one by one
+        # none: a transform that set the fields of its sample one by one left them as they were
         return len(output.polygons) == n or not any(output.polygons)
 
 
 def _to_config(transform: object) -> str | dict[str, Any]:
-    """A transform as config.yaml has it: the import path of a function; class_path and init_args of
-    a functools.partial, or of an object: those arguments of its class that it keeps as attributes
-    of the same name."""
+    """A transform as config.yaml has it: a function by its import path, a functools.partial or an
+    object by class_path and init_args. The init_args of an object are those arguments of its class
+    that it keeps as attributes of the same name."""
     if inspect.isroutine(transform):
         return _import_path(transform)
     if isinstance(transform, partial):
