@@ -1,5 +1,6 @@
 """Checkpoints: after every epoch, every few minutes, and on a signal to stop."""
 
+import contextlib
 import time
 from collections.abc import Sequence
 from os.path import isfile
@@ -27,6 +28,7 @@ class Checkpoints(ModelCheckpoint):
     SIGTERM, SIGINT and SIGHUP (a closed terminal; not under nohup) let the batch finish, save, and
     end with exit code 143, 130 or 129. One during a validation, or in the batch before it, ends the
     process in that validation, without saving: a resumed run continues from the last checkpoint.
+    One after the last epoch is too late: the training is finished, with exit code 0.
     Gradients of an open accumulation window are in the checkpoint (callback RunState).
 
     AtomicCheckpointIO, which replaces the Trainer's own, writes the files in a thread, while
@@ -56,6 +58,7 @@ class Checkpoints(ModelCheckpoint):
         self.every_minutes = every_minutes
         self.io = AtomicCheckpointIO()
         self.signal = StopSignal()
+        self._undo = contextlib.ExitStack()  # of what a training changes
 
     def setup(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
         """Replace the Trainer's own IO before a checkpoint is read.
@@ -94,7 +97,10 @@ class Checkpoints(ModelCheckpoint):
         self._saved_at = time.monotonic()
         self._given_val_check_batch = trainer.val_check_batch
         self._given_min_epochs = trainer.fit_loop.min_epochs
+        self._undo.callback(setattr, trainer.fit_loop, "min_epochs", self._given_min_epochs)
         self.signal.install()
+        # back to Lightning's handlers; Lightning then restores those from before the fit
+        self._undo.callback(self.signal.restore)
         if trainer.received_sigterm:
             raise SystemExit(143)
         if trainer.is_global_zero:
@@ -149,20 +155,18 @@ class Checkpoints(ModelCheckpoint):
         """Wait for the files: every on_fit_end, and what follows in a script, finds them in every
         process. Lightning calls this after all other callbacks."""
         trainer.val_check_batch = self._given_val_check_batch
-        trainer.fit_loop.min_epochs = self._given_min_epochs
         self.io.wait()
         trainer.strategy.barrier("Checkpoints")
         for path in (self.best_model_path, str(_folder(trainer) / "last.ckpt")):
             if isfile(path):  # the best, else the last
                 print_fact("saved", path)
                 break
-        # back to Lightning's handlers; Lightning then restores those from before the fit
-        self.signal.restore()
+        self._undo.close()
 
     def on_exception(self, *_: Any) -> None:
         """Restore the handlers now: else StopSignal does so when it is freed, perhaps in the
         middle of the next fit. For the file that `io` writes, the end of the process waits."""
-        self.signal.restore()
+        self._undo.close()
 
     def teardown(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
         """The last hook of a training without an exception."""

@@ -73,7 +73,7 @@ def new_run(command: str) -> Path:
         last = 0
         for path in ROOT.glob(f"{command}-*"):
             number = path.name.removeprefix(f"{command}-")
-            if number.isdigit():
+            if number.isdecimal():
                 last = max(last, int(number))
         folder = ROOT / f"{command}-{last + 1}"
         try:

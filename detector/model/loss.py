@@ -128,7 +128,8 @@ class DetectionLoss(Loss):
         self.shared_cell = shared_cell
         balance = [4.0, 1.0, 0.4]  # weight of each level's objectness, as in YOLOv5
         if self.levels != 3:
-            balance = [4.0, 1.0, 0.25, 0.06, 0.02, 0.01][: self.levels]
+            balance = [4.0, 1.0, 0.25, 0.06, 0.02][: self.levels]
+            balance += [0.01] * (self.levels - len(balance))
         self.register_buffer("balance", torch.tensor(balance))
 
     def set_image_size(self, image_size: int) -> None:

@@ -86,4 +86,7 @@ class StopSignal:
         if self.received and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.received = number
-        rank_zero_print(f"\n{signal.Signals(number).name}: finishing the batch, then saving")
+        name = signal.Signals(number).name
+        rank_zero_print(
+            f"\n{name}: finishing the batch, then saving, unless a validation runs or comes next"
+        )
