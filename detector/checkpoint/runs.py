@@ -214,7 +214,10 @@ def claim(run: Path, command: str, known: bool = False) -> None:
             if not read_machine(run):
                 write_machine(run, command)
     except OSError as e:
-        raise _not_writable(run, e) from None
+        raise InputError(
+            f"run {run}: nothing can be written there ({e.strerror}); give another folder with"
+            " --run"
+        ) from None
 
 
 def has_checkpoints(run: Path) -> bool:
@@ -294,7 +297,10 @@ def locked(run: Path, command: str, known: bool = False) -> Iterator[None]:
     try:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o666)
     except OSError as e:
-        raise _not_writable(run, e) from None
+        raise InputError(
+            f"run {run}: {lock} cannot be opened ({e.strerror}); remove it, which its owner can, or"
+            " give another folder with --run"
+        ) from None
     if not try_lock(descriptor):
         holder = os.read(descriptor, 300).decode(errors="replace") or "another process"
         os.close(descriptor)
@@ -317,10 +323,3 @@ def locked(run: Path, command: str, known: bool = False) -> Iterator[None]:
             lock.unlink()
         os.close(descriptor)
         remove_empty(run)
-
-
-def _not_writable(run: Path, error: OSError) -> InputError:
-    return InputError(
-        f"run {run}: nothing can be written there ({error.strerror}); give another folder with"
-        " --run"
-    )

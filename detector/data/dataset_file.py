@@ -192,7 +192,8 @@ class DatasetFile:
         if "val" in self.splits or "train" not in self.splits:
             raise InputError(
                 f"{self.source}: split {share:g} divides a train split into train and val, but it"
-                f" has {', '.join(self.splits)}; leave split out"
+                f" has {', '.join(self.splits)}; leave split out (one of the run that --ckpt_path"
+                " continues: --data.split null)"
             )
         train = self.splits["train"]
         # SplitReader divides the files of both by the share

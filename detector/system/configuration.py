@@ -71,3 +71,15 @@ def as_group(kind: Any, options: T | Mapping[str, Any]) -> T:
     if isinstance(options, Mapping):
         return kind(**plain(options))
     return replace(options, **plain(vars(options)))  # type: ignore[type-var]
+
+
+def plain_groups(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options for a checkpoint: each group as a map, in plain types.
+
+    Args:
+        options: options and groups of options, by name.
+    """
+    result = {}
+    for name, value in options.items():
+        result[name] = value.to_dict() if hasattr(value, "to_dict") else value
+    return result

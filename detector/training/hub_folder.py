@@ -58,7 +58,6 @@ def save_pretrained(
     content: dict[str, Any] = {"library_name": LIBRARY}
     detector.on_save_checkpoint(content)
     content.pop("class_maps", None)
-    content["hyper_parameters"] = dict(detector.hparams)
     tensors = {}
     for key, tensor in network.state_dict().items():  # copies: layers may share a tensor
         tensors[f"network.{key}"] = tensor.cpu().clone(memory_format=torch.contiguous_format)

@@ -29,7 +29,7 @@ from boltbox.detector.model.layers import set_momentum
 from boltbox.detector.model.loss import LossOptions, add_losses, mean_losses
 from boltbox.detector.model.network import NetworkOptions, YOLOv5
 from boltbox.detector.model.sharding import is_sharded, shard
-from boltbox.detector.system.configuration import as_group, plain
+from boltbox.detector.system.configuration import as_group, plain, plain_groups
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.torch_file import as_input_error
@@ -51,8 +51,8 @@ class Options(NamedTuple):
 
     network: NetworkOptions
     loss: LossOptions
-    optim: OptimOptions
     start: StartOptions
+    optim: OptimOptions
     literal: bool
     multi_scale: bool
     compile: bool
@@ -111,7 +111,7 @@ class Detector(L.LightningModule):
         start = as_group(StartOptions, start)
         # for checkpoints; _resolve_optim adds the groups. logger=False: boltbox's Dashboard logs it
         self.save_hyperparameters(ignore=["network", "loss", "optim", "start"], logger=False)
-        self.options = Options(network, loss, optim, start, literal, multi_scale, compile)
+        self.options = Options(network, loss, start, optim, literal, multi_scale, compile)
         self.names = names
         # as given: what it leaves open, like lr0, is chosen by what the training starts from
         self._given_optim = optim
@@ -181,8 +181,7 @@ class Detector(L.LightningModule):
         """Choose what the user left open: as in a checkpoint (`saved`), or by the start."""
         optim = self._given_optim.resolve(self._starting_point, saved)
         self.options = self.options._replace(optim=optim)
-        for name in ("network", "loss", "start", "optim"):  # in plain types for a checkpoint
-            self.hparams[name] = getattr(self.options, name).to_dict()
+        self.hparams.update(plain_groups(self.options._asdict()))
 
     def is_auto(self, name: str) -> bool:
         """Whether the user left this option of `optim` open."""
@@ -431,6 +430,7 @@ class Detector(L.LightningModule):
         checkpoint["image_size"] = self.image_size
         checkpoint.update(self.evaluation.results())
         checkpoint["origins"] = [origin._asdict() for origin in self.network.origins]
+        checkpoint["hyper_parameters"] = plain_groups(self.hparams)  # a subclass may save groups
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Its optim options replace those left open. InputError: its classes or tensors differ."""

@@ -304,6 +304,12 @@ def check_network(
             " on these, start from its weights with --model.start.weights; if only the names"
             " differ, the command strip renames them"
         )
+    if different and all(name.startswith("ema.") for name, _ in different):
+        raise InputError(
+            "the checkpoint holds no moving average of the weights, as its run kept none: give"
+            " --ema.enabled false (in a script EMA(enabled=False)), or start from its weights with"
+            " --model.start.weights"
+        )
     if different:
         raise InputError(
             f"the checkpoint does not fit this network ({len(dict(different))} tensors, like"

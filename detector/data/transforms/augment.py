@@ -199,7 +199,22 @@ class TrainSamples:
         # 1: keeps these random numbers apart from the sampler's, which has 0 there
         rng = np.random.default_rng((self.seed, 1, key.epoch, key.index, key.repeat))
         steps = self.steps if key.epoch < self.closing_from else self.closing_steps
-        return self._apply(steps, key.index, key, rng)
+        sample = self._apply(steps, key.index, key, rng)
+        self._check_classes(sample, key)
+        return sample
+
+    def _check_classes(self, sample: Sample, key: Key) -> None:
+        """Raises InputError for a class number without a class, which custom transforms may give:
+        the loss would train it as an object of no class."""
+        dataset = self.images.dataset
+        highest = len(dataset.names) - 1
+        wrong = sample.classes[(sample.classes < IGNORED) | (sample.classes > highest)]
+        if wrong.size:
+            file = dataset.files[self.images.image_of[key.index]]
+            raise InputError(
+                f"{file}: its sample has the class {wrong[0]} after data.augment; classes are 0 to"
+                f" {highest}. Mend the custom transform that sets it"
+            )
 
     def _apply(
         self, steps: Sequence[Transform], index: int, key: Key, rng: np.random.Generator
