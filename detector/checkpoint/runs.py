@@ -298,7 +298,7 @@ def locked(run: Path, command: str, known: bool = False) -> Iterator[None]:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o666)
     except OSError as e:
         raise InputError(
-            f"run {run}: {lock} cannot be opened ({e.strerror}); remove it, which its owner can, or"
+            f"run {run}: {lock} cannot be opened ({e.strerror}). Remove it if the run has ended, or"
             " give another folder with --run"
         ) from None
     if not try_lock(descriptor):

@@ -7,7 +7,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
 import lightning as L
 import torch
@@ -15,15 +15,12 @@ import torch
 from boltbox.detector.system.rank_zero import print_fact
 from boltbox.detector.training.schedule import BATCH_SIZES, default_batch_size
 
-if TYPE_CHECKING:  # module.py imports this file
-    from boltbox.detector.training.module import Detector
-
 SHARE = 0.8  # of the free memory: the average of the weights and validations need some too
 OBJECTS = 32  # per image
 
 
 def choose_batch_size(
-    trainer: L.Trainer, detector: Detector, image_size: int, images: int, fill: bool
+    trainer: L.Trainer, detector: Any, image_size: int, images: int, fill: bool
 ) -> int:
     """The batch size that suits the length of the run, or that the first device has memory for.
 
@@ -81,7 +78,7 @@ def limited_memory(device: torch.device) -> Iterator[bool]:
         torch.cuda.empty_cache()
 
 
-def step_seconds(trainer: L.Trainer, detector: Detector, side: int, images: int) -> float:
+def step_seconds(trainer: L.Trainer, detector: Any, side: int, images: int) -> float:
     """How long a training step takes, without loading its images.
 
     Args:
@@ -100,7 +97,7 @@ def step_seconds(trainer: L.Trainer, detector: Detector, side: int, images: int)
         return time.perf_counter() - start
 
 
-def _step_function(trainer: L.Trainer, detector: Detector, side: int) -> Callable[[int], None]:
+def _step_function(trainer: L.Trainer, detector: Any, side: int) -> Callable[[int], None]:
     """A function that takes a training step of so many images, at a learning rate of 0, with copies
     of network and loss."""
     precision = trainer.precision_plugin

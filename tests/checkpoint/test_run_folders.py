@@ -64,6 +64,7 @@ def reserve(number, begin):
 
 
 def test_processes_that_start_together_have_folders_of_their_own(here):
+    (here / "runs/fit-²").mkdir(parents=True)
     begin, now = os.pipe()
     children = []
     for number in range(TOGETHER):
@@ -151,6 +152,7 @@ def test_what_a_resume_may_change(small_data, here, refused):
     state = load(here / "run/checkpoints/last.ckpt")["state_dict"]
     for name in state:
         assert not name.startswith("ema.")
+    assert "holds no moving average" in refused(f"{again} --ema.enabled true")
     told = refused(small(small_data, "--model.start.freeze 11"))
     assert "model.start.freeze 11: nothing is left to train" in told
 
@@ -169,6 +171,12 @@ def test_links_are_not_written_through(small_data, here):
     assert victim.read_text() == "untouched"
     assert all((here / "run" / name).is_file() for name in names)
     assert not list((here / "run").rglob("*.tmp"))
+    (here / "run/.lock").symlink_to(victim)
+    with (
+        pytest.raises(InputError, match=r"/run/\.lock cannot be opened"),
+        locked(Path("run"), "fit"),
+    ):
+        pass
 
 
 LINES = [

@@ -221,6 +221,17 @@ def test_mistakes_are_named(name, dataset):
         train_samples(dataset, Augment(mosaic=0, scale=0, after={"hsv": [BAD[name]]}))[KEYS[2]]
 
 
+@pytest.mark.parametrize("number", [-2, 3])
+def test_a_class_without_a_name_is_refused(number, dataset):
+    def change(sample, rng, partner):
+        return sample.replace(classes=np.full(len(sample.classes), number))
+
+    with pytest.raises(
+        InputError, match=rf"/1\.png: its sample has the class {number} .* 0 to 2\."
+    ):
+        train_samples(dataset, Augment(mosaic=0, scale=0, after={"hsv": [change]}))[KEYS[2]]
+
+
 def test_a_transform_may_change_the_fields_of_its_sample(dataset):
     def clear(sample, rng, partner):
         sample.boxes = sample.boxes[:0]

@@ -73,6 +73,7 @@ def test_scaled_gains():
     other.set_image_size(1280)
     assert usual.gains == pytest.approx((0.05, 1.0, 0.5))
     assert other.gains == pytest.approx((0.0375, 3.0, 0.09375))  # 3/4; 4 * 3/4; 1/4 * 3/4
+    assert len(DetectionLoss(1, [8] * 7).balance) == 7
 
 
 @pytest.mark.parametrize(("shared_cell", "target"), [("best", 0.75), ("last", 0.25)])

@@ -165,6 +165,7 @@ def test_a_detector_follows_its_data(small_data, here):
     assert Detector.load(here / "run/checkpoints/last.ckpt").image_size == 64
 
     own = OwnGroups(data.names, NetworkOptions(width_multiple=0.125, levels=[5]))
+    own.save_pretrained("folder")
     stranger = made_detector(["a", "b"], width_multiple=0.125)
     half = options(run="half") | {"precision": "bf16-true"}
     windows = GradientAccumulationScheduler({0: 2})
@@ -224,8 +225,10 @@ def test_a_detector_trains_again(small_data, here, capsys):
     weights = copy.deepcopy(fresh.state_dict())
     detector = small_detector(data, nominal_batch_size=16)
     handlers = list(map(signal.getsignal, STOP_SIGNALS))
+    failed = L.Trainer(**options(run="part", callbacks=[warmup, Trouble()], **fits))
     with pytest.raises(RuntimeError):
-        L.Trainer(**options(run="part", callbacks=[warmup, Trouble()], **fits)).fit(detector, data)
+        failed.fit(detector, data)
+    assert not failed.min_epochs
     detector.drop_average()
     detector.load_state_dict(weights)
     L.Trainer(**options(run="again", callbacks=[warmup], **fits)).fit(detector, data)
