@@ -430,7 +430,7 @@ class Detector(L.LightningModule):
         checkpoint["image_size"] = self.image_size
         checkpoint.update(self.evaluation.results())
         checkpoint["origins"] = [origin._asdict() for origin in self.network.origins]
-        checkpoint["hyper_parameters"] = plain_groups(self.hparams)  # a subclass may save groups
+        checkpoint["hyper_parameters"] = plain_groups(self.hparams)  # a subclass may save objects
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Its optim options replace those left open. InputError: its classes or tensors differ."""
