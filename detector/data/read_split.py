@@ -7,6 +7,7 @@ import inspect
 import math
 import multiprocessing
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -54,7 +55,7 @@ from boltbox.detector.system.rank_zero import inside, progress
 
 PART = 1000  # images that are read at a time
 PARALLEL = 4 * PART  # images from which on several processes read
-VERSION = 14  # raise it with any change to what is read from a file
+VERSION = 15  # raise it with any change to what is read from a file
 
 
 def part_of(entries: Sequence[Entry], share: float, split: Split) -> list[Entry]:
@@ -124,6 +125,7 @@ class SplitReader:
     def __post_init__(self) -> None:
         if self.single_class and len(self.names) > 1:
             self.names = ["item"]
+        self.further: dict[str, list[Entry]] = defaultdict(list)  # of images, after their first
         self.numbers: dict[str | int, int] = {}  # of classes, by name and by number
         for number, name in enumerate(self.names):
             self.numbers[name] = number
@@ -178,7 +180,11 @@ class SplitReader:
             entries = part_of(entries, split.share, split)
         for path in {path for entry in entries for path in entry[:2]}:  # its image and its labels
             self.format.files.is_file(path)  # remembers its folder
-        return entries
+        first: dict[str, Entry] = {}  # by image
+        for entry in entries:
+            if first.setdefault(entry.image, entry) is not entry:
+                self.further[entry.image].append(entry)
+        return list(first.values())
 
     def _check(self, faults: Sequence[Fault]) -> None:
         """Raises InputError if strict, and the class of an object has no name."""
@@ -278,7 +284,14 @@ class SplitReader:
         if isinstance(size, str):
             return Fault(entry.image, "", size, entry.image)
         try:
-            return self.format.read(entry, *size)
+            labels = self.format.read(entry, *size)
+            for further in self.further.get(entry.image, ()):
+                listed = self.format.read(further, *size)
+                if labels is None:
+                    labels = listed
+                elif listed:
+                    _add_listed(labels.objects, listed.objects, entry.file, further.file)
+            return labels
         except InputError as e:
             problem = str(e).removeprefix(f"{entry.file}: ")
             return Fault(entry.file, "", problem, entry.image)
@@ -334,6 +347,20 @@ def _start_process(read: Callable[[int], Part]) -> None:
 
 def _read_in_process(first: int) -> Part:
     return _read_part(first)
+
+
+def _add_listed(
+    objects: list[LabelObject], listed: list[LabelObject], file: str, further: str
+) -> None:
+    """Add the objects that a further label file, or the same one again, lists of an image. Those
+    that were listed before get a problem."""
+    listed_before = {(item.name, tuple(item.box)) for item in objects}
+    for item in listed:
+        if further != file:
+            item.place += f", which {further} lists"
+        if (item.name, tuple(item.box)) in listed_before:
+            item.problem = "duplicate of an earlier object"
+    objects += listed
 
 
 def _fault(entry: Entry, item: LabelObject) -> Fault:

@@ -167,6 +167,22 @@ def test_csv_files_side_by_side(tmp_path):
     assert files_of(load(tmp_path)) == ["train.png", "val.png"]
 
 
+@pytest.mark.parametrize("layout", ["coco", "csv", "jsonl"])
+def test_an_image_that_two_files_list(tmp_path, layout):
+    """It is one image with the objects of both, each once."""
+    text = getattr(label_layouts, layout)(["p1"])
+    moved = text.replace("16.0", "17.0", 1)
+    lay_out(tmp_path, {f"a.{layout}": text, f"b.{layout}": moved})
+    format = "metadata" if layout == "jsonl" else layout
+    content = f"train: [a.{layout}, b.{layout}]\nformat: {format}\nnames: {NAMES[:2]}\n"
+    lay_out(tmp_path, {"data.yaml": content})
+    save(tmp_path / "p1.png", picture(64, 128))
+    dataset = load(tmp_path)
+    assert [len(labels.boxes) for labels in dataset.labels] == [3]
+    (fault,) = dataset.faults
+    assert (fault.kind, f"b.{layout} lists" in fault.where) == ("duplicate_box", True)
+
+
 def test_class_counts(tmp_path):
     as_yolo(tmp_path)
     lay_out(tmp_path, {"labels/train/c.txt": "55 .5 .5 .1 .1"})

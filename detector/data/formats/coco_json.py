@@ -35,8 +35,7 @@ Content = tuple[list[dict[str, Any]], dict[Any, str], list[dict[str, Any]]]
 
 
 class CocoJson(Format):
-    """A split is a json file with `images`, `annotations`, `categories`, or several. An image file
-    that is listed several times is one image with the objects of all."""
+    """A split is a json file with `images`, `annotations`, `categories`, or several."""
 
     @classmethod
     def find_names(
@@ -49,7 +48,7 @@ class CocoJson(Format):
         return list(dict.fromkeys(names[i] for i in ordered))
 
     def find(self) -> list[Entry]:
-        entries: dict[str, Entry] = {}  # by image file
+        entries = []
         for source in self.split.paths:
             images, names, annotations = _read_json(source, self.files.state(source))
             _read_json.cache_clear()  # it is large
@@ -63,9 +62,9 @@ class CocoJson(Format):
                 place: str | Path | None = next(filter(self.files.is_file, places), None)
                 if place is None:
                     place = find_tail(name, self.files.is_file, *folders) or join(folders[0], name)
-                entry = entries.setdefault(str(place), Entry(str(place), str(source), []))
-                entry.key.append((source, image, annotations_of.get(image["id"]), names))
-        return list(entries.values())
+                key = (image, annotations_of.get(image["id"]), names)
+                entries.append(Entry(str(place), str(source), key))
+        return entries
 
     def _folders(self, source: Path) -> list[Path]:
         """Those that may hold the images; the first one that has it counts."""
@@ -96,33 +95,25 @@ class CocoJson(Format):
         return annotations_of
 
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels:
-        objects: list[LabelObject] = []
-        for source, image, annotations, names in entry.key:
-            if annotations is None:
-                raise InputError(f"{source}: ambiguous: several images have the id {image['id']}")
-            listed_before = {(item.name, tuple(item.box)) for item in objects}
-            for annotation in annotations:
-                category = annotation.get("category_id")
-                name = names.get(category, f"category {category}")
-                box = corners(annotation.get("bbox"))
-                place = f"annotation {annotation.get('id')} ({name})"
-                if str(source) != entry.file:
-                    place += f", which {source} lists"
-                problem = "duplicate of an earlier object" if (name, box) in listed_before else ""
-                area = number(annotation.get("area"))
-                objects.append(
-                    LabelObject(
-                        place,
-                        name,
-                        box,
-                        problem,
-                        polygons=annotation["segmentation"],
-                        crowd=annotation.get("iscrowd") == 1,
-                        area=area if abs(area) < FARTHEST**2 else np.nan,
-                    )
+        image, annotations, names = entry.key
+        if annotations is None:
+            raise InputError(f"{entry.file}: ambiguous: several images have the id {image['id']}")
+        objects = []
+        for annotation in annotations:
+            category = annotation.get("category_id")
+            name = names.get(category, f"category {category}")
+            area = number(annotation.get("area"))
+            objects.append(
+                LabelObject(
+                    f"annotation {annotation.get('id')} ({name})",
+                    name,
+                    corners(annotation.get("bbox")),
+                    polygons=annotation["segmentation"],
+                    crowd=annotation.get("iscrowd") == 1,
+                    area=area if abs(area) < FARTHEST**2 else np.nan,
                 )
-        _, first, *_ = entry.key[0]
-        return ImageLabels(objects, image_size_of(first.get("height"), first.get("width")))
+            )
+        return ImageLabels(objects, image_size_of(image.get("height"), image.get("width")))
 
 
 @lru_cache(1)  # the names are found in the file that is read first
