@@ -7,6 +7,7 @@ import inspect
 import math
 import multiprocessing
 import os
+from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -300,8 +301,7 @@ class SplitReader:
         """Why an object cannot be used, or an empty string."""
         if item.problem:
             return item.problem
-        with np.errstate(over="ignore"):
-            corners = np.array(item.box, np.float32).tolist()  # as they are kept
+        corners = array("f", map(float, item.box)).tolist()  # float32, as they are kept
         x1, y1, x2, y2 = corners
         if not all(map(math.isfinite, corners)):
             return "missing or non-finite coordinate"
