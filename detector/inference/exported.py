@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from mmap import ACCESS_COPY, mmap
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -29,6 +30,7 @@ PLAIN = ("program", "task", "checksum")  # strings that are no JSON where all va
 # SHA-256 of all bytes of the files, in which the 64 digits of the checksum itself are zeros
 NO_CHECKSUM = "sha256:" + "0" * 64  # until `write_checksum` computes it
 CHECKSUM = re.compile(rb"sha256:[0-9a-f]{64}")
+PIECE = 2**20  # bytes of a file that are read at a time
 LAYOUT = 1  # changes with the meaning of a file's output or of the metadata
 Precision = Literal["float32", "float16", "int8"]
 
@@ -217,8 +219,10 @@ def files_of(path: Path) -> list[Path]:
 
 def write_checksum(path: Path) -> None:
     """Fill in the checksum of an export, which holds NO_CHECKSUM, or an earlier one."""
-    content, held, right = _read_checksum(path)
-    files_of(path)[0].write_bytes(content.replace(held, right))
+    place, _, right = _read_checksum(path)
+    with open(files_of(path)[0], "r+b") as file:
+        file.seek(place)
+        file.write(right)
 
 
 def compare_checksum(path: Path) -> None:
@@ -232,13 +236,21 @@ def compare_checksum(path: Path) -> None:
         raise ValueError("it differs from its checksum")
 
 
-def _read_checksum(path: Path) -> tuple[bytes, bytes, bytes]:
-    """Content of the file with the checksum, the checksum that it holds, that of all files."""
-    contents = [file.read_bytes() for file in files_of(path)]
-    found = CHECKSUM.findall(contents[0]) if contents else []
-    if len(found) != 1:
+def _read_checksum(path: Path) -> tuple[int, bytes, bytes]:
+    """Where the first file holds the checksum, the checksum that it holds, that of all files.
+    The first one is mapped, the others are read in pieces: an export may have gigabytes."""
+    files = files_of(path)
+    if not files:
         raise ValueError("it holds no checksum")
-    sha = hashlib.sha256(contents[0].replace(found[0], NO_CHECKSUM.encode()))
-    for content in contents[1:]:
-        sha.update(content)
-    return contents[0], found[0], f"sha256:{sha.hexdigest()}".encode()
+    with open(files[0], "rb") as first, mmap(first.fileno(), 0, access=ACCESS_COPY) as content:
+        found = CHECKSUM.findall(content)
+        if len(found) != 1:
+            raise ValueError("it holds no checksum")
+        place = content.find(found[0])
+        content[place : place + len(NO_CHECKSUM)] = NO_CHECKSUM.encode()  # not in the file
+        sha = hashlib.sha256(content)
+    for path in files[1:]:
+        with open(path, "rb") as file:
+            while piece := file.read(PIECE):
+                sha.update(piece)
+    return place, found[0], f"sha256:{sha.hexdigest()}".encode()
