@@ -249,8 +249,8 @@ def _read_checksum(path: Path) -> tuple[int, bytes, bytes]:
         place = content.find(found[0])
         content[place : place + len(NO_CHECKSUM)] = NO_CHECKSUM.encode()  # not in the file
         sha = hashlib.sha256(content)
-    for path in files[1:]:
-        with open(path, "rb") as file:
+    for other in files[1:]:
+        with open(other, "rb") as file:
             while piece := file.read(PIECE):
                 sha.update(piece)
     return place, found[0], f"sha256:{sha.hexdigest()}".encode()

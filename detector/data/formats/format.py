@@ -152,8 +152,8 @@ class Format(ABC):
 
     @abstractmethod
     def find(self) -> list[Entry]:
-        """The images of `self.split`, in the order of the dataset. One that occurs several times gets
-        the objects of all its entries.
+        """The images of `self.split`, in the order of the dataset. An image with several entries
+        gets the objects of all.
 
         It is called at every start, `read` only if an image, a label file or one of the files
         `split.paths` has changed. So a label file that is read here has to be one of these.
