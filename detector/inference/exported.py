@@ -102,7 +102,7 @@ class Metadata:
             raise ValueError("not written by this version of `export`")
         values = {"tiles": None} | dict(values)  # those of older files
         fields = {key: values[key] for key in cls.__dataclass_fields__}
-        fields["tiles"] = tiles_of(fields["tiles"])
+        fields["tiles"] = tiles_of(fields["tiles"]) if fields["tiles"] else None
         height, width = fields["image_size"]
         fields["image_size"] = (height, width)
         if fields["nms"]:

@@ -302,9 +302,8 @@ class YOLOv5(nn.Module):
         self.backbone = _backbone(given.backbone, channels, depth, min(levels), conv)
         self.neck = Neck(channels, levels, neck_repeats, conv)
         head_channels = [channels[k] for k in levels]
-        head = given.to_dict()["head"]
         self.head: Head
-        if head is None:
+        if given.head is None:
             self.head = AnchorHead(head_channels, self.strides, num_classes, given.anchors)
         elif given.anchors is not None:
             raise InputError(
@@ -312,6 +311,7 @@ class YOLOv5(nn.Module):
                 " model.network.head.init_args"
             )
         else:
+            head = given.to_dict()["head"]  # by class_path and init_args
             arguments = (head_channels, self.strides, num_classes)
             self.head = build_part(head, Head, "model.network.head", *arguments)  # type: ignore[type-abstract]
         self.activation = given.activation

@@ -251,7 +251,7 @@ def of_checkpoint(path: Path, content: dict[str, Any]) -> Trained:
         state = content["state_dict"]
         prefix = "ema." if any(name.startswith("ema.") for name in state) else "network."
         thresholds = content.get("thresholds")
-        tiles = tiles_of(content.get("tiles"))
+        tiles = content.get("tiles")
         return Trained(
             path,
             text_names(arguments["names"]),
@@ -261,7 +261,7 @@ def of_checkpoint(path: Path, content: dict[str, Any]) -> Trained:
             origins_of(content),
             content,
             [float(value) for value in thresholds] if thresholds else None,
-            tiles,
+            tiles_of(tiles) if tiles else None,
         )
 
 

@@ -42,14 +42,15 @@ class Tiles(NamedTuple):
         return f"{self.size} px{overlap}"
 
 
-def tiles_of(values: Sequence[float] | None) -> Tiles | None:
+def tiles_of(values: Sequence[float]) -> Tiles:
     """Of what a file says.
+
+    Args:
+        values: Their size and overlap.
 
     Raises:
         ValueError, TypeError: It is no size with an overlap.
     """
-    if not values:
-        return None
     size, overlap = values
     if not (size >= 1 and 0 <= overlap < 1):
         raise ValueError(f"tiles {values}")
