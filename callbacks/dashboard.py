@@ -15,8 +15,8 @@ from boltbox.detector.report.drawing import BatchImage
 from boltbox.detector.report.folder import best_epoch
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.text_file import load_yaml
-from boltbox.detector.training.gradient_window import ends_in_step
 from boltbox.detector.training.module import Detector
+from boltbox.detector.training.trainer_options import ends_in_step
 
 IMAGES = 8  # of the first validation batch, shown with their boxes
 

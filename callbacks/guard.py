@@ -1,21 +1,24 @@
 """A training that goes wrong: a report, and then it stops."""
 
+import math
 import re
 from pathlib import Path
 from typing import Literal, NoReturn
 
 import lightning as L
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from boltbox.detector.checkpoint.writer import wait_for_checkpoint
 from boltbox.detector.data.sample import Batch
+from boltbox.detector.model.sharding import local
 from boltbox.detector.system.atomic_file import write_json
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.gather import gather
-from boltbox.detector.training.gradient_window import ends_in_step, not_finite
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.trainer_data import data_of
+from boltbox.detector.training.trainer_options import ends_in_step
 
 Policy = Literal["stop", "off"]
 ADVICE = {  # by kind of incident
@@ -149,6 +152,31 @@ class Guard(L.Callback):
             f"{kind} in epoch {epoch}, {batch} {self._batch}{images}; {done}; report: {path};"
             f" {ADVICE[kind]}"
         )
+
+
+def not_finite(loss: Tensor, parameters: list[nn.Parameter], processes: int) -> tuple[bool, bool]:
+    """Whether the loss, and the accumulated gradients, are NaN or infinite in any process; all
+    processes get the same answer. Waits for the device once.
+
+    Args:
+        loss: () of this process.
+        parameters: Whose gradients are checked; under FSDP2 each process checks its own shards.
+        processes: Of the training.
+    """
+    grads: list[Tensor] = []
+    for parameter in parameters:
+        if parameter.grad is not None:
+            grad = local(parameter.grad)
+            if grad.numel():  # a process may have no part of a sharded parameter
+                grads.append(grad)
+    largest = torch.zeros_like(loss)
+    if grads:
+        largest = torch.stack(torch._foreach_norm(grads, math.inf))
+    flags = torch.stack((~loss.isfinite(), ~largest.isfinite().all())).float()
+    if processes > 1:
+        dist.all_reduce(flags)
+    bad_loss, bad_gradients = flags.tolist()
+    return bad_loss > 0, bad_gradients > 0
 
 
 def _kind_of(error: BaseException) -> str:

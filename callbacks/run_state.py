@@ -6,13 +6,13 @@ from typing import Any
 import lightning as L
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from boltbox.detector.model.sharding import distribute_like, whole
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.gather import gather_on_first
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.torch_file import as_input_error
-from boltbox.detector.training.gradient_window import gradients, restore_gradients
 from boltbox.detector.training.module import Detector
 from boltbox.detector.weights.trained import ADVICE
 
@@ -58,6 +58,23 @@ class RunState(L.Callback):
     def on_train_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         restore_gradients(pl_module.network, self._gradients)
         self._gradients = {}
+
+
+def gradients(network: nn.Module) -> dict[str, Tensor]:
+    """The gradients of an open window by name of the parameter, whole and on the CPU. They are
+    cleared after a step (Detector.optimizer_step), so a checkpoint within a window holds them."""
+    return {
+        name: whole(parameter.grad).cpu()
+        for name, parameter in network.named_parameters()
+        if parameter.grad is not None
+    }
+
+
+def restore_gradients(network: nn.Module, gradients: dict[str, Tensor]) -> None:
+    """Continue an open window with what `gradients` returned."""
+    for name, gradient in gradients.items():
+        parameter = network.get_parameter(name)
+        parameter.grad = distribute_like(parameter, gradient.clone())
 
 
 def _check_training(checkpoint: dict[str, Any], detector: Detector, epochs: int | None) -> None:

@@ -7,10 +7,9 @@ from lightning.pytorch.callbacks import GradientAccumulationScheduler, Stochasti
 
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import BelowOne, NonNegativeFloat
-from boltbox.detector.training.gradient_window import NO_STEP
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.schedule import Schedule
-from boltbox.detector.training.trainer_options import check_recipe
+from boltbox.detector.training.trainer_options import NO_STEP, check_recipe
 
 
 class Warmup(L.Callback):

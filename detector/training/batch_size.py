@@ -19,14 +19,12 @@ SHARE = 0.8  # of the free memory: the average of the weights and validations ne
 OBJECTS = 32  # per image
 
 
-def choose_batch_size(
-    trainer: L.Trainer, detector: Any, image_size: int, images: int, fill: bool
-) -> int:
-    """The batch size that suits the length of the run, or that the first device has memory for.
+def choose_batch_size(detector: Any, image_size: int, images: int, fill: bool) -> int:
+    """The batch size that suits the length of the run, or that the first device has memory for. A
+    method of Detector.
 
     Args:
-        trainer: Of the training.
-        detector: The Detector: copies of its network and loss are moved to the device and tried.
+        detector: Copies of its network and loss are moved to the device and tried.
         image_size: Longer side of the images in pixels.
         images: Samples of an epoch; a batch has no more.
         fill: As many images as a GPU has memory for.
@@ -34,6 +32,7 @@ def choose_batch_size(
     Returns:
         Images per batch, over all devices.
     """
+    trainer = detector.trainer
     world = trainer.world_size
     seen = images * (trainer.max_epochs or 0)  # Warmup refuses None
     suitable = math.ceil(default_batch_size(seen) / world) * world

@@ -35,12 +35,11 @@ from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.torch_file import as_input_error
 from boltbox.detector.training.batch_size import choose_batch_size
 from boltbox.detector.training.compilation import compile_network, eager_unless
-from boltbox.detector.training.gradient_window import ends_in_step
 from boltbox.detector.training.hub_folder import from_pretrained, push_to_hub, save_pretrained
 from boltbox.detector.training.optimizer import OptimOptions, StartingPoint
 from boltbox.detector.training.pretrained_score import choose_starting_point
 from boltbox.detector.training.trainer_data import check_names, data_of, global_batch_size
-from boltbox.detector.training.trainer_options import check_trainer
+from boltbox.detector.training.trainer_options import check_trainer, ends_in_step
 from boltbox.detector.training.validation import Evaluation, in_evaluation_mode
 from boltbox.detector.weights.start import LoadedWeights, StartOptions
 from boltbox.detector.weights.trained import DETECTOR, check_network, origins_of, read_trained
@@ -112,6 +111,8 @@ class Detector(L.LightningModule):
         # for checkpoints; _resolve_optim adds the groups. logger=False: boltbox's Dashboard logs it
         self.save_hyperparameters(ignore=["network", "loss", "optim", "start"], logger=False)
         self.options = Options(network, loss, start, optim, literal, multi_scale, compile)
+        # those that stay as given, for checkpoints
+        self._fixed_groups = plain_groups({"network": network, "loss": loss, "start": start})
         self.names = names
         # as given: what it leaves open, like lr0, is chosen by what the training starts from
         self._given_optim = optim
@@ -166,6 +167,7 @@ class Detector(L.LightningModule):
     from_pretrained = classmethod(from_pretrained)
     save_pretrained = save_pretrained
     push_to_hub = push_to_hub
+    choose_batch_size = choose_batch_size  # of batch_size.py
 
     @property
     def lr(self) -> float:
@@ -181,7 +183,8 @@ class Detector(L.LightningModule):
         """Choose what the user left open: as in a checkpoint (`saved`), or by the start."""
         optim = self._given_optim.resolve(self._starting_point, saved)
         self.options = self.options._replace(optim=optim)
-        self.hparams.update(plain_groups(self.options._asdict()))
+        # all groups: a subclass may have saved its own arguments over them
+        self.hparams.update(self._fixed_groups | {"optim": optim.to_dict()})
 
     def is_auto(self, name: str) -> bool:
         """Whether the user left this option of `optim` open."""
@@ -294,10 +297,6 @@ class Detector(L.LightningModule):
         )
         if self._starting_point is StartingPoint.SCRATCH:
             self.loaded = self.loaded._replace(has_head=False)  # as if new, for AutoAnchor
-
-    def choose_batch_size(self, image_size: int, images: int, fill: bool) -> int:
-        """Images per batch if data.batch_size is left open: by their number, or to fill a GPU."""
-        return choose_batch_size(self.trainer, self, image_size, images, fill)
 
     def configure_model(self) -> None:
         """Under fsdp2 the parameters of network and average are sharded over the processes."""

@@ -1,5 +1,5 @@
-"""Options of Lightning's Trainer: the recipe's, and whether they work on this machine and
-together, which is checked before any data is read."""
+"""Options of Lightning's Trainer: the recipe's, whether they work on this machine and together,
+which is checked before any data is read, and the one that changes from batch to batch."""
 
 import re
 from collections.abc import Mapping
@@ -50,6 +50,9 @@ FIXED: dict[str, tuple[Any, str]] = {  # of a fit: the value that works, and why
     "enable_checkpointing": (True, "the recipe saves checkpoints; leave it out"),
     "barebones": (False, "the recipe is callbacks, which it forbids; leave it out"),
 }
+# `trainer.accumulate_grad_batches` of a batch that only adds its gradients. Lightning divides the
+# loss by that number and Detector.training_step multiplies by it: exact for a power of two.
+NO_STEP = 2**40
 
 
 def as_list(value: Any) -> list[Any]:
@@ -219,3 +222,10 @@ def check_trainer(trainer: L.Trainer) -> list[str]:
             " L.Trainer(**boltbox.callbacks.recipe(...)) has all of it: docs/python.md"
         )
     return missing
+
+
+def ends_in_step(trainer: L.Trainer, batch_idx: int) -> bool:
+    """Whether this training batch ends in an optimizer step. True of the last batch of an epoch
+    too where the Trainer accumulates without a warm-up (Trainer(accumulate_grad_batches=4))."""
+    length = trainer.accumulate_grad_batches
+    return length != NO_STEP and ((batch_idx + 1) % length == 0 or trainer.is_last_batch)

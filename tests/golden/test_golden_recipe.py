@@ -18,9 +18,9 @@ from boltbox.callbacks import EMA, EarlyStop, Warmup
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.sample import collate
 from boltbox.detector.model.network import NetworkOptions
-from boltbox.detector.training.gradient_window import ends_in_step
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.schedule import effective_weight_decay, ema_decay
+from boltbox.detector.training.trainer_options import ends_in_step
 from boltbox.detector.weights.yolov5 import by_our_names, key_map
 
 

@@ -11,6 +11,8 @@ from made_options import made_detector
 from made_samples import random_sample
 
 from boltbox.callbacks import EMA, AutoAnchor
+from boltbox.callbacks.guard import not_finite
+from boltbox.callbacks.run_state import gradients, restore_gradients
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, unlabelled
 from boltbox.detector.data.inputs.tiles import Tiles
@@ -18,7 +20,6 @@ from boltbox.detector.data.sample import IGNORED, Labels, LetterboxInfo, collate
 from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.model.loss import mean_losses
 from boltbox.detector.report.drawing import images_of
-from boltbox.detector.training.gradient_window import gradients, not_finite, restore_gradients
 from boltbox.detector.training.pretrained_score import score_pretrained
 from examples.dynamic_assigner import DynamicAssigner
 from examples.yolox_head import YOLOXHead

@@ -101,7 +101,7 @@ def test_a_batch_waits_at_most_once(small_data, here, monkeypatch):
     cli.main(small_fit(small_data, here / "run", *more))
     assert len(batches) > 2
     for calls in batches[1:]:
-        assert calls == {("tolist", "gradient_window.py"): 1}, batches
+        assert calls == {("tolist", "guard.py"): 1}, batches
 
 
 @pytest.mark.parametrize("options", [{}, OPTIONS])
