@@ -17,6 +17,7 @@ from boltbox.callbacks.run_folder import RunFolder
 from boltbox.callbacks.run_state import RunState
 from boltbox.detector.checkpoint.runs import claim, new_run
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.ranges import check_arguments
 from boltbox.detector.system.rank_zero import is_first_process
 from boltbox.detector.training.trainer_options import (
     DEFAULT,
@@ -56,6 +57,8 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
     for kind in CALLBACKS.values():
         replacements = [callback for callback in callbacks if isinstance(callback, kind)]
         with_options.append(replacements[0] if replacements else kind())
+    for callback in with_options:
+        check_arguments(type(callback), vars(callback))
     others = [callback for callback in callbacks if callback not in with_options]
     checkpoints = Path(folder) / "checkpoints"
     for callback in with_options:

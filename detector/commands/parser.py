@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import Any, NoReturn, Union, get_args, get_origin, get_type_hints
 
 import yaml
 from jsonargparse import ArgumentParser, set_parsing_settings
@@ -19,6 +19,7 @@ from boltbox.detector.system.ranges import (
     NonNegativeFloat,
     NonNegativeInt,
     PositiveInt,
+    allowed,
 )
 from boltbox.detector.system.rank_zero import program
 from boltbox.detector.system.trusted import refusal
@@ -175,33 +176,6 @@ def takes_only_lists(kind: Any) -> bool:
     """
     parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     return {get_origin(part) for part in parts if part is not type(None)} == {list}
-
-
-def allowed(kind: Any) -> str:
-    """The values of a type, in words.
-
-    >>> allowed(Literal["best", "last"]), allowed(int | None), allowed(list[int | str] | None)
-    ('best or last', 'int or null', 'a list like "[a,b]" or null')
-    >>> allowed(NonNegativeInt | None)
-    'int >=0 or null'
-    """
-    parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    words: list[str] = []
-    for part in parts:
-        if get_origin(part) is Literal:
-            words += map(str, get_args(part))
-        elif get_origin(part) is Callable:
-            words.append("a class")
-        else:
-            name = str(part) if get_args(part) else getattr(part, "__name__", str(part))
-            name = re.sub(r"[\w.]+\.(\w+)", r"\1", name)
-            if bounds := getattr(part, "_expression", None):
-                name = f"{part._type.__name__} {bounds.replace('v', '')}"
-            if get_origin(part) in (list, tuple):
-                name = 'a list like "[a,b]"'
-            words.append({"NoneType": "null", "bool": "true or false"}.get(name, name))
-    *most, last = dict.fromkeys(words)
-    return f"{', '.join(most)} or {last}" if most else last
 
 
 def call(function: Callable[..., None], command: str, words: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import lightning as L
 import numpy as np
@@ -36,7 +36,7 @@ from boltbox.detector.data.windows import Windows, choose_tile_size
 from boltbox.detector.system.configuration import plain
 from boltbox.detector.system.errors import InputError, Unreachable
 from boltbox.detector.system.gather import gather
-from boltbox.detector.system.ranges import BelowOne, NonNegativeInt, PositiveInt
+from boltbox.detector.system.ranges import BelowOne, NonNegativeInt, PositiveInt, check_arguments
 from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
 
 Cache = Literal["auto", "none", "ram", "disk"]
@@ -99,6 +99,7 @@ class DetectionData(L.LightningDataModule):
     ) -> None:
         if dataset is None:
             raise InputError("no data: give --data.dataset FILE (a data.yaml, or demo)")
+        check_arguments(DetectionData, locals())
         dataset = str(dataset)
         self.options = locals().copy()  # by name, in plain types
         self.options.pop("self")
@@ -106,8 +107,6 @@ class DetectionData(L.LightningDataModule):
         self.options["augment"] = augment.to_dict()
         self.options = plain(self.options)
         super().__init__()
-        if cache not in get_args(Cache):
-            raise InputError(f"data.cache {cache}: give auto, none, ram or disk")
         self.file = DatasetFile.read(dataset, split, format, needs_val=True)
         self.image_size: int = self.options["image_size"]
         self.batch_size: int = 16 if batch_size in (None, "auto") else self.options["batch_size"]

@@ -9,6 +9,7 @@ import yaml
 from boltbox.detector.data.formats.format import SPLIT_NAMES
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.ranges import check_arguments
 
 LABELS = ("category", "categories")
 
@@ -32,11 +33,10 @@ def save_hugging_face(
         InputError: a column is missing, a split or bbox_format has another name, an image has no
             bytes, or the folder is in use.
     """
+    check_arguments(save_hugging_face, locals())
     target = Path(folder) / "data.yaml"
     if target.exists():
         raise InputError(f"{target}: already exists and is not overwritten; give another folder")
-    if bbox_format not in ("xywh", "xyxy"):
-        raise InputError(f"save_hugging_face: bbox_format {bbox_format}: give xywh or xyxy")
     content: dict[str, Any] = {}
     splits = dataset if isinstance(dataset, dict) else {"train": dataset}
     for name, rows in splits.items():

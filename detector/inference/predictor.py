@@ -9,7 +9,7 @@ from functools import partial
 from itertools import chain
 from os.path import isfile
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -33,7 +33,14 @@ from boltbox.detector.inference.formats import load_member
 from boltbox.detector.inference.tta import Forward, augmented
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.addresses import is_address
+from boltbox.detector.system.configuration import plain
 from boltbox.detector.system.errors import InputError, in_one_line
+from boltbox.detector.system.ranges import (
+    ClosedUnitInterval,
+    NonNegativeInt,
+    PositiveInt,
+    check_arguments,
+)
 from boltbox.detector.system.torch_file import not_finite
 
 Precision = Literal["16-mixed", "16-true", "32-true"]
@@ -81,10 +88,10 @@ class Predictor:
         members: Sequence[YOLOv5 | Exported],
         names: Sequence[str],
         known: Sequence[Sequence[str]] | None = None,
-        image_size: int = 640,
-        conf: float | Sequence[float] = 0.25,
-        iou: float = 0.45,
-        max_det: int = 1000,
+        image_size: PositiveInt = 640,
+        conf: ClosedUnitInterval | Sequence[float] = 0.25,
+        iou: ClosedUnitInterval = 0.45,
+        max_det: PositiveInt = 1000,
         agnostic: bool = False,
         classes: Sequence[int | str] | None = None,
         tta: bool = False,
@@ -95,14 +102,14 @@ class Predictor:
         finite: bool = True,
         tiles: Tiles | None = None,
     ) -> None:
-        if precision not in get_args(Precision):
-            raise InputError(f"precision is {precision!r}; choose 16-mixed, 16-true or 32-true")
+        check_arguments(Predictor, locals())
+        conf = plain(conf)
         if isinstance(conf, Sequence) and len(conf) != len(names):
             raise InputError(f"conf has {len(conf)} numbers, but there are {len(names)} classes")
         self.thresholds: dict[str, Any] = {
             "conf": conf,
             "iou": iou,
-            "max_det": max_det,
+            "max_det": int(max_det),  # it may be of NumPy
             "agnostic": agnostic,
             "classes": class_numbers(classes, names),
             "multi_label": multi_label,
@@ -296,9 +303,9 @@ class Predictor:
     def predict(
         self,
         images: Image | Sequence[Image],
-        image_size: int | None = None,
-        tile_size: int | None = None,
-        batch_size: int = 16,
+        image_size: PositiveInt | None = None,
+        tile_size: NonNegativeInt | None = None,
+        batch_size: PositiveInt = 16,
     ) -> Detections | list[Detections]:
         """The objects in images, the same as `cli.py predict` finds with the same options.
 
@@ -321,6 +328,8 @@ class Predictor:
         Raises:
             InputError: Something is no image, there is no such class, or an output is not finite.
         """
+        numbers = {"image_size": image_size, "tile_size": tile_size, "batch_size": batch_size}
+        check_arguments(Predictor.predict, numbers)
         is_pattern = False  # or the path of a folder
         if isinstance(images, str | Path):
             is_pattern = not isfile(images) and not is_address(images)

@@ -17,7 +17,12 @@ from boltbox.detector.model.boxes import iou_cxcywh
 from boltbox.detector.model.head import Head
 from boltbox.detector.model.parts import build_part, part_config
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.ranges import ClosedUnitInterval, NonNegativeFloat, PositiveFloat
+from boltbox.detector.system.ranges import (
+    CheckedOptions,
+    ClosedUnitInterval,
+    NonNegativeFloat,
+    PositiveFloat,
+)
 
 BATCHES = "batches"  # key of the number of batches in the sums of `add_losses`
 
@@ -299,7 +304,7 @@ def mean_losses(sums: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 @dataclass(frozen=True)
-class LossOptions:
+class LossOptions(CheckedOptions):
     """The loss that the network is trained with.
 
     Args:

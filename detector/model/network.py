@@ -28,7 +28,13 @@ from boltbox.detector.model.layers import (
 from boltbox.detector.model.parts import build_part, part_config
 from boltbox.detector.model.timm_backbone import PREFIX, TimmBackbone
 from boltbox.detector.system.errors import InputError, nearest
-from boltbox.detector.system.ranges import AboveZero, PositiveFloat
+from boltbox.detector.system.ranges import (
+    AboveZero,
+    CheckedOptions,
+    PositiveFloat,
+    PositiveInt,
+    check_arguments,
+)
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "silu": nn.SiLU,
@@ -96,7 +102,7 @@ class Origin(NamedTuple):
 
 
 @dataclass(frozen=True)
-class NetworkOptions:
+class NetworkOptions(CheckedOptions):
     """Which network it is.
 
     Args:
@@ -264,7 +270,8 @@ class YOLOv5(nn.Module):
         InputError: the options make no network.
     """
 
-    def __init__(self, num_classes: int, size: str = "n", **options: Any) -> None:
+    def __init__(self, num_classes: PositiveInt, size: str = "n", **options: Any) -> None:
+        check_arguments(YOLOv5, locals())
         given = NetworkOptions(size, **options)
         if size not in SIZES:
             hint = nearest(size.removeprefix("yolov5"), SIZES)

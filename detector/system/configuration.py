@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from boltbox.detector.system.errors import InputError
+
 T = TypeVar("T")
 
 
@@ -67,10 +69,15 @@ def as_group(kind: Any, options: T | Mapping[str, Any]) -> T:
     Args:
         kind: dataclass of the group.
         options: the group, or its options by name.
+
+    Raises:
+        InputError: they are neither.
     """
     if isinstance(options, Mapping):
         return kind(**plain(options))
-    return replace(options, **plain(vars(options)))  # type: ignore[type-var]
+    if not isinstance(options, kind):
+        raise InputError(f"{options!r:.80} is not {kind.__name__}. Give {kind.__name__}(...)")
+    return replace(options, **plain(vars(options)))
 
 
 def plain_groups(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,13 +8,16 @@ import lightning as L
 import numpy as np
 from lightning.pytorch.tuner import Tuner
 
+from boltbox.detector.system.ranges import PositiveInt, check_arguments
 from boltbox.detector.training.module import Detector
 
 BETA = 0.98  # of the moving average of the loss that Lightning records
 WIDTH = 9  # steps over which the loss is averaged instead
 
 
-def find_lr(trainer: L.Trainer, detector: Detector, steps: int = 100, **data: Any) -> float | None:
+def find_lr(
+    trainer: L.Trainer, detector: Detector, steps: PositiveInt = 100, **data: Any
+) -> float | None:
     """Find a learning rate and train with it from now on (`detector.lr`). The weights stay.
 
     The test makes a step with each of `steps` rates, from a hundredth of the detector's to a
@@ -30,6 +33,7 @@ def find_lr(trainer: L.Trainer, detector: Detector, steps: int = 100, **data: An
     Returns:
         The rate; None, and the detector keeps its own, if the loss has no minimum in this range.
     """
+    check_arguments(find_lr, locals())
     first = trainer.global_step + 2  # what Lightning's average is corrected by
     finder = Tuner(trainer).lr_find(
         detector,

@@ -31,6 +31,7 @@ from boltbox.detector.model.network import NetworkOptions, YOLOv5
 from boltbox.detector.model.sharding import is_sharded, shard
 from boltbox.detector.system.configuration import as_group, plain, plain_groups
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.ranges import check_arguments
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.torch_file import as_input_error
 from boltbox.detector.training.batch_size import choose_batch_size
@@ -100,14 +101,15 @@ class Detector(L.LightningModule):
         compile: bool = False,
     ) -> None:
         super().__init__()
-        if not len(names) or isinstance(names, str | Mapping):
-            raise InputError(f"names {names!r}: give a list of names (--data.dataset FILE has one)")
-        names = list(plain(names))
         # a checkpoint holds each group of options as a map
         network = as_group(NetworkOptions, network)
         loss = as_group(LossOptions, loss)
         optim = as_group(OptimOptions, optim)
         start = as_group(StartOptions, start)
+        check_arguments(Detector, locals())
+        if not len(names) or isinstance(names, set):
+            raise InputError(f"names {names!r}: give a list of names (--data.dataset FILE has one)")
+        names = list(plain(names))
         # for checkpoints; _resolve_optim adds the groups. logger=False: boltbox's Dashboard logs it
         self.save_hyperparameters(ignore=["network", "loss", "optim", "start"], logger=False)
         self.options = Options(network, loss, start, optim, literal, multi_scale, compile)

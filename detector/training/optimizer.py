@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import nn
@@ -15,7 +15,12 @@ from torch.optim import Optimizer
 from boltbox.detector.model.parts import build_part, find_part, part_config
 from boltbox.detector.model.timm_backbone import body_of
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.ranges import NonNegativeFloat, OpenUnitInterval, PositiveInt
+from boltbox.detector.system.ranges import (
+    CheckedOptions,
+    NonNegativeFloat,
+    OpenUnitInterval,
+    PositiveInt,
+)
 from boltbox.detector.training.muon import Muon
 from boltbox.detector.training.schedule import (
     LrSchedule,
@@ -74,7 +79,7 @@ OF_A_GROUP = ("betas", "weight_decay", "lr_share")  # of a parameter group, besi
 
 
 @dataclass(frozen=True)
-class OptimOptions:
+class OptimOptions(CheckedOptions):
     """How it is trained.
 
     Args:
@@ -136,10 +141,8 @@ class OptimOptions:
             continued: Options of the run that is continued, by name: they go before the defaults.
 
         Raises:
-            InputError: There is no such optimizer or lr_schedule.
+            InputError: There is no such optimizer.
         """
-        if self.lr_schedule not in get_args(LrSchedule):
-            raise InputError(f"model.optim.lr_schedule {self.lr_schedule}: give linear or cosine")
         is_auto = self.optimizer == "auto"
         optimizer: Any = self.to_dict()["optimizer"]
         if is_auto:
@@ -168,15 +171,10 @@ class OptimOptions:
         """The defaults of this optimizer; those of a class are the defaults of its arguments.
 
         Raises:
-            InputError: There is no such optimizer, or a class has no default learning rate.
+            InputError: A class has no default learning rate.
         """
         optimizer: Any = self.optimizer
         if isinstance(optimizer, str):
-            if optimizer not in DEFAULTS:
-                raise InputError(
-                    f"{OPTION} {optimizer}: it is auto, {', '.join(DEFAULTS)} or a class like"
-                    " torch.optim.Adagrad"
-                )
             return DEFAULTS[optimizer]
         parameters = inspect.signature(find_part(optimizer, Optimizer, OPTION)).parameters
         arguments = {name: parameter.default for name, parameter in parameters.items()}

@@ -16,6 +16,7 @@ from boltbox.detector.model.head import AnchorHead
 from boltbox.detector.model.network import Origin, YOLOv5
 from boltbox.detector.model.timm_backbone import TimmBackbone, body_of
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.ranges import CheckedOptions
 from boltbox.detector.system.rank_zero import print_fact
 from boltbox.detector.system.torch_file import as_input_error, shapes
 from boltbox.detector.weights.timm import load_backbone
@@ -40,7 +41,7 @@ class LoadedWeights(NamedTuple):
 
 
 @dataclass(frozen=True)
-class StartOptions:
+class StartOptions(CheckedOptions):
     """Weights to start from, and layers to freeze.
 
     Args:

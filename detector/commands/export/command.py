@@ -35,7 +35,7 @@ from boltbox.detector.inference.web_format import Web
 from boltbox.detector.system.atomic_file import make_folder, not_fatal, sync_files, sync_folder
 from boltbox.detector.system.errors import InputError, in_one_line, nearest, need
 from boltbox.detector.system.operating_system import captured_stderr
-from boltbox.detector.system.ranges import ClosedUnitInterval, PositiveInt
+from boltbox.detector.system.ranges import ClosedUnitInterval, PositiveInt, check_arguments
 from boltbox.detector.system.rank_zero import print_fact, program
 from boltbox.detector.system.trusted import trusting
 
@@ -98,6 +98,7 @@ def export(
         InputError: what is asked for does not go together, a package is missing, or the file's
             detections are not PyTorch's.
     """
+    check_arguments(export, locals())
     if format not in FORMATS:
         raise InputError(f"format {format}: {nearest(format, FORMATS)}")
     writer = FORMATS[format]()

@@ -23,7 +23,12 @@ from boltbox.detector.data.transforms.mixing import CopyPaste, MixUp, Mosaic
 from boltbox.detector.data.transforms.perspective import RandomPerspective
 from boltbox.detector.model.boxes import clip_xyxy
 from boltbox.detector.system.errors import InputError, nearest
-from boltbox.detector.system.ranges import ClosedUnitInterval, NonNegativeFloat, NonNegativeInt
+from boltbox.detector.system.ranges import (
+    CheckedOptions,
+    ClosedUnitInterval,
+    NonNegativeFloat,
+    NonNegativeInt,
+)
 
 # A step of the augmentation: transform(sample, rng, partner) -> sample. It returns a new sample
 # (`sample.replace(image=..., boxes=...)`) and never writes into the arrays of its argument, which
@@ -53,7 +58,7 @@ STEP_NAMES = (
 
 
 @dataclass(frozen=True)
-class Augment:
+class Augment(CheckedOptions):
     """Strengths of the training augmentation; names, ranges and defaults are those of YOLOv5's
     hyper-parameter files, as far as these have them.
 
@@ -99,6 +104,7 @@ class Augment:
     after: dict[str, list[Callable]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for step_name, transforms in self.after.items():
             if step_name not in STEP_NAMES:
                 raise InputError(
