@@ -20,7 +20,6 @@ from jsonargparse.typing import (
     restricted_number_type,
 )
 
-from boltbox.detector.system.configuration import plain
 from boltbox.detector.system.errors import InputError
 
 AboveZero = restricted_number_type("AboveZero", float, [(">", 0), ("<=", 1)])
@@ -96,7 +95,7 @@ def check_arguments(function: Callable[..., Any], values: Mapping[str, Any]) -> 
     """
     for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
         kind = parameter.annotation
-        if name in values and not _fits(plain(values[name]), kind):
+        if name in values and not _fits(values[name], kind):
             raise InputError(
                 f"{function.__qualname__}.{name} is {values[name]!r:.80}; it must be"
                 f" {allowed(kind, in_python=True)}"
@@ -116,12 +115,14 @@ class CheckedOptions:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    """Whether a value in plain types is of a type. A list may be any collection. What a callable
-    takes and returns is not compared, nor are the values of a map.
+    """Whether a value is of a type, or NumPy's or torch's of that. A list may be any collection.
+    What a callable takes and returns is not compared.
 
     >>> _fits(1, NonNegativeFloat), _fits("1", NonNegativeFloat), _fits([1, "a"], list[int])
     (True, False, False)
     """
+    if hasattr(value, "tolist"):
+        value = value.tolist()
     origin = get_origin(kind)
     parts = get_args(kind)
     if origin in (Union, UnionType):
@@ -131,7 +132,9 @@ def _fits(value: Any, kind: Any) -> bool:
     if origin in (list, Sequence):
         is_list = isinstance(value, Collection) and not isinstance(value, str | Mapping)
         return is_list and all(_fits(item, parts[0]) for item in value)
-    if origin:
+    if origin is dict:
+        return isinstance(value, Mapping) and all(_fits(item, parts[1]) for item in value.values())
+    if origin:  # a callable, which a checkpoint holds as a map
         return not isinstance(value, str | int | float | None)
     if not issubclass(kind, int | float):
         return kind is Any or isinstance(value, kind)

@@ -168,7 +168,7 @@ def test_hugging_face_corners_and_errors(tmp_path):
     odd = table(given, ["p2"], {"category": List(LABEL)})
     errors = [
         (good, file.parent, "xywh", r"data\.yaml"),
-        (good, "a", "coco", "bbox_format coco"),
+        (good, "a", "coco", "bbox_format is 'coco'"),
         (DatasetDict(unlabelled=good), "a", "xywh", "unlabelled"),
         (good.remove_columns("objects"), "a", "xywh", "train"),
         (odd, "a", "xywh", "train"),

@@ -9,7 +9,6 @@ from made_runs import load, train, type_line
 from safetensors.torch import save_file
 
 from boltbox.detector.model.network import YOLOv5
-from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.optimizer import OptimOptions, StartingPoint
 from boltbox.detector.weights.start import StartOptions
 
@@ -75,8 +74,3 @@ def test_fresh_layers_beside_the_backbone_are_trained_as_the_neck_is():
 def test_defaults_of_sgd_are_those_of_yolov5():
     optim = OptimOptions("SGD").resolve(StartingPoint.SCRATCH)
     assert (optim.lr0, optim.momentum, optim.weight_decay) == (0.01, 0.937, 0.0005)
-
-
-def test_another_schedule_is_refused():
-    with pytest.raises(InputError, match="lr_schedule constant"):
-        OptimOptions(lr_schedule="constant").resolve(StartingPoint.SCRATCH)
