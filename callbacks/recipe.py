@@ -46,6 +46,8 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
     Raises:
         InputError: An option does not go together with the recipe, or the folder is no run's.
     """
+    check_arguments(recipe, {"run": run})
+    check_arguments(L.Trainer, options)
     check_recipe(options)
     # of torch about Lightning; of Lightning about Detector and DetectionData, which have one hook
     warnings.filterwarnings("ignore", message=".*LeafSpec|You have overridden `on_before_batch_tr")

@@ -38,15 +38,16 @@ def save_hugging_face(
     if target.exists():
         raise InputError(f"{target}: already exists and is not overwritten; give another folder")
     content: dict[str, Any] = {}
-    splits = dataset if isinstance(dataset, dict) else {"train": dataset}
+    splits = dataset if dataset and isinstance(dataset, dict) else {"train": dataset}
     for name, rows in splits.items():
         split = {"validation": "val"}.get(name, name)
-        fields = _element(rows.features.get("objects", {}))
+        columns = getattr(rows, "features", {})
+        fields = _element(columns.get("objects", {}))
         label = next((key for key in LABELS if key in fields), "")
-        has_columns = "image" in rows.features and label and "bbox" in fields
+        has_columns = "image" in columns and label and "bbox" in fields
         if split not in SPLIT_NAMES or not has_columns:
             raise InputError(
-                f"save_hugging_face: the split {name} has the columns {list(rows.features)}; give a"
+                f"save_hugging_face: the split {name} has the columns {list(columns)}; give a"
                 " Dataset with `image` and `objects` (`bbox`, `category`), or a DatasetDict of"
                 " train, validation and test"
             )

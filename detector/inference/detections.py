@@ -12,11 +12,13 @@ from typing import Any
 import cv2
 import numpy as np
 import torch
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image as PIL
+from PIL import ImageDraw, ImageFont
 from torch import Tensor
 
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.inputs.evaluation_input import tile_samples
+from boltbox.detector.data.inputs.sources import Image, path_or_pixels
 from boltbox.detector.data.inputs.tiles import merge
 from boltbox.detector.data.sample import Batch, LetterboxInfo, collate, finish_on_device
 from boltbox.detector.model.postprocess import nms
@@ -83,12 +85,12 @@ class Detections:
         """The class name of each detection."""
         return [self.names[number] for number in self.class_id]
 
-    def plot(self, image: np.ndarray | None = None) -> np.ndarray:
+    def plot(self, image: Image | None = None) -> np.ndarray:
         """A copy of an image, (H, W, 3) uint8 RGB, with the boxes drawn in, each with its class and
         confidence.
 
         Args:
-            image: (H, W, 3) uint8 RGB or (H, W) grey; default: the file `path`.
+            image: In any form that `predict` takes; default: the file `path`.
 
         Raises:
             InputError: There is no image, or the file cannot be read.
@@ -96,14 +98,15 @@ class Detections:
         if image is None:
             if self.path is None:
                 raise InputError("the detections have no file. Pass the image to plot or save")
-            image = read_image(self.path)
-        pixels = np.atleast_3d(image)
-        pixels = np.repeat(pixels, 3 // pixels.shape[2], 2)
+            image = self.path
+        pixels = path_or_pixels(image)
+        if isinstance(pixels, str | Path):
+            pixels = read_image(pixels)
         return draw_boxes(
             pixels, np.column_stack((self.xyxy, self.confidence, self.class_id)), self.names
         )
 
-    def save(self, path: str | Path, image: np.ndarray | None = None) -> None:
+    def save(self, path: str | Path, image: Image | None = None) -> None:
         """Write the image with the boxes drawn in.
 
         Args:
@@ -113,7 +116,7 @@ class Detections:
         Raises:
             InputError: As `plot`, or the file cannot be written.
         """
-        drawn = Image.fromarray(self.plot(image))
+        drawn = PIL.fromarray(self.plot(image))
         try:
             drawn.save(path)
         except (ValueError, OSError) as e:
@@ -168,7 +171,7 @@ def draw_boxes(
     Returns:
         The image.
     """
-    picture = Image.fromarray(image)
+    picture = PIL.fromarray(image)
     canvas = ImageDraw.Draw(picture)
     if line_width is None:
         line_width = max(round(sum(picture.size) / 800), 2)

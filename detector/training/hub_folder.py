@@ -15,6 +15,7 @@ import yaml
 from boltbox.detector.model.network import UNKNOWN, YOLOv5
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError, in_one_line, need
+from boltbox.detector.system.ranges import check_arguments
 from boltbox.detector.system.text_file import load_yaml, read_text
 from boltbox.detector.system.torch_file import as_input_error
 from boltbox.detector.weights.published import describe_origins
@@ -46,6 +47,7 @@ def save_pretrained(
     Raises:
         InputError: A file exists, the run has no metrics, or safetensors is not installed.
     """
+    check_arguments(save_pretrained, locals())
     need("safetensors", "save_pretrained")
     from safetensors.torch import save
 
@@ -78,6 +80,7 @@ def from_pretrained(cls: Any, name: str | Path, device: str | torch.device | Non
     Raises:
         InputError: There is none, or it is no detector of boltbox.
     """
+    check_arguments(from_pretrained, locals())
     folder = name
     if not isdir(name):
         hub = need("huggingface_hub", "from_pretrained")
@@ -100,6 +103,7 @@ def push_to_hub(detector: Any, repo_id: str, run: str | Path | None = None, **op
         run: See `save_pretrained`.
         options: Of `huggingface_hub.HfApi.upload_folder`, like commit_message.
     """
+    check_arguments(push_to_hub, locals())
     hub = need("huggingface_hub", "push_to_hub").HfApi()
     with tempfile.TemporaryDirectory() as folder:
         save_pretrained(detector, folder, run, repo_id)

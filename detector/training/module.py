@@ -149,6 +149,7 @@ class Detector(L.LightningModule):
         Raises:
             InputError: There is no such file, or it is not a detector.
         """
+        check_arguments(cls.load, {"path": path})
         file = read_trained(path)
         with as_input_error(path, DETECTOR):
             detector = cls(**file.arguments())  # without weights to start from

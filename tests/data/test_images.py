@@ -18,7 +18,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from boltbox.detector.data.file_list import find_images
 from boltbox.detector.data.images import image_size, image_sizes, read_image, rgb
-from boltbox.detector.data.inputs.sources import _path_or_pixels
+from boltbox.detector.data.inputs.sources import path_or_pixels
 from boltbox.detector.model.network import NetworkOptions
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
@@ -84,7 +84,7 @@ def test_exif_orientation(tmp_path, suffix, orientation):
     image = read_image(path)
     assert image_size(path) == image.shape[:2] == expected.shape[:2]
     assert np.abs(image.astype(int) - expected).max() <= (2 if suffix == "jpg" else 0)
-    pixels = _path_or_pixels(path.read_bytes())
+    pixels = path_or_pixels(path.read_bytes())
     assert np.abs(np.asarray(pixels, int) - image).max() <= (2 if suffix == "jpg" else 0)
 
 
@@ -114,7 +114,7 @@ def test_orientation_that_is_not_followed(tmp_path, suffix):
     for content in contents:
         path.write_bytes(content)
         assert image_sizes([path]) == [read_image(path).shape[:2]] == [STORED.shape[:2]]
-        assert np.shape(_path_or_pixels(content)) == STORED.shape
+        assert np.shape(path_or_pixels(content)) == STORED.shape
 
 
 def of(array):

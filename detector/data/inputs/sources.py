@@ -100,7 +100,7 @@ class PredictionSamples:
         self.lenient = lenient
         self.images = []
         sizes = []
-        files = [_path_or_pixels(image) for image in images]
+        files = [path_or_pixels(image) for image in images]
         for number, size in enumerate(image_sizes(files)):
             if isinstance(size, str):
                 self._leave_out(f"{files[number]}: {size}")
@@ -141,8 +141,12 @@ class PredictionSamples:
         rank_zero_print(f"left out: {reason}")
 
 
-def _path_or_pixels(image: object) -> str | Path | np.ndarray:
-    """A path as it is; of all else the pixels, (H, W, 3) uint8 RGB."""
+def path_or_pixels(image: object) -> str | Path | np.ndarray:
+    """A path as it is; of all else a copy of the pixels, (H, W, 3) uint8 RGB.
+
+    Raises:
+        InputError: It is no image.
+    """
     if isinstance(image, str | Path):
         return image
     try:
@@ -151,7 +155,7 @@ def _path_or_pixels(image: object) -> str | Path | np.ndarray:
         if isinstance(image, PIL.Image):
             return rgb(image)
     except UNREADABLE:
-        raise InputError("predict: these bytes of an image cannot be decoded") from None
+        raise InputError("these bytes of an image cannot be decoded") from None
     pixels = image
     if isinstance(pixels, Tensor) and pixels.ndim == 3:
         if pixels.is_floating_point() and ((pixels >= 0) & (pixels <= 1)).all():
@@ -165,7 +169,7 @@ def _path_or_pixels(image: object) -> str | Path | np.ndarray:
             return np.repeat(pixels, 3 // pixels.shape[2], 2)  # contiguous, for OpenCV
     shape = list(getattr(image, "shape", []))
     raise InputError(
-        "predict takes paths, bytes of image files, PIL images, RGB arrays (H, W, 3) of uint8 and"
+        "images are paths, bytes of image files, PIL images, RGB arrays (H, W, 3) of uint8 and"
         " RGB tensors (3, H, W) of uint8 or floats in 0..1, not"
         f" {type(image).__name__} {shape} {getattr(image, 'dtype', '')}"
     )
