@@ -116,7 +116,7 @@ class CheckedOptions:
 
 def _fits(value: Any, kind: Any) -> bool:
     """Whether a value is of a type, or NumPy's or torch's of that. A list may be any collection.
-    What a callable takes and returns is not compared.
+    Of a callable or a map no more is compared.
 
     >>> _fits(1, NonNegativeFloat), _fits("1", NonNegativeFloat), _fits([1, "a"], list[int])
     (True, False, False)
@@ -129,13 +129,11 @@ def _fits(value: Any, kind: Any) -> bool:
         return any(_fits(value, part) for part in parts)
     if origin is Literal:
         return value in parts
-    if origin in (list, Sequence):
+    if origin in (list, tuple, Sequence):
         is_list = isinstance(value, Collection) and not isinstance(value, str | Mapping)
         return is_list and all(_fits(item, parts[0]) for item in value)
-    if origin is dict:
-        return isinstance(value, Mapping) and all(_fits(item, parts[1]) for item in value.values())
-    if origin:  # a callable, which a checkpoint holds as a map
-        return not isinstance(value, str | int | float | None)
+    if origin:  # a map or, as a map in a checkpoint, a callable
+        return isinstance(value, (origin, Mapping))
     if not issubclass(kind, int | float):
         return kind is Any or isinstance(value, kind)
     number = getattr(kind, "_type", kind)  # int, float or bool

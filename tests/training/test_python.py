@@ -2,12 +2,14 @@
 
 import copy
 import gc
+import inspect
 import json
 import os
 import pickle
 import random
 import re
 import signal
+from functools import partial
 from pathlib import Path
 
 import lightning as L
@@ -44,13 +46,18 @@ from boltbox.callbacks import (
     recipe,
 )
 from boltbox.callbacks.configuration import CALLBACKS
+from boltbox.detector.commands.export.command import export
 from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.model.network import NetworkOptions
+from boltbox.detector.data.transforms.augment import Augment
+from boltbox.detector.inference.predictor import Predictor
+from boltbox.detector.model.loss import LossOptions
+from boltbox.detector.model.network import NetworkOptions, YOLOv5
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.operating_system import STOP_SIGNALS
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.optimizer import OptimOptions, StartingPoint
 from boltbox.detector.training.trainer_options import check_trainer
+from boltbox.detector.weights.start import StartOptions
 
 SMALL = {"image_size": 64, "batch_size": 8, "workers": 0}
 QUIET = {
@@ -207,6 +214,37 @@ def test_options_of_numpy(small_data, here):
     assert (loaded.names, loaded.hparams["optim"]["lr0"]) == (data.names, 0.25)
     assert loaded.network.head.anchors_px.tolist() == [[[300, 300]]]
     assert "batch_size: 4" in Path("run/config.yaml").read_text()
+
+
+def test_what_does_not_fit(here):
+    """Numbers out of their range and values of another kind are refused where they are given."""
+    optim = partial(OptimOptions, "SGD")
+    cases = [
+        (optim, "lr0", "0.1"),
+        (optim, "lr0", np.True_),
+        (optim, "lr0", np.nan),
+        (optim, "nominal_batch_size", 64.0),
+        (optim, "lr_schedule", "step"),
+        (NetworkOptions, "levels", "345"),
+        (NetworkOptions, "levels", np.array(["a"])),
+        (NetworkOptions, "head", "Own"),
+        (partial(Detector, ["a"]), "literal", 1),
+        (YOLOv5, "num_classes", 0),
+        (Detector, "names", ["a", 1]),
+        (recipe, "callbacks", [EMA]),
+    ]
+    data = partial(DetectionData, "demo")
+    groups = [Augment, LossOptions, NetworkOptions, OptimOptions, StartOptions]
+    for function in (*groups, data, partial(Predictor, [], []), export):
+        cases += [(function, name, -1.5) for name in inspect.signature(function).parameters]
+    for kind in CALLBACKS.values():
+        for name in inspect.signature(kind).parameters:
+            cases.append((lambda kind=kind, **given: recipe(callbacks=kind(**given)), name, -1.5))
+    for function, name, value in cases:
+        with pytest.raises(InputError, match=rf"{name} is {re.escape(repr(value))}; it "):
+            function(**{name: value})
+    with pytest.raises(InputError, match="'n' is not NetworkOptions"):
+        Detector(["a"], "n")
 
 
 class Trouble(L.Callback):

@@ -155,7 +155,7 @@ def path_or_pixels(image: object) -> str | Path | np.ndarray:
         if isinstance(image, PIL.Image):
             return rgb(image)
     except UNREADABLE:
-        raise InputError("these bytes of an image cannot be decoded") from None
+        raise InputError("predict: these bytes of an image cannot be decoded") from None
     pixels = image
     if isinstance(pixels, Tensor) and pixels.ndim == 3:
         if pixels.is_floating_point() and ((pixels >= 0) & (pixels <= 1)).all():
@@ -169,7 +169,7 @@ def path_or_pixels(image: object) -> str | Path | np.ndarray:
             return np.repeat(pixels, 3 // pixels.shape[2], 2)  # contiguous, for OpenCV
     shape = list(getattr(image, "shape", []))
     raise InputError(
-        "images are paths, bytes of image files, PIL images, RGB arrays (H, W, 3) of uint8 and"
+        "predict takes paths, bytes of image files, PIL images, RGB arrays (H, W, 3) of uint8 and"
         " RGB tensors (3, H, W) of uint8 or floats in 0..1, not"
         f" {type(image).__name__} {shape} {getattr(image, 'dtype', '')}"
     )
