@@ -130,12 +130,15 @@ def _fits(value: Any, kind: Any) -> bool:
     if origin is Literal:
         return value in parts
     if origin in (list, tuple, Sequence):
-        is_list = isinstance(value, Collection) and not isinstance(value, str | Mapping)
-        return is_list and all(_fits(item, parts[0]) for item in value)
+        if isinstance(value, str | Mapping) or not isinstance(value, Collection):
+            return False
+        return all(_fits(item, parts[0]) for item in value)
     if origin:  # a map or, as a map in a checkpoint, a callable
         return isinstance(value, (origin, Mapping))
+    if kind is Any:
+        return True
     if not issubclass(kind, int | float):
-        return kind is Any or isinstance(value, kind)
+        return isinstance(value, kind)
     number = getattr(kind, "_type", kind)  # int, float or bool
     if number is float and type(value) is int:
         value = float(value)
