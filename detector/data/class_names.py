@@ -1,10 +1,11 @@
 """Class names: those of a data.yaml, and which of two lists are the same."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from boltbox.detector.system.configuration import plain
 from boltbox.detector.system.errors import InputError
 
 MOST_NUMBERS = 10_000  # classes without names
@@ -47,6 +48,17 @@ def check_same_names(names: Sequence[str], expected: Sequence[str], file: object
             raise InputError(
                 f"{file}: it has other classes: class {i} is {other!r} here and {name!r} there"
             )
+
+
+def list_of_names(names: Collection[str]) -> list[str]:
+    """Class names, also those of a NumPy array, as a list.
+
+    Raises:
+        InputError: There are none, or they have no order.
+    """
+    if not len(names) or isinstance(names, Set):
+        raise InputError(f"names {names!r}: give a list of names (--data.dataset FILE has one)")
+    return list(plain(names))
 
 
 def read_names(path: Path, content: Mapping[str, Any]) -> list[str]:

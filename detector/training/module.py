@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from boltbox.detector.data.class_names import list_of_names
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.detection_batch import detection_batch
 from boltbox.detector.data.inputs.sources import Image
@@ -29,8 +30,7 @@ from boltbox.detector.model.layers import set_momentum
 from boltbox.detector.model.loss import LossOptions, add_losses, mean_losses
 from boltbox.detector.model.network import NetworkOptions, YOLOv5
 from boltbox.detector.model.sharding import is_sharded, shard
-from boltbox.detector.system.configuration import as_group, plain, plain_groups
-from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.configuration import as_group, plain_groups
 from boltbox.detector.system.ranges import check_arguments
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.torch_file import as_input_error
@@ -107,9 +107,7 @@ class Detector(L.LightningModule):
         optim = as_group(OptimOptions, optim)
         start = as_group(StartOptions, start)
         check_arguments(Detector, locals())
-        if not len(names) or isinstance(names, set):
-            raise InputError(f"names {names!r}: give a list of names (--data.dataset FILE has one)")
-        names = list(plain(names))
+        names = list_of_names(names)
         # for checkpoints; _resolve_optim adds the groups. logger=False: boltbox's Dashboard logs it
         self.save_hyperparameters(ignore=["network", "loss", "optim", "start"], logger=False)
         self.options = Options(network, loss, start, optim, literal, multi_scale, compile)
@@ -149,7 +147,6 @@ class Detector(L.LightningModule):
         Raises:
             InputError: There is no such file, or it is not a detector.
         """
-        check_arguments(cls.load, {"path": path})
         file = read_trained(path)
         with as_input_error(path, DETECTOR):
             detector = cls(**file.arguments())  # without weights to start from

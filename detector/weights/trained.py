@@ -17,6 +17,7 @@ from boltbox.detector.data.images import MAX_SIDE
 from boltbox.detector.data.inputs.tiles import Tiles, tiles_of
 from boltbox.detector.model.network import SIZES, NetworkOptions, Origin, YOLOv5, empty_network
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.ranges import check_arguments
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.torch_file import (
     as_input_error,
@@ -174,6 +175,7 @@ def read_trained(path: str | Path) -> Trained:
     Raises:
         InputError: no such file, not a detector, or damaged.
     """
+    check_arguments(read_trained, locals())
     trained = read_weights(path)
     if not trained.names:
         raise InputError(
