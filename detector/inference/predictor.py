@@ -33,7 +33,6 @@ from boltbox.detector.inference.formats import load_member
 from boltbox.detector.inference.tta import Forward, augmented
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.addresses import is_address
-from boltbox.detector.system.configuration import plain
 from boltbox.detector.system.errors import InputError, in_one_line
 from boltbox.detector.system.ranges import (
     ClosedUnitInterval,
@@ -103,8 +102,7 @@ class Predictor:
         tiles: Tiles | None = None,
     ) -> None:
         check_arguments(Predictor, locals())
-        conf = plain(conf)
-        if isinstance(conf, Sequence) and len(conf) != len(names):
+        if np.ndim(conf) and len(conf) != len(names):
             raise InputError(f"conf has {len(conf)} numbers, but there are {len(names)} classes")
         self.thresholds: dict[str, Any] = {
             "conf": conf,
