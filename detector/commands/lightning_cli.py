@@ -325,9 +325,11 @@ def make_trainer(
     trainer_options = vars(instances.trainer)
     run = trainer_options["default_root_dir"]
     defaults = saved_options(parser, parser.get_defaults())
+    options_of_run = flatten(saved)
     changed = {}
-    for name, (_default, value) in differences([defaults, saved]).items():
-        changed[name] = value
+    for name in differences([defaults, saved]):
+        if name in options_of_run:  # a default may be null where the run has a group
+            changed[name] = options_of_run[name]
     resume = ["fit", "--ckpt_path", "last", "--run", run]
     if needs_trust(options):
         resume += ["--trust_parts", "true"]

@@ -127,7 +127,9 @@ class Parser(ArgumentParser):
         for action in self._actions:
             kind = getattr(action, "_typehint", None)
             if action.dest == option and kind is not None:
-                return f"{option} is {value}; it must be {allowed(kind)}"
+                sentence = f"{option} is {value}; it must be {allowed(kind)}"
+                text = HELP["options"].get(option, "").removesuffix(".")
+                return f"{sentence} ({text})" if text else sentence
         return " ".join(message.split())
 
     def prepare_help(self, hidden: Collection[str]) -> None:

@@ -50,8 +50,8 @@ def in_boltbox(
         name = typed_name.replace("_", "-")
         if name == "project" and "--name" in typed:
             continue
-        if name == "name" and "--project" in typed:  # --run P/N
-            values = ["/".join(typed["--project"] + values)]
+        if name == "name":  # --run P/N
+            values = ["/".join(typed.get("--project", ["runs"]) + values)]
         of_value = f"{name} {Path(values[0]).name}" if values else ""
         entry = of_value if of_value in table else name
         if entry not in table:

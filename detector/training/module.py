@@ -267,6 +267,11 @@ class Detector(L.LightningModule):
     def setup(self, stage: str) -> None:
         """Take image size, batch size and seed from the data; from a custom data module only
         `image_size`, if it has it. A fit also chooses its optimizer, by the data."""
+        if not isinstance(self.network, YOLOv5):
+            raise InputError(
+                f"detector.network is a {type(self.network).__name__}, which a validation cannot"
+                " copy. To compile, give torch.compile(detector) or Detector(..., compile=True)"
+            )
         missing_callbacks = check_trainer(self.trainer) if stage == "fit" else []
         if "EMA" in missing_callbacks:
             self.drop_average()  # the average of an earlier fit would not be updated

@@ -94,7 +94,7 @@ LINES = {
     " (left out: --weights)",
     "fit --device 0 --cache --hyp hyps/my.yaml --freeze 0 1": "import-hyp hyps/my.yaml && python cli.py fit --config"
     " configs/yolov5.yaml --config my_boltbox.yaml --trainer.devices 1 --data.cache ram --model.start.freeze '[0,1]'",
-    "fit --device 0,1 --cache disk": "fit --trainer.devices 0,1 --data.cache disk",
+    "fit --device 0,1 --cache disk --name N": "fit --trainer.devices 0,1 --data.cache disk --run runs/N",
     "train --resume --device cpu": "fit --ckpt_path last --trainer.accelerator cpu",
     "train --name N --data my.yaml --evolve --project P": "evolve --run P/N --data.dataset my.yaml --evolve.generations 300",
     "fit --upload_dataset --quad --data.rect true": "fit --data.rect true (left out: --upload_dataset, --quad)",
@@ -104,7 +104,7 @@ LINES = {
     " --images false",
     "export --include engine onnx --imgsz 320 640 --half --device 0": "export --format tensorrt --image_size '[320,640]'"
     " --half (left out: --include onnx, --device 0)",
-    "train pets": "fit --data.dataset pets",
+    "train.py pets": "fit --data.dataset pets",
 }  # fmt: skip
 
 

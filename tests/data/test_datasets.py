@@ -139,18 +139,26 @@ def test_coco_segmentation_crowd_area(tmp_path):
         {"segmentation": [triangle, square], "area": 154.5, "iscrowd": 0},
         {"segmentation": mask, "iscrowd": 1, "category_id": 3, "area": 77},
         {"segmentation": odd, "area": 1e30},
+        {"segmentation": [square, triangle], "bbox": None},
         {"image_id": 10, "iscrowd": 1},
     ]
-    as_coco(tmp_path, coco_with(annotations))
+    content = coco_with(annotations)
+    content["images"].append({"id": 40, "file_name": "z.png"})
+    as_coco(tmp_path, content)
+    data = "train: train.json\nimages: [., photos]\nnames: [cat, dog]\n"
+    lay_out(tmp_path, {"data.yaml": data})
     dataset = load(tmp_path)
+    assert dataset.faults[0].file == str(tmp_path / "photos/z.png"), "missing where the others are"
     labels = dataset.labels[0]
     parts = [np.reshape(part, (-1, 2)).tolist() for part in (triangle, square)]
-    assert [[part.tolist() for part in of] for of in labels.polygons] == [parts, [], []]
-    assert labels.crowd.tolist() == [False, True, False]
-    assert labels.area.tolist() == [154.5, 77, 300], "30 x 10 where none is given"
-    assert dataset.class_counts().tolist() == [2, 0], "the crowd is not counted"
-    assert dataset[0].classes.tolist() == [0, 0], "and in no sample"
-    assert len(dataset[0].polygons) == 2
+    polygons = [[part.tolist() for part in of] for of in labels.polygons]
+    assert polygons == [parts, [], [], parts[::-1]]
+    assert labels.boxes[3].tolist() == [10, 20, 40, 30], "around both parts"
+    assert labels.crowd.tolist() == [False, True, False, False]
+    assert labels.area.tolist() == [154.5, 77, 300, 300], "30 x 10 where none is given"
+    assert dataset.class_counts().tolist() == [3, 0], "the crowd is not counted"
+    assert dataset[0].classes.tolist() == [0, 0, 0], "and in no sample"
+    assert len(dataset[0].polygons) == 3
     assert dataset[1].boxes.shape == (0, 4)
 
 

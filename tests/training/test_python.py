@@ -175,6 +175,8 @@ def test_a_detector_follows_its_data(small_data, here):
     own.save_pretrained("folder")
     stranger = made_detector(["a", "b"], width_multiple=0.125)
     half = options(run="half") | {"precision": "bf16-true"}
+    compiled = small_detector(data)
+    compiled.network = torch.compile(compiled.network)
     windows = GradientAccumulationScheduler({0: 2})
     finder = BatchSizeFinder(max_trials=1, steps_per_trial=1)
     for detector, given, named in (
@@ -182,6 +184,7 @@ def test_a_detector_follows_its_data(small_data, here):
         (small_detector(data), options(run="run"), "checkpoints/last.ckpt"),
         (small_detector(data), half, "precision bf16-true"),
         (own, options(run="own"), "OptimOptions"),
+        (compiled, options(run="compiled"), "torch.compile"),
         (small_detector(data), options(run="two", callbacks=[windows]), "GradientAccum"),
         (small_detector(data), options(run="run", callbacks=[finder]), "checkpoints/last.ckpt"),
     ):

@@ -17,6 +17,7 @@ from boltbox.detector.checkpoint.reader import find_trained, newest_checkpoint
 from boltbox.detector.commands.export.check import check
 from boltbox.detector.commands.export.graph import Decoded, Suppressed
 from boltbox.detector.commands.export.images import batches, training_images
+from boltbox.detector.commands.yolov5_line import TABLE
 from boltbox.detector.data.demo import draw_image
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.transforms.letterbox import round_up
@@ -100,7 +101,8 @@ def export(
     """
     check_arguments(export, locals())
     if format not in FORMATS:
-        raise InputError(f"format {format}: {nearest(format, FORMATS)}")
+        of_yolov5 = TABLE["export"].get(f"include {format}", "").removeprefix("format ")
+        raise InputError(f"format {format}: {nearest(of_yolov5 or format, FORMATS)}")
     writer = FORMATS[format]()
     if onnxruntime_web:
         if not writer.is_page:

@@ -1,4 +1,5 @@
-"""COCO annotations: polygons, crowd regions and areas are kept; categories are matched by name."""
+"""COCO annotations: polygons, crowd regions and areas are kept; categories are matched by name. An
+object without `bbox` gets the box around its polygons."""
 
 import json
 from collections import Counter
@@ -56,14 +57,19 @@ class CocoJson(Format):
             images = list({(image["id"], image["file_name"]): image for image in images}.values())
             annotations_of = self._by_image(source, images, annotations)
             folders = self._folders(source)
+            usual_folder = folders[0]
             for image in sorted(images, key=itemgetter("file_name")):
                 name = image["file_name"]
-                places = (join(folder, name) for folder in folders)
-                place: str | Path | None = next(filter(self.files.is_file, places), None)
-                if place is None:
-                    place = find_tail(name, self.files.is_file, *folders) or join(folders[0], name)
+                those_with_it = (f for f in folders if self.files.is_file(join(f, name)))
+                folder = next(those_with_it, None)
+                if folder is None:
+                    tail = find_tail(name, self.files.is_file, *folders)
+                    place = str(tail or join(usual_folder, name))
+                else:
+                    usual_folder = folder
+                    place = join(folder, name)
                 key = (image, annotations_of.get(image["id"]), names)
-                entries.append(Entry(str(place), str(source), key))
+                entries.append(Entry(place, str(source), key))
         return entries
 
     def _folders(self, source: Path) -> list[Path]:
@@ -103,12 +109,17 @@ class CocoJson(Format):
             category = annotation.get("category_id")
             name = names.get(category, f"category {category}")
             area = number(annotation.get("area"))
+            box = corners(annotation.get("bbox"))
+            polygons = annotation["segmentation"]
+            if polygons and not annotation.get("bbox"):
+                points = np.concatenate(polygons)
+                box = (*points.min(0).tolist(), *points.max(0).tolist())
             objects.append(
                 LabelObject(
                     f"annotation {annotation.get('id')} ({name})",
                     name,
-                    corners(annotation.get("bbox")),
-                    polygons=annotation["segmentation"],
+                    box,
+                    polygons=polygons,
                     crowd=annotation.get("iscrowd") == 1,
                     area=area if abs(area) < FARTHEST**2 else np.nan,
                 )
