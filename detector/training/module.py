@@ -267,10 +267,10 @@ class Detector(L.LightningModule):
     def setup(self, stage: str) -> None:
         """Take image size, batch size and seed from the data; from a custom data module only
         `image_size`, if it has it. A fit also chooses its optimizer, by the data."""
-        if not isinstance(self.network, YOLOv5):
+        if hasattr(self.network, "_orig_mod"):  # the mark of what torch.compile returns
             raise InputError(
-                f"detector.network is a {type(self.network).__name__}, which a validation cannot"
-                " copy. To compile, give torch.compile(detector) or Detector(..., compile=True)"
+                "detector.network is a compiled module, which a validation cannot copy. Give"
+                " torch.compile(detector) or Detector(..., compile=True)"
             )
         missing_callbacks = check_trainer(self.trainer) if stage == "fit" else []
         if "EMA" in missing_callbacks:
