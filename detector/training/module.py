@@ -31,8 +31,8 @@ from boltbox.detector.model.loss import LossOptions, add_losses, mean_losses
 from boltbox.detector.model.network import NetworkOptions, YOLOv5
 from boltbox.detector.model.sharding import is_sharded, shard
 from boltbox.detector.system.configuration import as_group, plain_groups
-from boltbox.detector.system.ranges import check_arguments
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.ranges import check_arguments
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.torch_file import as_input_error
 from boltbox.detector.training.batch_size import choose_batch_size
