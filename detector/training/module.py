@@ -31,7 +31,6 @@ from boltbox.detector.model.loss import LossOptions, add_losses, mean_losses
 from boltbox.detector.model.network import NetworkOptions, YOLOv5
 from boltbox.detector.model.sharding import is_sharded, shard
 from boltbox.detector.system.configuration import as_group, plain_groups
-from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import check_arguments
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.torch_file import as_input_error
@@ -268,11 +267,6 @@ class Detector(L.LightningModule):
     def setup(self, stage: str) -> None:
         """Take image size, batch size and seed from the data; from a custom data module only
         `image_size`, if it has it. A fit also chooses its optimizer, by the data."""
-        if hasattr(self.network, "_orig_mod"):  # the mark of what torch.compile returns
-            raise InputError(
-                "detector.network is a compiled module, which a validation cannot copy. Give"
-                " torch.compile(detector) or Detector(..., compile=True)"
-            )
         missing_callbacks = check_trainer(self.trainer) if stage == "fit" else []
         if "EMA" in missing_callbacks:
             self.drop_average()  # the average of an earlier fit would not be updated

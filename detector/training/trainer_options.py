@@ -211,6 +211,12 @@ def check_trainer(trainer: L.Trainer) -> list[str]:
             "trainer.profiler: names of modules are hooks, which no validation can copy with the"
             " network; give PyTorchProfiler with record_module_names false"
         )
+    detector: Any = trainer.lightning_module
+    if hasattr(detector.network, "_orig_mod"):  # what torch.compile returns has it
+        raise InputError(
+            "detector.network is a compiled module, which no validation can copy; give"
+            " torch.compile(detector) or Detector(..., compile=True)"
+        )
     callbacks: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
     names = set[str]()
     for callback in callbacks:
