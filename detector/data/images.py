@@ -65,7 +65,7 @@ def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
 
     Returns:
         (H, W, 3) uint8 RGB, turned as EXIF says. Grey, palette, 16-bit and float images are
-        converted, alpha is dropped.
+        converted, alpha is dropped. 16-bit values are divided by 256, as OpenCV does.
 
     Raises:
         InputError: it cannot be decoded, or promises more pixels than Pillow opens.
@@ -129,8 +129,8 @@ def rgb(file: Image.Image) -> np.ndarray:
     image = file if _orientation(file) == 1 else ImageOps.exif_transpose(file)
     if image.mode == "F" and not (np.asarray(image) > 1).any():  # fractions of white
         image = Image.fromarray((np.asarray(image) * 255).round())
-    if image.mode.startswith("I"):  # 16 bits, which Pillow would limit to 255
-        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if image.mode.startswith("I"):  # 16 bits, which Pillow would limit to 255, or 32
+        image = Image.fromarray((np.asarray(image) >> 8).clip(0, 255).astype(np.uint8))
     return np.array(image.convert("RGB"))  # which may be written to
 
 

@@ -153,7 +153,8 @@ def test_kinds_of_images(tmp_path, suffix, file, options):
 
 @pytest.mark.parametrize("suffix", ["png", "tif"])
 def test_16_bit(tmp_path, suffix):
-    """From 0..65535 to 0..255: 257 v becomes v, by Pillow too. Floats are fractions of 255."""
+    """From 0..65535 to 0..255: 257 v becomes v, by Pillow too. Floats are fractions of 255, and of more
+    bits none is beyond black or white."""
     path = tmp_path / f"x.{suffix}"
     for stored in (STORED, GREY):
         assert cv2.imwrite(str(path), bgr(stored) * np.uint16(257))
@@ -163,6 +164,8 @@ def test_16_bit(tmp_path, suffix):
         assert np.array_equal(rgb(file), expected)
     of(np.float32(GREY / 255)).save(tmp_path / "x.tif")
     assert np.array_equal(read_image(tmp_path / "x.tif"), expected)
+    of(np.int32([[-300, 65535, 70000]])).save(tmp_path / "x.tif")
+    assert read_image(tmp_path / "x.tif")[0, :, 0].tolist() == [0, 255, 255]
 
 
 def test_find_images(here):
