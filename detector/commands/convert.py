@@ -52,10 +52,11 @@ def convert(source: Path, out: Path | None = None, label_key: str | None = None)
     images = _images_by_name(root)
     splits: dict[str, dict[str, Any]] = {}  # globox' Annotation by path of the image, by split
     boxes: list[Any] = []
+    declared: list[str] = []  # names of classes, which may have no box
     lost = 0
     missing: set[str] = set()
     for file in files:
-        for annotation, number in _read_file(file, label_key):
+        for annotation, number in _read_file(file, label_key, declared):
             image = _find_image(annotation.image_id, file, images)
             if image is None:
                 missing.add(annotation.image_id)
@@ -78,7 +79,7 @@ def convert(source: Path, out: Path | None = None, label_key: str | None = None)
     )
     if not boxes:
         raise InputError(f"{source}: there is no box of {CONVERTED}; left out: {left_out}")
-    names = sorted({box.label for box in boxes})
+    names = list(dict.fromkeys(declared + sorted({box.label for box in boxes})))
     _write(splits, names, root, out)
     print_fact("boxes", f"{len(boxes)} of {', '.join(names)}")
     print_fact("left out", left_out)
@@ -120,12 +121,13 @@ def _find_image(name: str, file: Path, images: dict[str, Path | None]) -> Path |
     return images.get(path.name)
 
 
-def _read_file(file: Path, label_key: str | None) -> list[tuple[Any, int]]:
-    """The images of a file of labels; none of any other file."""
+def _read_file(file: Path, label_key: str | None, declared: list[str]) -> list[tuple[Any, int]]:
+    """The images of a file of labels; none of any other file. The classes that it declares are
+    added to `declared`."""
     text = read_text(file)
     try:
         if file.suffix == ".xml":
-            return list(_read_cvat(ElementTree.fromstring(text), file.parent))
+            return list(_read_cvat(ElementTree.fromstring(text), file.parent, declared))
         content = json.loads(text)
         if not isinstance(content, dict):
             return []
@@ -149,9 +151,12 @@ def _read_labelme(content: dict[str, Any]) -> tuple[Any, int]:
     return annotation, len(content["shapes"])
 
 
-def _read_cvat(root: ElementTree.Element, folder: Path) -> Images:
+def _read_cvat(root: ElementTree.Element, folder: Path, declared: list[str]) -> Images:
     """Rotated boxes are left out: globox reads them as if they were upright. Images of subsets,
     which may share their names, lie in folders of these."""
+    for label in root.iterfind("meta/*/labels/label"):
+        if label.find("parent") is None:  # else it is a part of a skeleton
+            declared.append(label.findtext("name", ""))
     for node in root.iter("image"):
         place = Path("images", node.get("subset", ""), node.attrib["name"])
         if isfile(folder / place):

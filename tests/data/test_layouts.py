@@ -147,14 +147,18 @@ def test_folders_become_splits(here, capsys):
 
 
 def test_subsets_of_cvat(here):
-    """Their images may share a name."""
-    text = ""
+    """Their images may share a name; classes without a box keep their places."""
+    names = ["zebra", "cat", "bird"]
+    labels = "".join(f"<label><name>{name}</name></label>" for name in names)
+    part = "<label><name>1</name><parent>zebra</parent></label>"  # of a skeleton
+    text = f"<meta><task><labels>{labels}{part}</labels></task></meta>"
     for k in ("Train", "Validation"):
         save(here / f"pets/images/{k}/a.png", picture(40, 60))
         text += f'<image subset="{k}" name="a.png" width="60" height="40">'
         text += '<box label="cat" xtl="1" ytl="1" xbr="9" ybr="9"/></image>'
     lay_out(here, {"pets/annotations.xml": f"<annotations>{text}</annotations>"})
     type_line("convert pets")
+    assert DatasetFile.read("pets_coco").names == names
     for split in ("train", "val"):
         assert len(load("pets_coco", split)) == 1
 
