@@ -21,6 +21,7 @@ from made_runs import column, contents, load, read, rows, type_line, until
 
 from boltbox.detector.commands.validate import load_ensemble
 from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.data.formats.yolo_txt import parse_yolo
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput
 from boltbox.detector.data.inputs.sources import Sources, Video
 from boltbox.detector.data.sample import SourceImage
@@ -113,6 +114,8 @@ def test_labels_to_train_on(checkpoint, pictures, here, capfd, refused):
         expected = [[numbers[c]] + box for c, *box, _ in lines if c in numbers]
         assert written[name] == expected[:20]
     assert set(column(chain(*written.values()), 0)) == {"0", "2"}
+    with_confidences = next(parse_yolo(Path("everything/labels/0000.txt").read_text()))
+    assert "--confidences false" in with_confidences.problem
     stars = predict(checkpoint, "photos/images", f"{as_set} --classes star", run="stars")
     assert set(column(chain(*labels(stars).values()), 0)) == {"0"}
     assert len(DatasetFile.read("data.yaml").open("train").labels.boxes) > 20

@@ -146,6 +146,8 @@ def parse_yolo(text: str) -> Iterator[LabelObject]:
 def _problem(number: float, values: list[float]) -> str:
     """What is wrong with the numbers of one line, or an empty string. number: the class, which
     float32 may have rounded."""
+    if len(values) == 6:
+        return "wrong column count (6; a box has 5, which predict --confidences false writes)"
     if len(values) != 5 and (len(values) < 7 or len(values) % 2 == 0):
         return f"wrong column count ({len(values)}; a box has 5, a polygon 7, 9, 11, ...)"
     if not all(map(math.isfinite, values)):
