@@ -35,7 +35,8 @@ class Input:
 
     Args:
         source: Image, video, folder, glob pattern, list file (.txt, one path per line), address
-            (rtsp://, http://, ...), or number of a camera.
+            (rtsp://, http://, ...), or number of a camera; a file or folder of this name comes
+            first.
         ckpt_path: last, best (both of the most recent fit, or of --run), a run folder (its best), a
             checkpoint, YOLOv5's published weights (.pt), or an exported file; default: best.
         ensemble: Further files like ckpt_path that predict too; classes are merged by name.
@@ -205,8 +206,10 @@ def predict(inputs: Input, filters: Filter, outputs: Output) -> None:
                     progress.show(image, objects, about)
                 bar.update(len(rows))
                 before = time.perf_counter()
-        except SystemExit:
-            rank_zero_print(f"stopped: {files.counts.total()} detections so far are in {folder}")
+        except (SystemExit, InputError):
+            if files.pictures:
+                found_so_far = f"{files.counts.total()} detections so far"
+                rank_zero_print(f"stopped: {found_so_far} are in {folder}")
             raise
     if not files.pictures:
         raise InputError(f"source {inputs.source}: none of its files could be read")

@@ -273,7 +273,7 @@ def test_every_third_frame_of_a_video_that_is_cut_short(checkpoint, here):
 
 def test_a_stream_gives_its_newest_frame(here, monkeypatch):
     """Whoever is slow misses frames, but never sees one twice or an older one; with a step every
-    frame is seen in turn."""
+    frame is seen in turn. A live stream has no end, and a film on a server its length."""
 
     class Camera:
         """Frame k shows k; the camera waits for nobody, once somebody has looked."""
@@ -285,7 +285,7 @@ def test_a_stream_gives_its_newest_frame(here, monkeypatch):
             return True
 
         def get(self, what):
-            return 0.0
+            return length if what == cv2.CAP_PROP_FRAME_COUNT else 0.0
 
         def grab(self):
             self.number += 1
@@ -304,19 +304,26 @@ def test_a_stream_gives_its_newest_frame(here, monkeypatch):
 
     looked = threading.Event()
     shown = []
+    length = 0
     monkeypatch.setattr(cv2, "VideoCapture", Camera)
     numbers = []
-    for number, pixels in Video("rtsp://camera", newest=True):
-        assert pixels[0, 0, 0] == (number + 1) % 256
-        numbers.append(number)
-        looked.set()
-        until(lambda: shown[-1] >= min(number + 4, 301), "a newer frame")  # noqa: B023
+    with pytest.raises(InputError, match=r"^source rtsp://camera: .* after frame 299\."):
+        for number, pixels in Video("rtsp://camera", newest=True):
+            assert pixels[0, 0, 0] == (number + 1) % 256
+            numbers.append(number)
+            looked.set()
+            until(lambda: shown[-1] >= min(number + 4, 301), "a newer frame")  # noqa: B023
     assert numbers == sorted(set(numbers))
     assert 2 <= len(numbers) < 150
     assert numbers[-1] == 299
     assert column(Video("rtsp://camera", step=100), 0) == [0, 100, 200]
     rates = [Video("rtsp://camera", step=5, newest=newest).fps for newest in (True, False)]
     assert rates[0] == 5 * rates[1], "a step leaves nothing out of the newest frames"
+    length = 303  # by an estimate
+    assert column(Video("http://server/film.mkv", step=100), 0) == [0, 100, 200]
+    length = 600
+    with pytest.raises(InputError, match=r"after frame 200\."):
+        list(Video("http://server/film.mkv", step=100))
 
 
 ERRORS = {

@@ -63,6 +63,7 @@ VIDEOS = {
 }
 _STREAM = re.compile(r"(rtsps?|rtmps?|https?|udp|tcp|srt)://", re.IGNORECASE)
 DEFAULT_FPS = 30.0  # if a stream does not say
+MOST = 0.9  # of the frames that a header promises, which some formats only estimate
 
 # FFmpeg and OpenCV would print a warning for every irregularity of a file; -8 is FFmpeg's level for
 # silence. Errors are raised here.
@@ -339,7 +340,8 @@ class Video:
     def __init__(self, source: str, step: int = 1, newest: bool = False) -> None:
         self.source = without_password(source)
         self._step = step
-        if isfile(source):  # of 12:30.mp4 FFmpeg would take `12` for a protocol
+        self._is_file = isfile(source)
+        if self._is_file:  # of 12:30.mp4 FFmpeg would take `12` for a protocol
             source = os.path.abspath(source)
         source = source.encode(errors="replace").decode()  # OpenCV crashes on other names
         self._capture = cv2.VideoCapture(int(source) if source.isdecimal() else source)
@@ -359,7 +361,8 @@ class Video:
         """(number from 0, (H, W, 3) uint8 RGB) of each frame; the file is closed afterwards.
 
         Raises:
-            InputError: there is no frame at all.
+            InputError: there is no frame at all; or a live stream ends, or a file on a server long
+                before its last frame. (FFmpeg ends what has not answered for 30 s.)
         """
         frames = _newest(self._capture) if self.newest else self._all()
         number = -1
@@ -372,6 +375,12 @@ class Video:
         if number < 0:
             raise InputError(
                 f"source {self.source}: no frame could be decoded (damaged, or a codec is missing)"
+            )
+        is_cut = number + self._step < MOST * self.frames
+        if self.newest or (is_cut and not self._is_file):
+            raise InputError(
+                f"source {self.source}: it ended, or no longer answers, after frame {number}. Check"
+                " the camera or the server, and start again"
             )
 
     def _all(self) -> Generator[tuple[int, np.ndarray]]:
