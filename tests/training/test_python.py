@@ -31,6 +31,7 @@ from made_runs import ROOT, code_of, column, load, rows, type_line
 from plain_loop import batches
 from torch.utils.data import DataLoader
 
+import boltbox
 from boltbox.callbacks import (
     EMA,
     AutoAnchor,
@@ -46,18 +47,13 @@ from boltbox.callbacks import (
     recipe,
 )
 from boltbox.callbacks.configuration import CALLBACKS
-from boltbox.detector.commands.export.command import export
 from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.data.transforms.augment import Augment
-from boltbox.detector.inference.predictor import Predictor
-from boltbox.detector.model.loss import LossOptions
 from boltbox.detector.model.network import NetworkOptions, YOLOv5
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.operating_system import STOP_SIGNALS
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.optimizer import OptimOptions, StartingPoint
 from boltbox.detector.training.trainer_options import check_trainer
-from boltbox.detector.weights.start import StartOptions
 
 SMALL = {"image_size": 64, "batch_size": 8, "workers": 0}
 QUIET = {
@@ -219,30 +215,31 @@ def test_options_of_numpy(small_data, here):
     assert "batch_size: 4" in Path("run/config.yaml").read_text()
 
 
+def recipe_with(kind, **options):
+    return recipe(callbacks=kind(**options))
+
+
 def test_what_does_not_fit(here):
     """Numbers out of their range and values of another kind are refused where they are given."""
-    optim = partial(OptimOptions, "SGD")
+    data = partial(DetectionData, "demo")
+    groups = [getattr(boltbox, name) for name in boltbox.PLACES if name.endswith("Options")]
     cases = [
-        (optim, "lr0", "0.1"),
-        (optim, "lr0", np.True_),
-        (optim, "lr0", np.nan),
-        (optim, "nominal_batch_size", 64.0),
-        (optim, "lr_schedule", "step"),
+        (OptimOptions, "lr0", "0.1"),
+        (OptimOptions, "lr0", np.True_),
+        (OptimOptions, "nominal_batch_size", 64.0),
         (NetworkOptions, "levels", "345"),
         (NetworkOptions, "levels", np.array(["a"])),
-        (NetworkOptions, "head", "Own"),
-        (partial(Detector, ["a"]), "literal", 1),
         (YOLOv5, "num_classes", 0),
         (Detector, "names", ["a", 1]),
         (recipe, "callbacks", [EMA]),
     ]
-    data = partial(DetectionData, "demo")
-    groups = [Augment, LossOptions, NetworkOptions, OptimOptions, StartOptions]
-    for function in (*groups, data, partial(Predictor, [], []), export):
+    predictor = partial(boltbox.Predictor, [], [])
+    for function in (*groups, boltbox.Augment, boltbox.export, data, predictor):
         cases += [(function, name, -1.5) for name in inspect.signature(function).parameters]
     for kind in CALLBACKS.values():
-        for name in inspect.signature(kind).parameters:
-            cases.append((lambda kind=kind, **given: recipe(callbacks=kind(**given)), name, -1.5))
+        cases += [
+            (partial(recipe_with, kind), name, -1.5) for name in inspect.signature(kind).parameters
+        ]
     for function, name, value in cases:
         with pytest.raises(InputError, match=rf"{name} is {re.escape(repr(value))}; it "):
             function(**{name: value})
