@@ -8,6 +8,7 @@ import random
 import shutil
 import signal
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"  # also for the processes that tests start
@@ -18,6 +19,7 @@ import pytest
 import torch
 from forked import forks
 from hypothesis import HealthCheck, settings
+from lightning.fabric.utilities import registry
 from made_runs import train
 from refusal import alarm, printed_line, refused_line  # noqa: F401 - fixtures
 
@@ -173,19 +175,24 @@ def cache_folder(tmp_path_factory):
 
 @pytest.fixture(scope="session", autouse=True)
 def parsers():
-    """The parser of a command is built once: that takes a fifth of a small `fit`. Another one for
-    the help, which changes it, and where options come from a class of the user's."""
+    """The parser of a command is built once, its defaults are copies, and packages are searched
+    for callbacks once: that takes a third of a small `fit`. Another parser for the help, which
+    changes it, and where options come from a class of the user's."""
     built = {}
     build = lightning_cli.make_parser
 
     def once(definition, line):
         kept = {} if line.typed == ["--help"] or line.data_class else built
         if line.command not in kept:
-            kept[line.command] = build(definition, line)
+            parser = build(definition, line)
+            defaults = cache(parser.get_defaults)
+            parser.get_defaults = lambda **options: defaults(**options).clone()
+            kept[line.command] = parser
         return kept[line.command]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lightning_cli, "make_parser", once)
+        patch.setattr(registry, "entry_points", cache(registry.entry_points))
         yield
 
 

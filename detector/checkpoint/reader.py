@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from os.path import exists, isfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,17 +68,28 @@ def newest_valid(folder: Path) -> Checkpoint | None:
         The checkpoint; None: no file is valid.
     """
 
-    def order(path: Path) -> tuple[bool, bool, int]:
-        steps = read_outline(path).get("global_step")
-        rank = steps if isinstance(steps, int) else -1
-        return path.name == "last.ckpt", path.name == "previous.ckpt", rank
-
-    for path in sorted(folder.glob("*.ckpt"), key=order, reverse=True):
+    for path in _newest_first(folder):
         try:
             return Checkpoint(path, read_checkpoint(path))
         except InputError as e:
             rank_zero_print(f"warning: {e}; passed over")
     return None
+
+
+def _newest_first(folder: Path) -> Iterator[Path]:
+    """The checkpoints of a folder; those after `previous.ckpt` are opened only when one is asked
+    for."""
+    files = set(folder.glob("*.ckpt"))
+    for name in ("last.ckpt", "previous.ckpt"):
+        if folder / name in files:
+            files.remove(folder / name)
+            yield folder / name
+
+    def steps(path: Path) -> int:
+        trained = read_outline(path).get("global_step")
+        return trained if isinstance(trained, int) else -1
+
+    yield from sorted(files, key=steps, reverse=True)
 
 
 def read_outline(path: Path) -> dict[str, Any]:

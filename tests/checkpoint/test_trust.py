@@ -152,7 +152,7 @@ def test_a_resume_runs_nothing(option, foreign, mark, told):
     [
         "validate --ckpt_path {run}/checkpoints/last.ckpt",
         "predict --ckpt_path {run}/checkpoints/last.ckpt --source {image}",
-        "export --ckpt_path {run}/checkpoints/last.ckpt --out made.onnx",
+        "export --ckpt_path {run}/checkpoints/last.ckpt --format pt2 --out made_pt2",
         "report {run}",
     ],
 )
@@ -222,7 +222,7 @@ def test_what_the_user_trusts(foreign, mark, told):
     other = change_checkpoint(foreign, head="trap_2.Trap")
     last = foreign / "checkpoints/last.ckpt"
     for command in (
-        f"export --ckpt_path {other}",
+        f"export --ckpt_path {other} --format pt2",
         f"validate --ckpt_path {last} --ensemble [{other}]",
     ):
         assert "error" not in told(f"{command} --trust_parts true")
