@@ -196,7 +196,7 @@ DOORS = {  # the file that it opens, and the line
     ),
     "predict": ("best.ckpt", "predict --ckpt_path FILE --source DATA --workers 0"),
     "predict x.pt": ("x.pt", "predict --ckpt_path FILE --source DATA --workers 0"),
-    "export": ("best.ckpt", "export --ckpt_path FILE"),
+    "export": ("best.ckpt", "export --ckpt_path FILE --format pt2"),
 }
 
 
