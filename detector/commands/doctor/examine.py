@@ -29,7 +29,8 @@ def open_splits(
         try:
             datasets[split] = file.open(split, strict=False, single_class=single_class)
         except InputError as e:
-            unusable.append(Finding("unusable_split", str(e), file.source, split))
+            problem = str(e).removeprefix(f"{file.source}: ")
+            unusable.append(Finding("unusable_split", problem, file.source, split))
     if not datasets:
         raise InputError(unusable[0].problem)
     return datasets, unusable

@@ -110,7 +110,7 @@ def apply_decisions(
         )
     if out:
         check_folder(file.root, out)
-        write_copy(file, splits, out, "changes.txt", lines)
+        write_copy(file, splits, out, "changes.txt", list(lines))  # and the new names of images
     return lines
 
 
