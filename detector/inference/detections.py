@@ -202,12 +202,12 @@ def draw_boxes(
 
 
 def _font(size: int, text: str) -> Any:
-    """Pillow's own, or matplotlib's, which also has letters that are not English."""
+    """Pillow's own, or for letters that are not English that of matplotlib's configuration."""
     if text.isascii():
         return ImageFont.load_default(size)
-    import matplotlib
+    from matplotlib.font_manager import FontProperties, findfont
 
-    return ImageFont.truetype(f"{matplotlib.get_data_path()}/fonts/ttf/DejaVuSans.ttf", size)
+    return ImageFont.truetype(findfont(FontProperties()), size)
 
 
 def encode_jpeg(image: np.ndarray, quality: int = 92) -> bytes:
