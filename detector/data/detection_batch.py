@@ -86,7 +86,14 @@ def _labels_of(target: Mapping[str, Any], height: int, width: int, num_classes: 
         raise InputError(
             f"data of your own: boxes must be (n, 4) and labels (n,), both numbers: {e}"
         ) from None
-    boxes = clip_xyxy(boxes.reshape(-1, 4), width - 1e-3, height - 1e-3)
+    boxes = boxes.reshape(-1, 4)
+    inverted = boxes[(boxes[:, 2:] < boxes[:, :2]).any(1)]
+    if len(inverted):
+        raise InputError(
+            f"data of your own: there is a box {inverted[0].tolist()}; boxes are x1, y1, x2, y2, with"
+            " x1 <= x2 and y1 <= y2, not x, y, width, height"
+        )
+    boxes = clip_xyxy(boxes, width - 1e-3, height - 1e-3)
     sides = boxes[:, 2:] - boxes[:, :2]
     kept = (sides > 0).all(1)
     boxes = boxes[kept]

@@ -157,6 +157,7 @@ def test_what_is_wrong_with_own_data(here):
         ((image,), (target | {"labels": torch.tensor([0, 1])},), "boxes must be"),
         ((image,), (target | {"labels": torch.tensor([[0]])},), "boxes must be"),
         ((image,), (target | {"boxes": torch.zeros(1, 5)},), "boxes must be"),
+        ((image,), (target | {"boxes": [[30, 9, 10, 20]]},), "not x, y, width, height"),
     ):
         with pytest.raises(InputError, match=f"^data of your own: .*{named}"):
             detection_batch((images, targets), 2, 32)
