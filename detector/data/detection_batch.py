@@ -90,7 +90,7 @@ def _labels_of(target: Mapping[str, Any], height: int, width: int, num_classes: 
     inverted = boxes[(boxes[:, 2:] < boxes[:, :2]).any(1)]
     if len(inverted):
         raise InputError(
-            f"data of your own: there is a box {inverted[0].tolist()}; boxes are x1, y1, x2, y2, with"
+            f"data of your own: there is a box {inverted[0].tolist()}; boxes are x1, y1, x2, y2,"
             " x1 <= x2 and y1 <= y2, not x, y, width, height"
         )
     boxes = clip_xyxy(boxes, width - 1e-3, height - 1e-3)
