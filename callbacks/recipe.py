@@ -58,9 +58,9 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
     with_options: list[L.Callback] = []
     for kind in CALLBACKS.values():
         replacements = [callback for callback in callbacks if isinstance(callback, kind)]
-        with_options.append(replacements[0] if replacements else kind())
-    for callback in with_options:
-        check_arguments(type(callback), vars(callback))
+        callback = replacements[0] if replacements else kind()
+        check_arguments(kind, vars(callback))
+        with_options.append(callback)
     others = [callback for callback in callbacks if callback not in with_options]
     checkpoints = Path(folder) / "checkpoints"
     for callback in with_options:

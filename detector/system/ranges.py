@@ -111,7 +111,9 @@ class CheckedOptions:
     """
 
     def __post_init__(self) -> None:
-        check_arguments(type(self), vars(self))
+        # fields of a user's subclass may have annotations of any kind
+        own = next(kind for kind in type(self).__mro__ if kind.__module__.startswith("boltbox."))
+        check_arguments(own, vars(self))
 
 
 def _fits(value: Any, kind: Any) -> bool:

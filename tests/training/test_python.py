@@ -9,6 +9,7 @@ import pickle
 import random
 import re
 import signal
+from dataclasses import make_dataclass
 from functools import partial
 from pathlib import Path
 
@@ -245,6 +246,8 @@ def test_what_does_not_fit(here):
             function(**{name: value})
     with pytest.raises(InputError, match="'n' is not NetworkOptions"):
         Detector(["a"], "n")
+    fields = [("mine", "NameForTypeCheckers", 1)]
+    assert make_dataclass("Mine", fields, bases=(OptimOptions,), frozen=True)(lr0=0.1).mine == 1
 
 
 class Trouble(L.Callback):
