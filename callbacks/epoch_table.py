@@ -56,7 +56,7 @@ class EpochTable(L.Callback):
         state = "new"
         if trainer.ckpt_path:
             state = f"continued in epoch {trainer.current_epoch + 1}"
-        print_fact("model", _model(pl_module))
+        print_fact("model", _model(trainer, pl_module))
         print_fact("device", _device(trainer))
         print_fact("run", f"{trainer.default_root_dir} ({state})")
         _print_optimizer(trainer, pl_module)
@@ -200,7 +200,7 @@ def _line(cells: dict[str, str], epochs: int) -> str:
     return " ".join(text.rjust(widths[name]) for name, text in cells.items())
 
 
-def _model(detector: Detector) -> str:
+def _model(trainer: L.Trainer, detector: Detector) -> str:
     """`YOLOv5n from scratch, 5 classes, 640 px, batch 16`."""
     options = detector.options.network
     name = f"{options.backbone} {options.size}"
@@ -208,7 +208,10 @@ def _model(detector: Detector) -> str:
         name = f"YOLOv5{options.size}"
     start = " and ".join(origin.source for origin in detector.network.origins)
     classes = amount(len(detector.names), "class")
-    size = f"{detector.image_size} px, batch {detector.batch_size}"
+    size = f"batch {detector.batch_size}"
+    data = getattr(trainer, "datamodule", None)
+    if trainer.ckpt_path or hasattr(data, "image_size"):  # else the first batch will tell it
+        size = f"{detector.image_size} px, {size}"
     if detector.options.start.freeze:  # also that of a file that was loaded
         size += f", model.start.freeze {detector.options.start.freeze}"
     return f"{name} from {start or 'scratch'}, {classes}, {size}"

@@ -79,7 +79,7 @@ def test_the_command_line(here, refused):
         assert named in refused(line)
 
 
-def test_own_loaders(here):
+def test_own_loaders(here, capsys):
     """Fit, validate and predict; a resume between epochs is exact, though the loader shuffles."""
     limits = {"limit_train_batches": 1.0, "limit_val_batches": 1.0, "max_epochs": 2}
     for run, steps in (("whole", -1), ("part", 3)):
@@ -88,6 +88,7 @@ def test_own_loaders(here):
         trainer = L.Trainer(**options(run=run, **limits) | {"max_steps": steps})
         trainer.fit(detector, loader(shuffle=True), loader())
     assert (detector.batch_size, detector.image_size) == (4, 64)
+    assert "640 px" not in capsys.readouterr().out, "the first batch tells the size"
     resumed = L.Trainer(**options(run="part", **limits))
     resumed.fit(make_detector(), loader(shuffle=True), loader(), ckpt_path="last")
     assert equal("part", "whole")
