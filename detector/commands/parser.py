@@ -122,7 +122,8 @@ class Parser(ArgumentParser):
             return f"there is no option '{unknown[1]}'; {nearest(unknown[1], known)}"
         if EXTRA in message:  # as the shell makes of photos/*.jpg
             words = message.partition(EXTRA)[2].split()
-            return f"unexpected '{words[0]}': an option takes one value. Quote a pattern"
+            advice = "Quote a pattern, write a list as [a,b]"
+            return f"unexpected '{words[0]}': an option takes one value. {advice}"
         value = " ".join(VALUE.split(message)[-1].split())
         for action in self._actions:
             kind = getattr(action, "_typehint", None)

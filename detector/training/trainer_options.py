@@ -10,7 +10,7 @@ import torch
 
 from boltbox.detector.model.timm_backbone import PREFIX
 from boltbox.detector.system.errors import InputError, nearest
-from boltbox.detector.system.rank_zero import print_fact, rank_zero_print
+from boltbox.detector.system.rank_zero import print_fact, program, rank_zero_print
 
 TRAINER_OPTIONS: dict[str, Any] = {  # of the recipe, where they differ from Lightning's defaults
     "max_epochs": 100,
@@ -117,7 +117,13 @@ def usable_precision(precision: str, accelerator: str, command: str, strategy: s
 
 
 def check_devices(devices: Any, accelerator: str) -> None:
-    """Raises InputError where trainer.devices names GPUs, or none, for a training on the CPU."""
+    """Raises InputError where a GPU is asked for and there is none, and where trainer.devices names
+    GPUs, or none, for a training on the CPU."""
+    if accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
+        raise InputError(
+            f"trainer.accelerator {accelerator}: torch finds no GPU (`{program()} env`); give cpu"
+            " or auto"
+        )
     on_gpu = torch.cuda.is_available() and accelerator != "cpu" and devices != "cpu"
     if not on_gpu and not re.fullmatch(r"auto|[1-9]\d*", str(devices)):
         number = max(len(re.findall(r"\d+", str(devices))), 1)

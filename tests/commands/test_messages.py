@@ -108,6 +108,12 @@ def test_the_recipe_of_a_script_refuses_the_same(option):
         recipe(**option)
 
 
+def test_there_is_no_gpu(refused, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    line = "fit --data.dataset demo --trainer.accelerator gpu"
+    assert "trainer.accelerator gpu" in refused(line)
+
+
 def test_best_ckpt_needs_whole_epochs():
     trainer = L.Trainer(val_check_interval="00:00:01:00", accelerator="cpu")
     with pytest.raises(InputError, match="val_check_interval"):
