@@ -192,8 +192,8 @@ class SplitReader:
         for fault in faults:
             if self.strict and fault.kind == "unknown_class":
                 raise InputError(
-                    f"{fault} {self.names}; correct the labels or `names`, or use"
-                    " --data.single_class true"
+                    f"{fault} {self.names}; correct the labels or `names`, leave such objects out"
+                    " with doctor --fix, or use --data.single_class true"
                 )
 
     def _read(self, entries: Sequence[Entry]) -> DetectionDataset:
