@@ -102,7 +102,7 @@ def pytest_sessionstart(session):
     takes long is imported."""
     if session.config.getoption("dist", "no") == "no":
         return (yield)
-    for name in ("albumentations", "timm", "wandb"):
+    for name in ("albumentations", "fastapi.testclient", "s3fs", "timm", "wandb"):
         importlib.import_module(name)
     with forks():
         return (yield)
