@@ -58,7 +58,7 @@ class Checkpoints(ModelCheckpoint):
         self.every_minutes = every_minutes
         self.io = AtomicCheckpointIO()
         self.signal = StopSignal()
-        self._undo = contextlib.ExitStack()  # of what a training changes
+        self._undo = contextlib.ExitStack()  # undoes what a training changes
 
     def setup(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
         """Replace the Trainer's own IO before a checkpoint is read.
@@ -73,8 +73,8 @@ class Checkpoints(ModelCheckpoint):
             check_recipe(
                 {
                     "check_val_every_n_epoch": trainer.check_val_every_n_epoch,
-                    # a Trainer that validates by the clock has no such attribute; check_recipe
-                    # refuses the default, as it is no number
+                    # a Trainer that validates by the clock has no such attribute; check_recipe,
+                    # which refuses what is not the recipe's, refuses these words too
                     "val_check_interval": getattr(trainer, "val_check_interval", "by the clock"),
                 }
             )
@@ -165,7 +165,7 @@ class Checkpoints(ModelCheckpoint):
 
     def on_exception(self, *_: Any) -> None:
         """Restore the handlers now: else StopSignal does so when it is freed, perhaps in the
-        middle of the next fit. For the file that `io` writes, the end of the process waits."""
+        middle of the next fit. No wait for `io` here: the process waits for it when it ends."""
         self._undo.close()
 
     def teardown(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
@@ -206,10 +206,10 @@ class Checkpoints(ModelCheckpoint):
         self._saved_at = time.monotonic()
 
     def _complete_first_save(self, trainer: L.Trainer) -> None:
-        """Make the copies that are missing where a run was killed within its first save: a save
-        writes one file, perhaps best.ckpt, then copies of it, with last.ckpt as the last."""
+        """A save writes one file, perhaps best.ckpt, then copies of it, the last one last.ckpt. A
+        run that was killed within its first save is resumed from that file: copy it now."""
         folder = _folder(trainer)
-        # also where a later save was killed: there is the last.ckpt of the save before
+        # a run that was killed within a later save still has the last.ckpt of the save before
         is_complete = (folder / "last.ckpt").exists()
         if is_complete or trainer.current_epoch == 0 or not _continues_in_folder(trainer):
             return

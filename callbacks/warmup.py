@@ -52,7 +52,7 @@ class Warmup(L.Callback):
         if stage != "fit":
             return
         given = trainer.accumulate_grad_batches
-        if given != NO_STEP:  # left by an earlier fit that ended within a window
+        if given != NO_STEP:  # which an earlier fit leaves that ended within a window
             check_recipe({"accumulate_grad_batches": given})
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, GradientAccumulationScheduler | StochasticWeightAveraging):
@@ -103,7 +103,7 @@ class Warmup(L.Callback):
         rates = self._schedule.rates_at(iteration)
         for group in trainer.optimizers[0].param_groups:
             lr = rates.bias_lr if group["name"].endswith("bias") else rates.lr
-            group["lr"] = lr * group["lr_share"]  # 1, but for a backbone with a rate of its own
+            group["lr"] = lr * group["lr_share"]  # share: 1, but for a backbone's rate
             if "momentum" in group and rates.momentum is not None:
                 group["momentum"] = rates.momentum
         # the epoch's last batch closes the window, however short
@@ -115,7 +115,7 @@ class Warmup(L.Callback):
             trainer.accumulate_grad_batches = 1  # the batch ends in an optimizer step
             self._window_batches = 0
         else:
-            trainer.accumulate_grad_batches = NO_STEP
+            trainer.accumulate_grad_batches = NO_STEP  # more batches than any epoch has
 
     def state_dict(self) -> dict[str, Any]:
         return {"window_batches": self._window_batches}  # RunState saves the window's gradients

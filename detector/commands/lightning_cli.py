@@ -10,11 +10,11 @@ line: The command line before it is parsed. `line.command` is the command's name
     class of `--data my.DataModule`.
 start: What the command starts from, by --ckpt_path and --run. `start.weights`, a trained network or
     an exported file, None for a fresh start; `start.options`, those of the run that the weights are
-    from, in groups; `start.source`, the file of these options; `start.checkpoint`, path and content
-    of the training checkpoint that Lightning restores, None for weights without a training;
-    `start.run_folder`, None if a new one is to be chosen; `start.continues_run`, whether a fit
-    continues in that folder: with --ckpt_path auto also before its first checkpoint, without
-    weights.
+    from, in groups, none without weights; `start.source`, the file of these options;
+    `start.checkpoint`, path and content of the training checkpoint that Lightning restores, None
+    for weights without a training; `start.run_folder`, None if a new one is to be chosen;
+    `start.continues_run`, whether a fit continues in that folder: with --ckpt_path auto also before
+    its first checkpoint, without weights.
 options: The parsed options, in groups like those of a config.yaml. `options.trainer.devices` and
     `options["trainer.devices"]` are the same.
 """
@@ -117,7 +117,7 @@ def run_with_trainer(definition: Command, line: CommandLine) -> None:
     # what ends with the command: the lock of its run folder, and the trust in classes
     with ExitStack() as held:
         held.callback(remove_empty_runs)
-        with redirect_stdout(messages):  # the function takes care of its own
+        with redirect_stdout(messages):  # the function below takes care of its own output
             parser = make_parser(definition, line)
             options, start = parse(parser, line, held)
             L.seed_everything(options.seed_everything, workers=True)
@@ -271,7 +271,8 @@ def enter_run_folder(command: str, start: Start, held: ExitStack) -> Path:
     elif run is None:
         run = new_run(command)
     if is_first_process():
-        # a folder without the machine.json of a run is refused, unless its checkpoint is known
+        # `locked` refuses a folder without a machine.json, which may be no run's, unless the
+        # command continues from a checkpoint in it
         is_known_run = start.continues_run and start.weights is not None
         held.enter_context(locked(run, command, known=is_known_run))
         continues_study = command == "evolve" and any(run.glob("study.*"))

@@ -155,7 +155,7 @@ class Detector(L.LightningModule):
         detector.evaluation.thresholds = file.thresholds
         detector.evaluation.tiles = file.tiles
         # a fit of it starts from a detector's weights, and chooses its own optimizer; hparams stay
-        # those of the training that the file is from, so this is not _resolve_optim
+        # those of the training that the file is from; _resolve_optim would overwrite them
         detector.loaded = LoadedWeights(has_head=True, known_classes=range(len(file.names)))
         detector._starting_point = StartingPoint.PRETRAINED
         detector._given_optim = detector._given_optim.all_left_open()
@@ -200,7 +200,7 @@ class Detector(L.LightningModule):
             self.ema = copy.deepcopy(self.network).requires_grad_(False)
 
     def drop_average(self) -> None:
-        """Evaluate the network itself, whose batch norms get their momentum back (for EMA: 1)."""
+        """Evaluate the network itself, with its own momentum of batch norm, which EMA sets to 1."""
         self.ema = None
         set_momentum(self.network, self.options.network.bn_momentum)
 
@@ -282,7 +282,7 @@ class Detector(L.LightningModule):
                 self.evaluation.tiles = data.tiles
                 self._score_weights(data)
         if stage == "fit":
-            self._resolve_optim()  # not as an earlier fit or a validated checkpoint had it
+            self._resolve_optim()  # forget what an earlier fit or a validated checkpoint chose
 
     def _score_weights(self, data: DetectionData) -> None:
         """Where optimizer and lr0 are left open, score pretrained weights on the data, once."""
@@ -290,7 +290,7 @@ class Detector(L.LightningModule):
         if self._has_scored_weights or not self.loaded.has_head or not is_open:
             return
         self._has_scored_weights = True
-        # where they fit badly they are trained as if new, by Muon, unless one of these is typed
+        # where they fit badly they are trained as if new, by Muon, unless the user gave these
         may_be_new = self.is_auto("momentum") and self.is_auto("weight_decay")
         self._starting_point = choose_starting_point(
             self.trainer, self.network, data, self.loaded.known_classes, may_be_new
@@ -350,7 +350,7 @@ class Detector(L.LightningModule):
             size = trainer.strategy.broadcast(max(batch.images.shape[2:]))
             rank_zero_print(f"image size: {size} px, the longer side of the first batch")
             self.set_image_size(size)
-        # for validations: numbers in the batch become those in the data, which ranks take in turn
+        # for validations: numbers in the data; rank r has images r, r + world_size, ...
         seen = self.evaluation.metrics.seen  # images, by this process
         indices = [(seen + i) * trainer.world_size + trainer.global_rank for i in batch.indices]
         return batch._replace(indices=indices)
@@ -386,14 +386,14 @@ class Detector(L.LightningModule):
         self._loss_sums = sums
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
-        """Does nothing: `optimizer_step` clears the gradients after each step, no earlier."""
+        """Does nothing: Lightning would clear the window's gradients before its last batch."""
 
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
     ) -> None:
         if ends_in_step(self.trainer, batch_idx):
             super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
-        else:  # an epoch's end within a window: YOLOv5 (model.literal) drops the gradients
+        else:  # only with model.literal, an epoch's end within a window: YOLOv5 drops its gradients
             optimizer_closure()  # forward and backward
         optimizer.zero_grad()
 
@@ -435,7 +435,7 @@ class Detector(L.LightningModule):
         """Its optim options replace those left open. InputError: its classes or tensors differ."""
         average = [name for name in checkpoint["state_dict"] if name.startswith("ema.")]
         if self._trainer and self._trainer.state.fn == "fit" and self.ema is None:
-            for name in average:  # without the callback EMA nothing would update it
+            for name in average:  # the callback EMA, which starts one before, is not there
                 del checkpoint["state_dict"][name]
         elif average:
             self.start_average()

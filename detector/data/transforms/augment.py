@@ -317,7 +317,8 @@ class CustomTransform:
         n = output.classes.size
         if output.classes.shape != (n,) or output.boxes.shape != (n, 4):
             return False
-        # none: a transform that set the fields of its sample one by one left them as they were
+        # without polygons their number does not matter: a transform that replaces boxes and classes
+        # of its sample may leave the old, empty ones
         return len(output.polygons) == n or not any(output.polygons)
 
 
