@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import chain
 from os.path import dirname
@@ -181,11 +181,7 @@ class SplitReader:
             entries = part_of(entries, split.share, split)
         for path in {path for entry in entries for path in entry[:2]}:  # its image and its labels
             self.format.files.is_file(path)  # remembers its folder
-        first: dict[str, Entry] = {}  # by image
-        for entry in entries:
-            if first.setdefault(entry.image, entry) is not entry:
-                self.further[entry.image].append(entry)
-        return list(first.values())
+        return entries
 
     def _check(self, faults: Sequence[Fault]) -> None:
         """Raises InputError if strict, and the class of an object has no name."""
@@ -198,6 +194,12 @@ class SplitReader:
 
     def _read(self, entries: Sequence[Entry]) -> DetectionDataset:
         split = self.format.split
+        folders = sorted({(dirname(entry.file), dirname(entry.image)) for entry in entries})
+        first: dict[str, Entry] = {}  # by image
+        for entry in entries:
+            if first.setdefault(entry.image, entry) is not entry:
+                self.further[entry.image].append(entry)
+        entries = list(first.values())
         images: list[Any] = []
         places: list[str] = []
         faults: list[Fault] = []
@@ -220,7 +222,7 @@ class SplitReader:
             np.array([size for _, _, size in images], np.int64).reshape(-1, 2),
             Texts.of(places),
             faults,
-            sorted({(dirname(entry.file), dirname(entry.image)) for entry in entries}),
+            folders,
         )
 
     def _parts(self, entries: Sequence[Entry], firsts: Sequence[int]) -> Iterator[Part]:
@@ -287,11 +289,8 @@ class SplitReader:
         try:
             labels = self.format.read(entry, *size)
             for further in self.further.get(entry.image, ()):
-                listed = self.format.read(further, *size)
-                if labels is None:
-                    labels = listed
-                elif listed:
-                    _add_listed(labels.objects, listed.objects, entry.file, further.file)
+                if listed := self.format.read(further, *size):
+                    labels = _joined(labels, listed, entry.file, further.file)
             return labels
         except InputError as e:
             problem = str(e).removeprefix(f"{entry.file}: ")
@@ -349,18 +348,23 @@ def _read_in_process(first: int) -> Part:
     return _read_part(first)
 
 
-def _add_listed(
-    objects: list[LabelObject], listed: list[LabelObject], file: str, further: str
-) -> None:
-    """Add the objects that a further label file, or the same one again, lists of an image. Those
-    that were listed before get a problem."""
+def _joined(
+    labels: ImageLabels | None, listed: ImageLabels, file: str, further: str
+) -> ImageLabels:
+    """The labels of an image by its label file, and what a further one, or the same again, lists of
+    it. Objects that were listed before get a problem."""
+    if labels is None:
+        labels = ImageLabels([], listed.size)
+    objects = list(labels.objects)
     listed_before = {(item.name, tuple(item.box)) for item in objects}
-    for item in listed:
+    for item in listed.objects:
+        item = replace(item)  # a format may keep its own
         if further != file:
             item.place += f", which {further} lists"
-        if (item.name, tuple(item.box)) in listed_before:
+        if (item.name, tuple(item.box)) in listed_before and not item.problem:
             item.problem = "duplicate of an earlier object"
-    objects += listed
+        objects.append(item)
+    return ImageLabels(objects, labels.size)
 
 
 def _fault(entry: Entry, item: LabelObject) -> Fault:

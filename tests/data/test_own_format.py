@@ -3,15 +3,19 @@
 import csv
 import shutil
 import sys
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
-from made_datasets import by_name, lay_out, load
+from made_datasets import by_name, lay_out, load, picture, save
 from made_runs import code_of, read, train, type_line
 
 from boltbox.detector.data.dataset_file import DatasetFile, format_class
+from boltbox.detector.data.formats.format import Entry, Split
+from boltbox.detector.data.formats.yolo_txt import YoloText
+from boltbox.detector.data.read_split import SplitReader
 from boltbox.detector.system.errors import InputError
 
 NAME = "my_formats.CsvRows"
@@ -70,6 +74,24 @@ def test_a_data_file_loads_no_code(data, refused):
     assert "my_formats" not in sys.modules
     import_module("my_formats")
     assert DatasetFile.read(str(data), format=NAME).open("val").files
+
+
+def test_label_files_of_one_image(tmp_path):
+    """Each object counts once, also where a format keeps what it has read, while `find` names its file."""
+
+    class Several(YoloText):
+        read = cache(YoloText.read)
+
+        def find(self):
+            return [Entry(f"{tmp_path}/x.png", f"{tmp_path}/{file}.txt") for file in files]
+
+    save(tmp_path / "x.png", picture(40, 60))
+    lay_out(tmp_path, {"a.txt": "0 .5 .5 .1 .1\n", "b.txt": "0 .2 .2 .1 .1\n"})
+    for files, count in (("-aa", 1), ("-ab", 2), ("-a", 1)):
+        form = Several(Split("train", [tmp_path / "a.txt"], tmp_path))
+        dataset = SplitReader(form, ["cat"], True, False, True).read()
+        assert (len(dataset.labels.boxes), dataset.unlabelled) == (count, 0)
+        assert "a.txt lists" in dataset.places[0]
 
 
 @pytest.mark.parametrize("name", ["tsv", "nowhere.Csv", "csv.DictReader"])

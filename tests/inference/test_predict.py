@@ -285,7 +285,8 @@ def test_a_stream_gives_its_newest_frame(here, monkeypatch):
             return True
 
         def get(self, what):
-            return length if what == cv2.CAP_PROP_FRAME_COUNT else 0.0
+            tells = {cv2.CAP_PROP_FRAME_COUNT: length, cv2.CAP_PROP_FPS: 30}
+            return tells.get(what, milliseconds)
 
         def grab(self):
             self.number += 1
@@ -304,7 +305,7 @@ def test_a_stream_gives_its_newest_frame(here, monkeypatch):
 
     looked = threading.Event()
     shown = []
-    length = 0
+    length = milliseconds = 0
     monkeypatch.setattr(cv2, "VideoCapture", Camera)
     numbers = []
 
@@ -328,6 +329,10 @@ def test_a_stream_gives_its_newest_frame(here, monkeypatch):
     length = 600
     with pytest.raises(InputError, match=r"after frame 200\."):
         list(Video("http://server/film.mkv", step=100))
+    milliseconds = 19_000  # of 20 s: the rate changes
+    assert len(list(Video("http://server/film.mkv"))) == 300
+    length = 0
+    assert list(Video("http://server/photo.PNG?a", newest=True))
 
 
 ERRORS = {

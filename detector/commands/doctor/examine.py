@@ -32,7 +32,7 @@ def open_splits(
             problem = str(e).removeprefix(f"{file.source}: ")
             unusable.append(Finding("unusable_split", problem, file.source, split))
     if not datasets:
-        raise InputError(unusable[0].problem)
+        raise InputError(str(unusable[0]))
     return datasets, unusable
 
 

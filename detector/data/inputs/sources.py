@@ -63,7 +63,7 @@ VIDEOS = {
 }
 _STREAM = re.compile(r"(rtsps?|rtmps?|https?|udp|tcp|srt)://", re.IGNORECASE)
 DEFAULT_FPS = 30.0  # if a stream does not say
-MOST = 0.9  # of the frames that a header promises, which some formats only estimate
+MOST = 0.9  # of what a header promises, which some formats only estimate
 
 # FFmpeg and OpenCV would print a warning for every irregularity of a file; -8 is FFmpeg's level for
 # silence. Errors are raised here.
@@ -353,6 +353,8 @@ class Video:
         self.frames = max(int(self._capture.get(cv2.CAP_PROP_FRAME_COUNT)), 0)
         self.newest = newest and self.frames == 0  # an address of a file has a count, and can wait
         fps = self._capture.get(cv2.CAP_PROP_FPS)
+        self._length = self.frames / fps if fps > 0 else 0.0  # seconds
+        self._position = 0.0  # seconds, of the last frame
         if not 0 < fps <= 1000:
             fps = DEFAULT_FPS
         self.fps = fps if self.newest else fps / step
@@ -376,8 +378,12 @@ class Video:
             raise InputError(
                 f"source {self.source}: no frame could be decoded (damaged, or a codec is missing)"
             )
-        is_cut = number + self._step < MOST * self.frames
-        if self.newest or (is_cut and not self._is_file):
+        # by both, as the number is an estimate where the rate changes
+        is_cut = number + self._step < MOST * self.frames and self._position < MOST * self._length
+        # of an image or a GIF on a server the header tells no number of frames
+        suffix = Path(self.source.partition("?")[0]).suffix.lower()
+        is_live = self.newest and suffix not in SUFFIXES | {".gif"}
+        if is_live or (is_cut and not self._is_file):
             raise InputError(
                 f"source {self.source}: it ended, or no longer answers, after frame {number}. Check"
                 " the camera or the server, and start again"
@@ -387,6 +393,7 @@ class Video:
         for number in count():
             if not self._capture.grab():
                 return
+            self._position = self._capture.get(cv2.CAP_PROP_POS_MSEC) / 1000
             if number % self._step == 0:
                 decoded, frame = self._capture.retrieve()
                 if decoded:
