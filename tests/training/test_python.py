@@ -244,6 +244,8 @@ def test_what_does_not_fit(here):
     for function, name, value in cases:
         with pytest.raises(InputError, match=rf"{name} is {re.escape(repr(value))}; it "):
             function(**{name: value})
+    with pytest.raises(InputError, match="gone.ckpt: no such"):
+        boltbox.export(Path("gone.ckpt"), out=Path("a.onnx"))
     with pytest.raises(InputError, match="'n' is not NetworkOptions"):
         Detector(["a"], "n")
     fields = [("mine", "NameForTypeCheckers", 1)]

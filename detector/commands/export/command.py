@@ -44,9 +44,9 @@ COMPARED = 8  # images of a dataset
 
 
 def export(
-    ckpt_path: str | None = None,
+    ckpt_path: str | Path | None = None,
     format: str = "onnx",
-    out: str | None = None,
+    out: str | Path | None = None,
     image_size: PositiveInt | tuple[PositiveInt, PositiveInt] | None = None,
     batch: PositiveInt = 1,
     dynamic: bool = False,
@@ -58,7 +58,7 @@ def export(
     half: bool = False,
     int8: bool = False,
     data: str | None = None,
-    onnxruntime_web: str | None = None,
+    onnxruntime_web: str | Path | None = None,
     trust_parts: bool = False,
 ) -> Path:
     """Write a trained network as a file for other runtimes, and compare its detections with
@@ -142,7 +142,7 @@ def export(
         )
     files = training_images(data) if data else []
     with trusting(everything=trust_parts):
-        trained = find_trained(ckpt_path, None)
+        trained = find_trained(str(ckpt_path), None)
         if trained is None:
             raise InputError("ckpt_path auto is for fit; give `last`, `best` or a file")
         network = trained.network
