@@ -83,11 +83,12 @@ def test_label_files_of_one_image(tmp_path):
         read = cache(YoloText.read)
 
         def find(self):
-            return [Entry(f"{tmp_path}/x.png", f"{tmp_path}/{file}.txt") for file in files]
+            return [Entry(f"{tmp_path}/x.png", f"{tmp_path}/{file}.txt") for file in self.named]
 
     save(tmp_path / "x.png", picture(40, 60))
     lay_out(tmp_path, {"a.txt": "0 .5 .5 .1 .1\n", "b.txt": "0 .2 .2 .1 .1\n"})
-    for files, count in (("-aa", 1), ("-ab", 2), ("-a", 1)):
+    for named, count in (("-aa", 1), ("-ab", 2), ("-a", 1)):
+        Several.named = named
         form = Several(Split("train", [tmp_path / "a.txt"], tmp_path))
         dataset = SplitReader(form, ["cat"], True, False, True).read()
         assert (len(dataset.labels.boxes), dataset.unlabelled) == (count, 0)

@@ -244,7 +244,7 @@ def test_what_does_not_fit(here):
     for function, name, value in cases:
         with pytest.raises(InputError, match=rf"{name} is {re.escape(repr(value))}; it "):
             function(**{name: value})
-    with pytest.raises(InputError, match="gone.ckpt: no such"):
+    with pytest.raises(InputError, match="path gone"):
         boltbox.export(Path("gone.ckpt"), out=Path("a.onnx"))
     with pytest.raises(InputError, match="'n' is not NetworkOptions"):
         Detector(["a"], "n")
