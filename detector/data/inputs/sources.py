@@ -32,10 +32,7 @@ from boltbox.detector.data.images import (
     read_lines,
     rgb,
 )
-from boltbox.detector.data.inputs.evaluation_input import (
-    EvaluationInput,
-    unlabelled,
-)
+from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, unlabelled
 from boltbox.detector.data.loader import make_loader
 from boltbox.detector.data.sample import Batch, Sample, SourceImage, collate
 from boltbox.detector.system.addresses import is_address, to_path
@@ -353,8 +350,8 @@ class Video:
         self.frames = max(int(self._capture.get(cv2.CAP_PROP_FRAME_COUNT)), 0)
         self.newest = newest and self.frames == 0  # an address of a file has a count, and can wait
         fps = self._capture.get(cv2.CAP_PROP_FPS)
-        self._length = self.frames / fps if fps > 0 else 0.0  # seconds
-        self._position = 0.0  # seconds, of the last frame
+        self._rate = fps  # of the header
+        self._seen = 0.0  # frames, or their time at that rate
         if not 0 < fps <= 1000:
             fps = DEFAULT_FPS
         self.fps = fps if self.newest else fps / step
@@ -378,12 +375,11 @@ class Video:
             raise InputError(
                 f"source {self.source}: no frame could be decoded (damaged, or a codec is missing)"
             )
-        # by both, as the number is an estimate where the rate changes
-        is_cut = number + self._step < MOST * self.frames and self._position < MOST * self._length
-        # of an image or a GIF on a server the header tells no number of frames
-        suffix = Path(self.source.partition("?")[0]).suffix.lower()
-        is_live = self.newest and suffix not in SUFFIXES | {".gif"}
-        if is_live or (is_cut and not self._is_file):
+        is_cut = self._seen < MOST * self.frames
+        if self.newest:  # a live stream, or an image on a server, which has no number of frames
+            suffix = Path(self.source.partition("?")[0]).suffix.lower()
+            is_cut = suffix not in SUFFIXES | {".gif"}
+        if is_cut and not self._is_file:
             raise InputError(
                 f"source {self.source}: it ended, or no longer answers, after frame {number}. Check"
                 " the camera or the server, and start again"
@@ -393,7 +389,8 @@ class Video:
         for number in count():
             if not self._capture.grab():
                 return
-            self._position = self._capture.get(cv2.CAP_PROP_POS_MSEC) / 1000
+            seconds = self._capture.get(cv2.CAP_PROP_POS_MSEC) / 1000
+            self._seen = max(number + 1, seconds * self._rate)
             if number % self._step == 0:
                 decoded, frame = self._capture.retrieve()
                 if decoded:
