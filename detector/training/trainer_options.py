@@ -119,7 +119,8 @@ def usable_precision(precision: str, accelerator: str, command: str, strategy: s
 def check_devices(devices: Any, accelerator: str) -> None:
     """Raises InputError where a GPU is asked for and there is none, and where trainer.devices names
     GPUs, or none, for a training on the CPU."""
-    if accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
+    has_gpu = torch.cuda.is_available() or torch.backends.mps.is_available()
+    if accelerator in ("gpu", "cuda") and not has_gpu:
         raise InputError(
             f"trainer.accelerator {accelerator}: torch finds no GPU (`{program()} env`); give cpu"
             " or auto"
