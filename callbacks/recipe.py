@@ -51,9 +51,6 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
     check_recipe(options)
     # of torch about Lightning; of Lightning about Detector and DetectionData, which have one hook
     warnings.filterwarnings("ignore", message=".*LeafSpec|You have overridden `on_before_batch_tr")
-    folder = run or options.get("default_root_dir") or new_run("fit")
-    if is_first_process():
-        claim(Path(folder), "fit")  # loggers may write into it before RunFolder does
     callbacks = as_list(options.get("callbacks"))
     with_options: list[L.Callback] = []
     for kind in CALLBACKS.values():
@@ -62,6 +59,9 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
         check_arguments(kind, vars(callback))
         with_options.append(callback)
     others = [callback for callback in callbacks if callback not in with_options]
+    folder = run or options.get("default_root_dir") or new_run("fit")
+    if is_first_process():
+        claim(Path(folder), "fit")  # loggers may write into it before RunFolder does
     checkpoints = Path(folder) / "checkpoints"
     for callback in with_options:
         if isinstance(callback, Checkpoints) and (checkpoints / "best.ckpt").is_file():

@@ -79,7 +79,7 @@ def newest_valid(folder: Path) -> Checkpoint | None:
 def _newest_first(folder: Path) -> Iterator[Path]:
     """The checkpoints of a folder; those after `previous.ckpt` are opened only when one is asked
     for."""
-    files = set(folder.glob("*.ckpt"))
+    files = sorted(folder.glob("*.ckpt"))
     for name in ("last.ckpt", "previous.ckpt"):
         if folder / name in files:
             files.remove(folder / name)
@@ -105,7 +105,7 @@ def read_outline(path: Path) -> dict[str, Any]:
         return {}
 
 
-def find_trained(ckpt_path: str, run: Path | None) -> Trained | None:
+def find_trained(ckpt_path: str | Path, run: Path | None) -> Trained | None:
     """Find and read what `--ckpt_path` means.
 
     Args:

@@ -1,6 +1,6 @@
 """Class names: those of a data.yaml, and which of two lists are the same."""
 
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ def list_of_names(names: Collection[str]) -> list[str]:
     Raises:
         InputError: There are none, or they have no order.
     """
-    if not len(names) or isinstance(names, Set):
+    if not len(names) or isinstance(names, set | frozenset):
         raise InputError(f"names {names!r}: give a list of names (--data.dataset FILE has one)")
     return list(plain(names))
 

@@ -38,7 +38,7 @@ def save_hugging_face(
     if target.exists():
         raise InputError(f"{target}: already exists and is not overwritten; give another folder")
     content: dict[str, Any] = {}
-    splits = dataset if dataset and isinstance(dataset, dict) else {"train": dataset}
+    splits = dataset if isinstance(dataset, dict) and dataset else {"train": dataset}
     for name, rows in splits.items():
         split = {"validation": "val"}.get(name, name)
         columns = getattr(rows, "features", {})

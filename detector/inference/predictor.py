@@ -173,7 +173,7 @@ class Predictor:
         Raises:
             InputError: There is no such file, it is no detector, or holds no thresholds.
         """
-        check_arguments(cls.load, {"path": path})
+        check_arguments(Predictor.load, {"path": path})
         device = device_of(device)
         names: list[str] = []
         known: list[list[str]] = []

@@ -3,6 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -153,7 +154,7 @@ class AnchorHead(Head):
         channels: Sequence[int],
         strides: Sequence[int],
         num_classes: int,
-        anchors: Sequence[Sequence[float]] | int | None = None,
+        anchors: Sequence[Sequence[Any]] | int | None = None,
     ) -> None:
         pixels = torch.from_numpy(_anchor_pixels(anchors, strides))
         super().__init__(strides, num_classes, YOLOv5BoxCoder(), num_anchors=pixels.shape[1])
@@ -195,7 +196,7 @@ class AnchorHead(Head):
 
 
 def _anchor_pixels(
-    anchors: Sequence[Sequence[float]] | int | None, strides: Sequence[int]
+    anchors: Sequence[Sequence[Any]] | int | None, strides: Sequence[int]
 ) -> np.ndarray:
     """(levels, A, 2) float32, levels in the order of the strides."""
     if isinstance(anchors, int) and not 1 <= anchors <= 20:

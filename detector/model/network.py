@@ -127,7 +127,7 @@ class NetworkOptions(CheckedOptions):
     depth_multiple: PositiveFloat | None = None
     width_multiple: PositiveFloat | None = None
     levels: list[int] | None = None
-    anchors: list[list[float]] | int | None = None
+    anchors: list[list[float | list[float]]] | int | None = None
     activation: str = "silu"
     bn_momentum: AboveZero | None = None
     head: Callable[[Sequence[int], Sequence[int], int], Head] | None = None

@@ -80,7 +80,7 @@ def from_pretrained(cls: Any, name: str | Path, device: str | torch.device | Non
     Raises:
         InputError: There is none, or it is no detector of boltbox.
     """
-    check_arguments(from_pretrained, locals())
+    check_arguments(from_pretrained, {"name": name})
     folder = name
     if not isdir(name):
         hub = need("huggingface_hub", "from_pretrained")

@@ -33,7 +33,7 @@ def find_lr(
     Returns:
         The rate; None, and the detector keeps its own, if the loss has no minimum in this range.
     """
-    check_arguments(find_lr, locals())
+    check_arguments(find_lr, {"steps": steps})
     first = trainer.global_step + 2  # what Lightning's average is corrected by
     finder = Tuner(trainer).lr_find(
         detector,

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -40,7 +41,7 @@ class StartingPoint(Enum):
     FINETUNE = "the weights of a detector of these classes"
 
     @classmethod
-    def of(cls, weights: str | None, backbone_weights: str | None) -> StartingPoint:
+    def of(cls, weights: str | Path | None, backbone_weights: str | Path | None) -> StartingPoint:
         """By the files that StartOptions names."""
         if weights:
             return cls.PRETRAINED

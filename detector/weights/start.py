@@ -53,8 +53,8 @@ class StartOptions(CheckedOptions):
         freeze: Number of first layers to freeze (10: the backbone), or a list of layers.
     """
 
-    weights: str | None = None
-    backbone_weights: str | None = None
+    weights: str | Path | None = None
+    backbone_weights: str | Path | None = None
     reuse_head: bool = True
     freeze: int | list[int] = 0
 

@@ -20,7 +20,7 @@ PRETRAINED = "pretrained"
 WRAPPINGS = ("state_dict_ema", "model_ema", "state_dict", "model")
 
 
-def load_backbone(backbone: TimmBackbone, weights: str) -> tuple[str, Origin]:
+def load_backbone(backbone: TimmBackbone, weights: str | Path) -> tuple[str, Origin]:
     """Load the weights of an image classifier.
 
     Args:
@@ -79,7 +79,7 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _classifier(name: str, path: str) -> Any:
+def _classifier(name: str, path: str | Path) -> Any:
     """timm's whole model with the tensors of a file: by timm's names, by names of the model's
     authors that timm can translate, or in the model's order with the same shapes; for timm's
     classes, for others, which end the file, or without the layer of the classes."""
