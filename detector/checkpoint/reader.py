@@ -105,7 +105,7 @@ def read_outline(path: Path) -> dict[str, Any]:
         return {}
 
 
-def find_trained(ckpt_path: str | Path, run: Path | None) -> Trained | None:
+def find_trained(ckpt_path: str, run: Path | None) -> Trained | None:
     """Find and read what `--ckpt_path` means.
 
     Args:

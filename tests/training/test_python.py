@@ -16,6 +16,7 @@ from pathlib import Path
 import lightning as L
 import numpy as np
 import pytest
+import pytorch_lightning
 import torch
 from lightning.pytorch.callbacks import (
     BatchSizeFinder,
@@ -244,10 +245,23 @@ def test_what_does_not_fit(here):
     for function, name, value in cases:
         with pytest.raises(InputError, match=rf"{name} is {re.escape(repr(value))}; it "):
             function(**{name: value})
-    with pytest.raises(InputError, match="path gone"):
-        boltbox.export(Path("gone.ckpt"), out=Path("a.onnx"))
+    assert not Path("runs").exists()
     with pytest.raises(InputError, match="'n' is not NetworkOptions"):
         Detector(["a"], "n")
+
+
+def test_what_fits(here):
+    """Beside the values of the command line, what Python has for them."""
+    anchors = np.ones((3, 2, 2))
+    detector = Detector(
+        {"a": 0}.keys(), NetworkOptions(width_multiple=0.125, anchors=anchors), literal=1
+    )
+    boltbox.Predictor(torch.nn.ModuleList([detector.network]), detector.names)
+    recipe("run", callbacks=[pytorch_lightning.callbacks.Timer()])
+    for option in ("weights", "backbone_weights"):
+        boltbox.StartOptions(**{option: Path("file")})
+    with pytest.raises(InputError, match="path gone"):
+        boltbox.export(Path("gone.ckpt"), out=Path("a.onnx"))
     fields = [("mine", "NameForTypeCheckers", 1)]
     assert make_dataclass("Mine", fields, bases=(OptimOptions,), frozen=True)(lr0=0.1).mine == 1
 
