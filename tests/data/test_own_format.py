@@ -86,13 +86,14 @@ def test_label_files_of_one_image(tmp_path):
             return [Entry(f"{tmp_path}/x.png", f"{tmp_path}/{file}.txt") for file in self.named]
 
     save(tmp_path / "x.png", picture(40, 60))
-    lay_out(tmp_path, {"a.txt": "0 .5 .5 .1 .1\n", "b.txt": "0 .2 .2 .1 .1\n"})
+    lay_out(tmp_path, {"a.txt": "0 .5 .5 .1 .1\n0 .5\n", "b.txt": "0 .2 .2 .1 .1\n"})
     for named, count in (("-aa", 1), ("-ab", 2), ("-a", 1)):
         Several.named = named
         form = Several(Split("train", [tmp_path / "a.txt"], tmp_path))
         dataset = SplitReader(form, ["cat"], True, False, True).read()
         assert (len(dataset.labels.boxes), dataset.unlabelled) == (count, 0)
         assert "a.txt lists" in dataset.places[0]
+        assert sum("column" in fault.problem for fault in dataset.faults) == named.count("a")
 
 
 @pytest.mark.parametrize("name", ["tsv", "nowhere.Csv", "csv.DictReader"])
