@@ -70,8 +70,8 @@ def test_they_predict_validate_and_export(trained, own, here, small_data):
     assert len(rows(here / "found", "predictions.csv")) > 7
     type_line(f"validate {last} --run valid --report.enabled false")
     assert (here / "valid/metrics.json").is_file()
-    type_line(f"export {last} --format pt2 --out a_pt2 --nms true --conf 0.001")
-    assert (here / "a_pt2").exists()
+    type_line(f"export {last} --format onnx --out a.onnx --nms true --conf 0.001")
+    assert (here / "a.onnx").exists()
 
 
 def test_a_head_without_anchors_is_told(own, here, small_data, capfd, refused):
