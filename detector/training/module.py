@@ -220,7 +220,6 @@ class Detector(L.LightningModule):
         """Set the longer side of the input in pixels; the gains of the loss depend on it."""
         self.image_size = round_up(image_size, self.max_stride())
         self.loss.set_image_size(self.image_size)
-        self._knows_image_size = True
 
     def use_exported(self, file: Exported) -> None:
         """Evaluate an exported file instead of the network."""
@@ -350,6 +349,7 @@ class Detector(L.LightningModule):
             size = trainer.strategy.broadcast(max(batch.images.shape[2:]))
             rank_zero_print(f"image size: {size} px, the longer side of the first batch")
             self.set_image_size(size)
+            self._knows_image_size = True
         # for validations: numbers in the data; rank r has images r, r + world_size, ...
         seen = self.evaluation.metrics.seen  # images, by this process
         indices = [(seen + i) * trainer.world_size + trainer.global_rank for i in batch.indices]
@@ -446,4 +446,5 @@ class Detector(L.LightningModule):
         self.evaluation.restore(checkpoint)
         if not self._knows_image_size and "image_size" in checkpoint:
             self.set_image_size(checkpoint["image_size"])
+            self._knows_image_size = True
         self.network.origins = origins_of(checkpoint)
