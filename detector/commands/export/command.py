@@ -101,8 +101,8 @@ def export(
     """
     check_arguments(export, locals())
     if format not in FORMATS:
-        of_yolov5 = TABLE["export"].get(f"include {format}", "").removeprefix("format ")
-        raise InputError(f"format {format}: {nearest(of_yolov5 or format, FORMATS)}")
+        known = TABLE["export"].get(f"include {format}", format).removeprefix("format ")
+        raise InputError(f"format {format}: {nearest(known, FORMATS)}")
     writer = FORMATS[format]()
     if onnxruntime_web:
         if not writer.is_page:
