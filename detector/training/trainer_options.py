@@ -119,7 +119,7 @@ def usable_precision(precision: str, accelerator: str, command: str, strategy: s
 def check_devices(devices: Any, accelerator: str) -> None:
     """Raises InputError where a GPU is asked for and there is none, and where trainer.devices names
     GPUs, or none, for a training on the CPU."""
-    has_gpu = torch.cuda.is_available() or torch.backends.mps.is_available()
+    has_gpu = any(kind.is_available() for kind in (torch.cuda, torch.backends.mps))
     if accelerator in ("gpu", "cuda") and not has_gpu:
         raise InputError(
             f"trainer.accelerator {accelerator}: torch finds no GPU (`{program()} env`); give cpu"

@@ -64,7 +64,7 @@ class CocoJson(Format):
                 folder = next(those_with_it, None)
                 if folder is None:
                     tail = find_tail(name, self.files.is_file, *folders)
-                    place = str(tail or join(usual_folder, name))
+                    place = str(tail) if tail else join(usual_folder, name)
                 else:
                     usual_folder = folder
                     place = join(folder, name)
