@@ -15,6 +15,7 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
+import torch
 import yaml
 
 import boltbox.detector.commands.lightning_cli  # noqa: F401 - forks need not import it
@@ -168,6 +169,7 @@ def run_here(name, folder):
 def main(names):
     found = sorted(map(str, Path("docs").glob("*.md")))
     failed = []
+    torch.set_num_threads(1)  # after code of a page, a fork would wait for threads it does not have
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     os.environ |= {"ROOT": str(ROOT), "WANDB_MODE": "offline"}
     with tempfile.TemporaryDirectory() as scratch, forks():
