@@ -70,14 +70,11 @@ class Checkpoints(ModelCheckpoint):
         trainer.strategy.checkpoint_io = self.io
         self.signal.received = 0  # an earlier fit may have ended by one
         if stage == "fit":
-            check_recipe(
-                {
-                    "check_val_every_n_epoch": trainer.check_val_every_n_epoch,
-                    # a Trainer that validates by the clock has no such attribute; check_recipe,
-                    # which refuses what is not the recipe's, refuses these words too
-                    "val_check_interval": getattr(trainer, "val_check_interval", "by the clock"),
-                }
-            )
+            # a Trainer that validates by the clock has no such attribute
+            interval = getattr(trainer, "val_check_interval", "by the clock")
+            every_n = trainer.check_val_every_n_epoch
+            # refuses values that the recipe does not allow
+            check_recipe({"check_val_every_n_epoch": every_n, "val_check_interval": interval})
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """A resumed run continues with its best.ckpt. In a new run, or one that continues the
@@ -87,7 +84,7 @@ class Checkpoints(ModelCheckpoint):
         self.io.failed.clear()  # files that an earlier fit could not write, with the reason
         self.best_model_path = ""
         # fitness of best.ckpt; None: not read from that file yet, or there is none
-        self._best_fitness: float | None = None
+        self._known_fitness: float | None = None
         if _continues_in_folder(trainer) and best.is_file():
             self.best_model_path = str(best)
 
@@ -110,7 +107,7 @@ class Checkpoints(ModelCheckpoint):
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """Let max_time and early stopping end a run only at the end of an epoch, and let an epoch
-        with a validation have one after its last batch too."""
+        that is validated every n batches also be validated after its last one."""
         # Lightning does not stop within the first min_epochs epochs: this one becomes one of
         # them, so that it is trained to its end
         trainer.fit_loop.min_epochs = max(self._given_min_epochs or 0, trainer.current_epoch + 1)
@@ -134,7 +131,8 @@ class Checkpoints(ModelCheckpoint):
             self._exit_on_signal(trainer)
 
     def on_validation_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
-        """End after a signal, without saving and without asking the other processes."""
+        """End after a signal, without saving and without a collective: processes may differ in the
+        number of their validation batches."""
         if self.signal.received:
             self.io.wait()
             raise SystemExit(self.signal.exit_code)
@@ -147,7 +145,7 @@ class Checkpoints(ModelCheckpoint):
         if fitness is not None and fitness > self.best_fitness():
             names.insert(0, "best.ckpt")
             self.best_model_path = str(_folder(trainer) / "best.ckpt")
-            self._best_fitness = fitness
+            self._known_fitness = fitness
         self._save(trainer, names)
         self._exit_on_signal(trainer)
 
@@ -186,10 +184,10 @@ class Checkpoints(ModelCheckpoint):
         if not isfile(best):
             return -1.0
         # its newest write may have failed; then the file is that of an earlier epoch
-        if self._best_fitness is None or best in self.io.failed:
-            fitness = read_outline(best).get("fitness")
-            self._best_fitness = fitness if isinstance(fitness, float) else -1.0
-        return self._best_fitness
+        if self._known_fitness is None or best in self.io.failed:
+            fitness = read_outline(best).get("fitness")  # of the file without its tensors
+            self._known_fitness = fitness if isinstance(fitness, float) else -1.0
+        return self._known_fitness
 
     def _file_names(self, epoch: int) -> list[str]:
         """Names of the files that are saved after an epoch, besides best.ckpt."""
@@ -201,13 +199,15 @@ class Checkpoints(ModelCheckpoint):
         """The same content under each of these names, in this order."""
         if trainer.fast_dev_run:  # type: ignore[attr-defined]  # as in the base class
             return
-        self.io.copies = names[1:]  # `io` makes them of the next file, when that is written
+        # `io` waits for the file before, writes this one, then makes these copies of it
+        self.io.copies = names[1:]
         trainer.save_checkpoint(_folder(trainer) / names[0], weights_only=False)
         self._saved_at = time.monotonic()
 
     def _complete_first_save(self, trainer: L.Trainer) -> None:
-        """A save writes one file, perhaps best.ckpt, then copies of it, the last one last.ckpt. A
-        run that was killed within its first save is resumed from that file: copy it now."""
+        """A save writes the first of its files, then makes copies of it under the other names;
+        last.ckpt comes last. A run that was killed between them, in its very first save, has no
+        last.ckpt and is resumed from the first file: make the copies now."""
         folder = _folder(trainer)
         # a run that was killed within a later save still has the last.ckpt of the save before
         is_complete = (folder / "last.ckpt").exists()

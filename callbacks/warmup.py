@@ -44,7 +44,7 @@ class Warmup(L.Callback):
         self.warmup_epochs = warmup_epochs
         self.warmup_momentum = warmup_momentum
         self.warmup_bias_lr = warmup_bias_lr
-        self._window_batches = 0  # so far, in the open accumulation window
+        self._window_batches = 0  # batches since the last optimizer step
         self._schedule: Schedule | None = None
 
     def setup(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
@@ -52,8 +52,8 @@ class Warmup(L.Callback):
         if stage != "fit":
             return
         given = trainer.accumulate_grad_batches
-        if given != NO_STEP:  # which an earlier fit leaves that ended within a window
-            check_recipe({"accumulate_grad_batches": given})
+        if given != NO_STEP:  # left by an earlier fit, see on_train_batch_start
+            check_recipe({"accumulate_grad_batches": given})  # refuses any value but 1
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, GradientAccumulationScheduler | StochasticWeightAveraging):
                 raise InputError(
@@ -103,7 +103,7 @@ class Warmup(L.Callback):
         rates = self._schedule.rates_at(iteration)
         for group in trainer.optimizers[0].param_groups:
             lr = rates.bias_lr if group["name"].endswith("bias") else rates.lr
-            group["lr"] = lr * group["lr_share"]  # share: 1, but for a backbone's rate
+            group["lr"] = lr * group["lr_share"]  # 1, except for a backbone with its own rate
             if "momentum" in group and rates.momentum is not None:
                 group["momentum"] = rates.momentum
         # the epoch's last batch closes the window, however short

@@ -28,7 +28,7 @@ from boltbox.detector.weights.trained import DETECTOR, Trained, is_published
 
 MACHINES = ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID")
 GROUPS = ("seed_everything", "data", "model")  # of config.yaml that every command continues with
-STARTS = ("model.start.weights", "model.start.backbone_weights")  # weights to start from
+WEIGHT_OPTIONS = ("model.start.weights", "model.start.backbone_weights")  # weights to start from
 NO_TRAINING = (
     "it holds no training to continue, like published weights and what `strip` writes; to start one"
     " from it, give --model.start.weights"
@@ -61,8 +61,8 @@ class Start:
     @property
     def checkpoint(self) -> Checkpoint | None:
         """The training checkpoint that Lightning restores; None for weights without a training."""
-        if isinstance(self.weights, Trained) and self.weights.checkpoint:
-            return Checkpoint(self.weights.path, self.weights.checkpoint)
+        if isinstance(self.weights, Trained) and self.weights.training_content:
+            return Checkpoint(self.weights.path, self.weights.training_content)
         return None
 
 
@@ -80,7 +80,7 @@ def find_start(line: CommandLine) -> Start:
     start = Start(line.run_folder)
     ckpt_path = str(line.options.get("ckpt_path") or "")
     searched = line.run_folder  # where `last`, `best` and `auto` look; None: the most recent fit
-    has_weights = any(line.options.get(name) for name in STARTS)
+    has_weights = any(line.options.get(name) for name in WEIGHT_OPTIONS)
     is_evaluation = line.command in ("validate", "test")
     if line.command == "fit":
         named = Path(ckpt_path)
@@ -105,7 +105,7 @@ def find_start(line: CommandLine) -> Start:
     if start.continues_run and searched is None:
         start.run_folder = start.weights.path.parent.parent  # of RUN/checkpoints/last.ckpt
     # auto: torchrun restarts the command with its first line, which may name weights
-    for name in STARTS:
+    for name in WEIGHT_OPTIONS:
         if ckpt_path != "auto" and line.is_typed(name) and line.options[name]:
             raise InputError(
                 f"--{name}: the weights come from --ckpt_path {ckpt_path}. Leave --{name} out"
@@ -166,7 +166,7 @@ def _read_weights(ckpt_path: str, run: Path | None, command: str) -> Trained | E
         if command != "fit" or is_first_machine:
             raise
         return None  # another machine has it; boltbox.callbacks.RunFolder compares all processes
-    if trained and command == "fit" and trained.checkpoint is None:
+    if trained and command == "fit" and trained.training_content is None:
         raise InputError(f"ckpt_path {trained.path}: {NO_TRAINING} {trained.path}")
     return trained
 

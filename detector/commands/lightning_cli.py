@@ -3,18 +3,23 @@
 `run_with_trainer` does it. The functions below it stand in the order in which it calls them, and
 pass on three things:
 
-line: The command line before it is parsed. `line.command` is the command's name; `line.typed`, the
-    words as the user wrote them; `line.words`, the same for the parser, with --config files as
-    their text; `line.options`, values by dotted name, also of --config files; `line.origins`, by
-    the same names, the --config file of each, or "" for what was typed; `line.data_class`, the
-    class of `--data my.DataModule`.
-start: What the command starts from, by --ckpt_path and --run. `start.weights`, a trained network or
-    an exported file, None for a fresh start; `start.options`, those of the run that the weights are
-    from, in groups, none without weights; `start.source`, the file of these options;
-    `start.checkpoint`, path and content of the training checkpoint that Lightning restores, None
-    for weights without a training; `start.run_folder`, None if a new one is to be chosen;
-    `start.continues_run`, whether a fit continues in that folder: with --ckpt_path auto also before
-    its first checkpoint, without weights.
+line: The command line before the parser sees it.
+    line.command: the command's name.
+    line.typed: the words as the user wrote them.
+    line.words: the same for the parser, with --config files as their text.
+    line.options: values by dotted name, also of --config files.
+    line.origins: by the same names the --config file of each, or "" for what was typed.
+    line.data_class: the class of `--data my.DataModule`, or "".
+    line.wants_short_help: whether --help was typed, without `all`.
+start: What the command starts from, by --ckpt_path and --run.
+    start.weights: a trained network or an exported file; None for a fresh start.
+    start.options: those of the run that the weights are from, in groups; empty without weights.
+    start.source: the file of these options.
+    start.checkpoint: path and content of the training checkpoint that Lightning restores; None for
+        weights without a training.
+    start.run_folder: None if a new one is to be chosen.
+    start.continues_run: whether a fit continues in that folder: with --ckpt_path auto also before
+        its first checkpoint, without weights.
 options: The parsed options, in groups like those of a config.yaml. `options.trainer.devices` and
     `options["trainer.devices"]` are the same.
 """
@@ -49,7 +54,7 @@ from boltbox.detector.checkpoint.runs import (
     remove_empty_runs,
     results_folder,
 )
-from boltbox.detector.commands.ckpt_path import STARTS, Start, find_start
+from boltbox.detector.commands.ckpt_path import WEIGHT_OPTIONS, Start, find_start
 from boltbox.detector.commands.command_line import Command, CommandLine
 from boltbox.detector.commands.parser import HELP, HelpFormatter, Parser
 from boltbox.detector.commands.training_process import FitCommand
@@ -117,7 +122,7 @@ def run_with_trainer(definition: Command, line: CommandLine) -> None:
     # what ends with the command: the lock of its run folder, and the trust in classes
     with ExitStack() as held:
         held.callback(remove_empty_runs)
-        with redirect_stdout(messages):  # the function below takes care of its own output
+        with redirect_stdout(messages):  # the command's function takes care of its own output
             parser = make_parser(definition, line)
             options, start = parse(parser, line, held)
             L.seed_everything(options.seed_everything, workers=True)
@@ -203,8 +208,8 @@ def data_module_class(path: str) -> type[L.LightningDataModule]:
 
 
 def parse(parser: TrainerParser, line: CommandLine, held: ExitStack) -> tuple[Namespace, Start]:
-    """Read what --ckpt_path names, and parse the line: the options of that checkpoint's run, or
-    those of the demo, come before the typed ones.
+    """Read what --ckpt_path names, and parse the line. Options that are not typed are those of that
+    checkpoint's run, or of the demo.
 
     Args:
         parser: Of the command.
@@ -222,7 +227,8 @@ def parse(parser: TrainerParser, line: CommandLine, held: ExitStack) -> tuple[Na
     demo_options: dict[str, Any] = {}
     if not start.weights and not line.data_class:
         demo_options = demo.defaults(line.command, line.options.get("data.dataset"))
-    defaults = start.options | demo_options  # of what is not typed; the demo's by dotted names
+    # of what is not typed; one of the two is empty, and that of the demo has dotted names
+    defaults = start.options | demo_options
     # for error messages, the file of each option; "": it was typed, or is of the demo
     parser.origins = dict.fromkeys(flatten(defaults), start.source) | line.origins
     words = [f"--config={yaml.safe_dump(defaults)}", *line.words]  # text in place of a file
@@ -269,10 +275,10 @@ def enter_run_folder(command: str, start: Start, held: ExitStack) -> Path:
     if not has_run:
         run = results_folder(command, run)
     elif run is None:
-        run = new_run(command)
+        run = new_run(command)  # other processes get the same, see there
     if is_first_process():
-        # `locked` refuses a folder without a machine.json, which may be no run's, unless the
-        # command continues from a checkpoint in it
+        # `locked` refuses a folder without a machine.json (it may not be a run), unless the command
+        # continues from a checkpoint in it
         is_known_run = start.continues_run and start.weights is not None
         held.enter_context(locked(run, command, known=is_known_run))
         continues_study = command == "evolve" and any(run.glob("study.*"))
@@ -289,12 +295,14 @@ def complete(options: Namespace, command: str, start: Start, run: Path) -> None:
     """
     trainer = options.trainer
     if start.weights:
-        for name in STARTS:  # the files that these options name are not opened, and may be gone
+        for (
+            name
+        ) in WEIGHT_OPTIONS:  # the files that these options name are not opened, and may be gone
             options[name] = None
     if "ckpt_path" in options:  # an option of this command
         options.ckpt_path = str(start.checkpoint.path) if start.checkpoint else None
     trainer.default_root_dir = str(run)
-    # for the processes that Lightning starts: in these new_run returns it
+    # new_run returns it in the processes that Lightning starts
     os.environ["BOLTBOX_RUN"] = str(run)
     continued = {}  # content of the checkpoint
     if start.checkpoint and start.continues_run:
@@ -329,7 +337,8 @@ def make_trainer(
     options_of_run = flatten(saved)
     changed = {}
     for name in differences([defaults, saved]):
-        if name in options_of_run:  # a default may be null where the run has a group
+        # else it is the name of a group of the run, for which the default is null
+        if name in options_of_run:
             changed[name] = options_of_run[name]
     resume = ["fit", "--ckpt_path", "last", "--run", run]
     if needs_trust(options):
@@ -357,7 +366,7 @@ def use_weights(
         check_same_names(weights.names, model.names, weights.path)
         model.use_exported(weights)
         return
-    if weights.checkpoint is None:  # weights without a training
+    if weights.training_content is None:  # weights without a training
         weights.fill(model.network, model.names)
         return
     if command == "review":  # it reads the file itself
@@ -366,11 +375,11 @@ def use_weights(
         weights.refuse_not_finite()  # metrics of NaN would be 0
     checkpoints = checkpoints_of(trainer)
     if checkpoints:  # Lightning restores this one, and need not read it again
-        checkpoints.io.loaded = Checkpoint(weights.path, weights.checkpoint)
+        checkpoints.io.loaded = Checkpoint(weights.path, weights.training_content)
 
 
 @contextmanager
-def explained(trainer: L.Trainer, checkpoint: str) -> Iterator[None]:
+def explained(trainer: L.Trainer, checkpoint_path: str) -> Iterator[None]:
     """Turn a crash whose reason is known into an InputError: a callback has it in its attribute
     `explanation` (boltbox.callbacks.Watchdog, Guard), Lightning could not restore the checkpoint,
     or val_check_interval is longer than the epoch."""
@@ -383,7 +392,7 @@ def explained(trainer: L.Trainer, checkpoint: str) -> Iterator[None]:
                 raise explanation from None
         for frame in traceback.extract_tb(e.__traceback__):
             if "checkpoint_connector" in frame.filename and "restore" in frame.name:
-                with as_input_error(checkpoint, DETECTOR):
+                with as_input_error(checkpoint_path, DETECTOR):
                     raise
         if "`val_check_interval`" in str(e):  # Lightning's sentence, without its hints
             raise InputError(str(e).partition(". ")[0].strip()) from None

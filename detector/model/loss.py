@@ -150,7 +150,7 @@ class DetectionLoss(Loss):
         """See Loss. Cells that an ignored region touches, but that are not near an object, train no
         objectness: in the mean over all cells they count, but without a gradient."""
         if ignored is not None:
-            raw = [_without_objectness(maps, ignored, targets) for maps in raw]
+            raw = [_detach_objectness(maps, ignored, targets) for maps in raw]
         return super().forward(raw, targets, head)
 
     def terms(self, raw: list[Tensor], targets: Tensor, head: Head) -> dict[str, Tensor]:
@@ -243,7 +243,7 @@ class DetectionLoss(Loss):
         return loss.mean() if valid is None else _mean(loss.mean(1), valid)
 
 
-def _without_objectness(maps: Tensor, ignored: Tensor, targets: Tensor) -> Tensor:
+def _detach_objectness(maps: Tensor, ignored: Tensor, targets: Tensor) -> Tensor:
     """The same maps (B, A, H, W, 5 + C); no gradient reaches the objectness of cells that an
     ignored region touches, but that are neither in nor near an object."""
     # YOLOv5's assigner also takes cells beside the object's, up to half a cell away

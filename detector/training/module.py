@@ -51,8 +51,8 @@ class Options(NamedTuple):
 
     network: NetworkOptions
     loss: LossOptions
-    start: StartOptions
     optim: OptimOptions
+    start: StartOptions
     literal: bool
     multi_scale: bool
     compile: bool
@@ -61,7 +61,7 @@ class Options(NamedTuple):
 class Detector(L.LightningModule):
     """A YOLOv5 detector: trains, validates and predicts.
 
-    A batch's loss is a mean times the number of images, and gradients are sums, as in YOLOv5.
+    A batch's loss is a mean times its images; gradients are summed over a step, as in YOLOv5.
 
     Args:
         names: Class names; their number is the number of classes.
@@ -78,7 +78,7 @@ class Detector(L.LightningModule):
         network: The network that is trained.
         ema: The moving average of the network, if boltbox.callbacks.EMA keeps one.
         loss: The loss.
-        options: All options, with an optimizer and rates instead of those that were left open.
+        options: All options; optimizer and rates that were left open are chosen.
         lr: options.optim.lr0, by the name under which Lightning's Tuner sets it.
         loaded: What of the network is loaded from pretrained weights.
         image_size: Longer side of the input in pixels.
@@ -110,7 +110,7 @@ class Detector(L.LightningModule):
         names = list_of_names(names)
         # for checkpoints; _resolve_optim adds the groups. logger=False: boltbox's Dashboard logs it
         self.save_hyperparameters(ignore=["network", "loss", "optim", "start"], logger=False)
-        self.options = Options(network, loss, start, optim, literal, multi_scale, compile)
+        self.options = Options(network, loss, optim, start, literal, multi_scale, compile)
         # those that stay as given, for checkpoints
         self._fixed_groups = plain_groups({"network": network, "loss": loss, "start": start})
         self.names = names
@@ -154,8 +154,8 @@ class Detector(L.LightningModule):
         detector.set_image_size(file.image_size)
         detector.evaluation.thresholds = file.thresholds
         detector.evaluation.tiles = file.tiles
-        # a fit of it starts from a detector's weights, and chooses its own optimizer; hparams stay
-        # those of the training that the file is from; _resolve_optim would overwrite them
+        # a fit of it starts from a detector's weights, and chooses its own optimizer; not by
+        # _resolve_optim, which would overwrite hparams: these stay those of the file's training
         detector.loaded = LoadedWeights(has_head=True, known_classes=range(len(file.names)))
         detector._starting_point = StartingPoint.PRETRAINED
         detector._given_optim = detector._given_optim.all_left_open()
@@ -180,7 +180,7 @@ class Detector(L.LightningModule):
         self._resolve_optim(vars(self.options.optim))  # what was chosen stays
 
     def _resolve_optim(self, saved: Mapping[str, Any] | None = None) -> None:
-        """Choose what the user left open: as in a checkpoint (`saved`), or by the start."""
+        """Choose what is left open: as in a checkpoint (`saved`), or by the starting point."""
         optim = self._given_optim.resolve(self._starting_point, saved)
         self.options = self.options._replace(optim=optim)
         # all groups: a subclass may have saved its own arguments over them
@@ -200,7 +200,7 @@ class Detector(L.LightningModule):
             self.ema = copy.deepcopy(self.network).requires_grad_(False)
 
     def drop_average(self) -> None:
-        """Evaluate the network itself, with its own momentum of batch norm, which EMA sets to 1."""
+        """Evaluate the network itself, with its batch norm momentum from before EMA set it to 1."""
         self.ema = None
         set_momentum(self.network, self.options.network.bn_momentum)
 
@@ -278,7 +278,7 @@ class Detector(L.LightningModule):
             self.batch_size = data.batch_size
             self._seed = data.seed
             if stage == "fit":
-                self.evaluation.tiles = data.tiles
+                self.evaluation.tiles = data.tiles  # a checkpoint brings those of its training
                 self._score_weights(data)
         if stage == "fit":
             self._resolve_optim()  # forget what an earlier fit or a validated checkpoint chose
@@ -289,7 +289,7 @@ class Detector(L.LightningModule):
         if self._has_scored_weights or not self.loaded.has_head or not is_open:
             return
         self._has_scored_weights = True
-        # where they fit badly they are trained as if new, by Muon, unless the user gave these
+        # badly fitting ones are trained as if new, by Muon, unless these two options are given
         may_be_new = self.is_auto("momentum") and self.is_auto("weight_decay")
         self._starting_point = choose_starting_point(
             self.trainer, self.network, data, self.loaded.known_classes, may_be_new
@@ -325,8 +325,8 @@ class Detector(L.LightningModule):
             shapes_vary = self.options.multi_scale or data is None or bool(data.rect)
             self._is_compiled = compile_network(self.network, shapes_vary)
         if self._is_compiled:
-            images = self.batch_size // self.trainer.world_size
-            shape = (images, 3, self.image_size, self.image_size)
+            batch_size = self.batch_size // self.trainer.world_size
+            shape = (batch_size, 3, self.image_size, self.image_size)
             self._forward_context = partial(eager_unless, shape)  # other shapes run eager
 
     def on_train_epoch_start(self) -> None:
@@ -350,7 +350,7 @@ class Detector(L.LightningModule):
             rank_zero_print(f"image size: {size} px, the longer side of the first batch")
             self.set_image_size(size)
             self._knows_image_size = True
-        # for validations: numbers in the data; rank r has images r, r + world_size, ...
+        # place in the batch -> number of the image in the data; rank r has r, r + world_size, ...
         seen = self.evaluation.metrics.seen  # images, by this process
         indices = [(seen + i) * trainer.world_size + trainer.global_rank for i in batch.indices]
         return batch._replace(indices=indices)
@@ -370,8 +370,7 @@ class Detector(L.LightningModule):
         return {"loss": total * scale, "terms": terms}  # terms: for callbacks
 
     def _log_losses(self, terms: Mapping[str, Tensor]) -> None:
-        """Log the means over the epoch's batches at its last one; Lightning's own would be lost in
-        a resume within the epoch. Every batch counts alike, as in YOLOv5."""
+        """Log the epoch's means in its last batch; a resume would lose Lightning's own."""
         self._loss_sums = add_losses(self._loss_sums, terms)
         if self.trainer.is_last_batch:
             named = {f"train/{name}": m for name, m in mean_losses(self._loss_sums).items()}
@@ -386,15 +385,15 @@ class Detector(L.LightningModule):
         self._loss_sums = sums
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
-        """Does nothing: Lightning would clear the window's gradients before its last batch."""
+        """Nothing: in a step's last batch Lightning would clear the gradients of the others."""
 
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
     ) -> None:
         if ends_in_step(self.trainer, batch_idx):
             super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
-        else:  # only with model.literal, an epoch's end within a window: YOLOv5 drops its gradients
-            optimizer_closure()  # forward and backward
+        else:  # the epoch ends before the step is due (only with model.literal)
+            optimizer_closure()  # forward and backward; YOLOv5 drops these gradients
         optimizer.zero_grad()
 
     def on_validation_start(self) -> None:
@@ -434,13 +433,14 @@ class Detector(L.LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Its optim options replace those left open. InputError: its classes or tensors differ."""
         average = [name for name in checkpoint["state_dict"] if name.startswith("ema.")]
-        if self._trainer and self._trainer.state.fn == "fit" and self.ema is None:
-            for name in average:  # the callback EMA, which starts one before, is not there
+        is_fit = self._trainer is not None and self._trainer.state.fn == "fit"
+        if is_fit and self.ema is None:  # it has no callback EMA, whose setup would start one
+            for name in average:
                 del checkpoint["state_dict"][name]
         elif average:
             self.start_average()
-        elif self._trainer and self._trainer.state.fn != "fit":
-            self.drop_average()  # an earlier fit's
+        elif self._trainer and not is_fit:
+            self.drop_average()  # an earlier fit's; a fit that has one is refused by check_network
         check_network(checkpoint, self.names, self.state_dict(), self.network.activation)
         self._resolve_optim(checkpoint["hyper_parameters"].get("optim"))
         self.evaluation.restore(checkpoint)

@@ -94,7 +94,7 @@ class Trained:
         return self.options.get("activation", "silu")
 
     @property
-    def checkpoint(self) -> dict[str, Any] | None:
+    def training_content(self) -> dict[str, Any] | None:
         """`content`, if a training can continue from it."""
         if self.content is None or not self.content.keys() >= TRAINING_PARTS:
             return None

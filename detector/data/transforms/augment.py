@@ -40,9 +40,9 @@ from boltbox.detector.system.ranges import (
 #     transforms that mix images.
 Transform = Callable[[Sample, np.random.Generator, Callable[[], Sample]], Sample]
 
-# The keys of `steps`, in order; the warp is the step `perspective`.
+# The names of the steps, in order; the warp is the step `perspective`.
 BEFORE_WARP = (
-    "resize",  # ResizedImages resizes; this step only renders lazy images (see can_be_lazy)
+    "resize",  # images come resized; this step only renders lazy ones (see can_be_lazy)
     "mosaic",
     "copy_paste",
 )
@@ -147,8 +147,8 @@ class Augment(CheckedOptions):
         """
         rectangular = shapes is not None
         lazy = lazy and self.can_be_lazy(rectangular)
-        # Mosaic letterboxes an image where chance makes no mosaic of it; for rectangular batches
-        # Letterbox takes its place, and gives the final size
+        # Mosaic letterboxes an image where chance makes no mosaic of it; Letterbox, which takes
+        # Mosaic's place for rectangular batches, gives the final size
         steps: dict[str, Transform | None] = {
             "resize": None if lazy else render,
             "mosaic": Mosaic(size, self.mosaic) if shapes is None else Letterbox(shapes),
@@ -317,8 +317,8 @@ class CustomTransform:
         n = output.classes.size
         if output.classes.shape != (n,) or output.boxes.shape != (n, 4):
             return False
-        # without polygons their number does not matter: a transform that replaces boxes and classes
-        # of its sample may leave the old, empty ones
+        # an object without polygons has an empty list; if all are empty their number does not
+        # matter: a transform that replaces boxes and classes of its sample may leave the old ones
         return len(output.polygons) == n or not any(output.polygons)
 
 
