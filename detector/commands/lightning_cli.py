@@ -295,9 +295,7 @@ def complete(options: Namespace, command: str, start: Start, run: Path) -> None:
     """
     trainer = options.trainer
     if start.weights:
-        for (
-            name
-        ) in WEIGHT_OPTIONS:  # the files that these options name are not opened, and may be gone
+        for name in WEIGHT_OPTIONS:  # their files are not opened, and may be gone
             options[name] = None
     if "ckpt_path" in options:  # an option of this command
         options.ckpt_path = str(start.checkpoint.path) if start.checkpoint else None
