@@ -130,6 +130,14 @@ def test_coco_names(tmp_path, names, expected, classes):
     assert load(tmp_path).labels[1].classes.tolist() == [number, number]
 
 
+def test_coco_sets_whose_images_have_the_same_names(tmp_path):
+    """As CVAT names the frames of each film."""
+    for name in ("a", "b"):
+        as_coco(tmp_path / name)
+    lay_out(tmp_path, {"data.yaml": "train: b/train.json\nimages: [a/photos, b/photos]\n"})
+    assert {Path(file).parts[-3] for file in load(tmp_path).files} == {"b"}
+
+
 def test_coco_segmentation_crowd_area(tmp_path):
     triangle = [10, 20, 40, 20, 40, 30]
     square = [10, 22, 12, 22, 12, 24, 10, 24]

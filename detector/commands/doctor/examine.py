@@ -57,8 +57,7 @@ def diagnose(
     boxes = {}
     for split, dataset in datasets.items():
         for f in dataset.faults:
-            found = Finding(f.kind, f.problem, f.file, split, f.where, f.image, f.box)
-            findings.append(found)
+            findings.append(Finding(f.kind, f.problem, f.file, split, f.where, f.image, f.box))
         boxes[split] = dict(zip(dataset.names, dataset.class_counts().tolist(), strict=True))
     findings += examine_labels(file, datasets, image_size, tile_size)
     return Diagnosis(file.source, findings, boxes)

@@ -43,10 +43,9 @@ def examine_images(datasets: Mapping[str, DetectionDataset]) -> Iterator[Finding
     split_of: list[str] = []
     number_of: list[int] = []  # in the split
     for split, dataset in datasets.items():
-        numbers = {path: i for i, path in enumerate(dataset.files)}
-        paths += numbers
-        split_of += [split] * len(numbers)
-        number_of += numbers.values()
+        paths += dataset.files
+        split_of += [split] * len(dataset.files)
+        number_of += range(len(dataset.files))
     images = read_images(paths)
     for split, path, image in zip(split_of, paths, images, strict=True):
         if image.damage:
@@ -92,12 +91,13 @@ class ImageFile(NamedTuple):
 
     Attributes:
         damage: what the decoder says of a damaged file, else "".
-        digest: SHA-256 of the file, "" if it is damaged.
-        bits: difference hash, 64 bytes; empty if the file is damaged or of one colour.
+        digest: SHA-256 of the file, 32 bytes; empty if it is damaged.
+        bits: difference hash, 64 bytes; empty if the file is damaged. An image of one colour, which
+            resembles all others of one, has the SHA-256 twice, which only its copies have.
     """
 
     damage: str = ""
-    digest: str = ""
+    digest: bytes = b""
     bits: bytes = b""
 
 
@@ -133,7 +133,10 @@ def examine_image(path: str) -> ImageFile:
                 damage = line
     if damage:
         return ImageFile(damage)
-    return ImageFile("", sha256(content.getvalue()).hexdigest(), bits)
+    digest = sha256(content.getvalue()).digest()
+    if not bits:
+        bits = 2 * digest
+    return ImageFile("", digest, bits)
 
 
 def _decode(file: ImageContent) -> np.ndarray:
@@ -142,6 +145,7 @@ def _decode(file: ImageContent) -> np.ndarray:
     data = file.getvalue()
     with Image.open(file) as image:
         is_large = min(image.size) >= 8 * _HASH_SIDE
+        image.verify()  # checksums of a PNG
     if data.startswith(b"\xff\xd8"):  # JPEG
         mode = cv2.IMREAD_REDUCED_GRAYSCALE_8 if is_large else cv2.IMREAD_GRAYSCALE
         content = np.frombuffer(data + b"\xff\xd9", np.uint8)  # a missing end mark is no damage
@@ -149,8 +153,6 @@ def _decode(file: ImageContent) -> np.ndarray:
             grey = cv2.imdecode(content, mode)
             if grey is not None:
                 return grey
-    with Image.open(file) as image:
-        image.verify()  # checksums of a PNG
     with Image.open(file) as image:
         # fails for a truncated file, which OpenCV fills up
         return cv2.cvtColor(rgb(image), cv2.COLOR_RGB2GRAY)
@@ -163,7 +165,7 @@ def difference_hash(grey: np.ndarray) -> bytes:
         grey: (H, W) pixels.
 
     Returns:
-        480 bits in 64 bytes; empty for an image of one colour, which resembles all others of one.
+        480 bits in 64 bytes; empty for an image of one colour.
     """
     small = cv2.resize(grey, (_HASH_SIDE, _HASH_SIDE), interpolation=cv2.INTER_AREA).astype(int)
     down = np.diff(small, axis=0) > 0

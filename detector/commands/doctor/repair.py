@@ -154,7 +154,7 @@ def _kept_images(
         repairs += [f"left out {fault}" for fault in datasets[split].faults if not fault.where]
         kept[split] = set()
         copies = {}
-        for path in dict.fromkeys(datasets[split].files):
+        for path in datasets[split].files:
             if path in damaged:
                 repairs.append(f"left out {path}: {damaged[path]}")
                 continue
@@ -205,12 +205,12 @@ def _repaired(dataset: DetectionDataset, kept: set[str], repairs: list[str]) -> 
 def _copy_images(images: LabelledImages, folder: Path, repairs: list[str]) -> LabelledImages:
     """Copy images byte for byte. Their names in the folder, with which they are returned, tell the
     original folder and have unique stems, as labels go by them."""
-    paths = {path for path, _ in images}
-    common = common_folder(list(paths))
+    paths = sorted(path for path, _ in images)
+    common = common_folder(paths)
     make_folder(folder)
     names: dict[str, str] = {}
     stems = set()
-    for path in sorted(paths):
+    for path in paths:
         stem, suffix = os.path.splitext(inside(path, common).replace(os.sep, "_"))
         while stem in stems:
             stem += "_2"

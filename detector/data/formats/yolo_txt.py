@@ -91,9 +91,9 @@ class DotaText(YoloText):
             # the first two lines may be `imagesource:...` and `gsd:...`
             if fields and ":" not in fields[0]:
                 name = " ".join(fields[8:-1])
-                numbers = list(map(number, fields[:8]))
-                missing = [math.nan] * (8 - len(numbers))
-                points = np.array(numbers + missing).reshape(4, 2)
+                missing = ["nan"] * (8 - len(fields))
+                numbers = list(map(number, fields[:8] + missing))
+                points = np.array(numbers).reshape(4, 2)
                 box = np.concatenate((points.min(0), points.max(0)))
                 problem = DIFFICULT if fields[-1] == "1" else ""
                 objects.append(LabelObject(f"line {k} ({name})", name, box, problem))

@@ -104,10 +104,11 @@ def test_duplicates(tmp_path):
     a2, a3, b2 = map(tmp_path.joinpath, ("a2.png", "a3.png", "b2.png"))
     for copy, of in ((a2, a), (a3, a), (b2, b)):
         copy.write_bytes(of.read_bytes())
-    blank = [save(tmp_path / f"{k}.png", np.full((40, 60, 3), k, np.uint8)) for k in range(2)]
-    findings = examine(train=[a, b, a2] + blank, val=[a3, a3], test=[b2, a2])
+    blank = [save(tmp_path / f"{k}.png", np.full((40, 60, 3), k % 2, np.uint8)) for k in range(3)]
+    findings = examine(train=[a, b, a2] + blank, val=[a3], test=[b2, a2])
     assert [(f.severity, f.kind, f.split, f.file, f.other) for f in findings] == [
         ("warning", "duplicate_image", "train", str(a2), str(a)),
+        ("warning", "duplicate_image", "train", str(blank[2]), str(blank[0])),
         ("warning", "duplicate_across_splits", "val", str(a3), str(a)),
         ("warning", "duplicate_across_splits", "test", str(b2), str(b)),
         ("warning", "duplicate_across_splits", "test", str(a2), str(a)),
