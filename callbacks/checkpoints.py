@@ -73,7 +73,7 @@ class Checkpoints(ModelCheckpoint):
             # a Trainer that validates by the clock has no such attribute
             interval = getattr(trainer, "val_check_interval", "by the clock")
             every_n = trainer.check_val_every_n_epoch
-            # refuses values that the recipe does not allow
+            # refuses all values but the recipe's, so also "by the clock"
             check_recipe({"check_val_every_n_epoch": every_n, "val_check_interval": interval})
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
@@ -94,6 +94,7 @@ class Checkpoints(ModelCheckpoint):
         self._saved_at = time.monotonic()
         self._given_val_check_batch = trainer.val_check_batch
         self._given_min_epochs = trainer.fit_loop.min_epochs
+        self._undo.callback(setattr, trainer, "val_check_batch", self._given_val_check_batch)
         self._undo.callback(setattr, trainer.fit_loop, "min_epochs", self._given_min_epochs)
         self.signal.install()
         # back to Lightning's handlers; Lightning then restores those from before the fit
@@ -120,8 +121,9 @@ class Checkpoints(ModelCheckpoint):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, out: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Save within the epoch, if it is time or a signal came. Not before a validation: a run
-        that resumes there would skip that validation."""
+        """Save within the epoch, if it is time or a signal came. Not after its last batch, where
+        on_train_epoch_end saves, and not before a validation: a run that resumes there would skip
+        it."""
         if trainer.is_last_batch or _validation_follows(trainer, batch_idx):
             return
         minutes = (time.monotonic() - self._saved_at) / 60
@@ -152,7 +154,6 @@ class Checkpoints(ModelCheckpoint):
     def on_train_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """Wait for the files: every on_fit_end, and what follows in a script, finds them in every
         process. Lightning calls this after all other callbacks."""
-        trainer.val_check_batch = self._given_val_check_batch
         self.io.wait()
         trainer.strategy.barrier("Checkpoints")
         for path in (self.best_model_path, str(_folder(trainer) / "last.ckpt")):
@@ -199,19 +200,20 @@ class Checkpoints(ModelCheckpoint):
         """The same content under each of these names, in this order."""
         if trainer.fast_dev_run:  # type: ignore[attr-defined]  # as in the base class
             return
-        # `io` waits for the file before, writes this one, then makes these copies of it
+        # taken by the save that starts in the next line, not by one that is still writing
         self.io.copies = names[1:]
         trainer.save_checkpoint(_folder(trainer) / names[0], weights_only=False)
         self._saved_at = time.monotonic()
 
     def _complete_first_save(self, trainer: L.Trainer) -> None:
-        """A save writes the first of its files, then makes copies of it under the other names;
-        last.ckpt comes last. A run that was killed between them, in its very first save, has no
-        last.ckpt and is resumed from the first file: make the copies now."""
+        """Make the copies that were missing when a run was killed within its first save. A save
+        writes one file, then makes copies of it under other names, at last last.ckpt; so that run
+        is resumed from the first file, and has no last.ckpt."""
         folder = _folder(trainer)
         # a run that was killed within a later save still has the last.ckpt of the save before
         is_complete = (folder / "last.ckpt").exists()
-        if is_complete or trainer.current_epoch == 0 or not _continues_in_folder(trainer):
+        is_first_epoch = trainer.current_epoch == 0  # a save within it has no copies
+        if is_complete or is_first_epoch or not _continues_in_folder(trainer):
             return
         resumed = Path(str(trainer.ckpt_path))
         for name in self._file_names(trainer.current_epoch - 1):  # the epoch that was saved

@@ -52,7 +52,7 @@ class Warmup(L.Callback):
         if stage != "fit":
             return
         given = trainer.accumulate_grad_batches
-        if given != NO_STEP:  # left by an earlier fit, see on_train_batch_start
+        if given != NO_STEP:  # NO_STEP: an earlier fit has left it, see on_train_batch_start
             check_recipe({"accumulate_grad_batches": given})  # refuses any value but 1
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, GradientAccumulationScheduler | StochasticWeightAveraging):
@@ -103,13 +103,13 @@ class Warmup(L.Callback):
         rates = self._schedule.rates_at(iteration)
         for group in trainer.optimizers[0].param_groups:
             lr = rates.bias_lr if group["name"].endswith("bias") else rates.lr
-            group["lr"] = lr * group["lr_share"]  # 1, except for a backbone with its own rate
+            group["lr"] = lr * group["lr_share"]  # lr_share: 1, except for a backbone's own rate
             if "momentum" in group and rates.momentum is not None:
                 group["momentum"] = rates.momentum
-        # the epoch's last batch closes the window, however short
+        # The epoch's last batch closes the window, however short. Not with literal: there the next
+        # epoch goes on counting, as in YOLOv5, though Detector.optimizer_step has discarded the
+        # gradients so far.
         must_step = trainer.is_last_batch and not pl_module.options.literal
-        # with literal the next epoch goes on counting, as in YOLOv5, though optimizer_step of the
-        # Detector has discarded the gradients so far
         self._window_batches += 1
         if must_step or self._window_batches >= rates.accumulate:
             trainer.accumulate_grad_batches = 1  # the batch ends in an optimizer step

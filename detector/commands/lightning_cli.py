@@ -134,7 +134,7 @@ def run_with_trainer(definition: Command, line: CommandLine) -> None:
             trainer = make_trainer(parser, options, instances, saved, start)
             if start.weights:
                 use_weights(start.weights, command, trainer, instances.model)
-        del start  # frees the tensors that Lightning does not restore
+        del start  # and its weights, unless Lightning is to restore them
         objects = {
             "trainer": trainer,
             "model": instances.model,
@@ -227,7 +227,7 @@ def parse(parser: TrainerParser, line: CommandLine, held: ExitStack) -> tuple[Na
     demo_options: dict[str, Any] = {}
     if not start.weights and not line.data_class:
         demo_options = demo.defaults(line.command, line.options.get("data.dataset"))
-    # of what is not typed; one of the two is empty, and that of the demo has dotted names
+    # values of options that are not typed; one of the two is empty, the demo's has dotted names
     defaults = start.options | demo_options
     # for error messages, the file of each option; "": it was typed, or is of the demo
     parser.origins = dict.fromkeys(flatten(defaults), start.source) | line.origins
@@ -239,7 +239,8 @@ def parse(parser: TrainerParser, line: CommandLine, held: ExitStack) -> tuple[Na
         check_classes(options, typed_classes, start.source)
     else:
         options = parser.parse_args(words)
-    # a continued run keeps the numbers that were chosen for `auto`, also where `auto` is typed
+    # A continued run keeps the numbers that it chose for `auto`, and has saved in its options, also
+    # where `auto`, or null for the default, is given again.
     if start.weights and start.continues_run:
         chosen = flatten(start.options)
         for name in ("data.batch_size", "data.tile_size"):
@@ -335,7 +336,7 @@ def make_trainer(
     options_of_run = flatten(saved)
     changed = {}
     for name in differences([defaults, saved]):
-        # else it is the name of a group of the run, for which the default is null
+        # else it is a group that is null by default, as trainer.logger: its options are listed too
         if name in options_of_run:
             changed[name] = options_of_run[name]
     resume = ["fit", "--ckpt_path", "last", "--run", run]

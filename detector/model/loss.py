@@ -173,7 +173,7 @@ class DetectionLoss(Loss):
             valid = assigned.valid  # (n,)
             if valid is None:  # all are
                 valid = torch.ones_like(assigned.cls, dtype=torch.bool)
-            # Both boxes are cx, cy, w, h in units of the cell's side, from its upper left corner.
+            # target_box and box are cx, cy, w, h in sides of the cell, from its upper left corner.
             # Invalid matches get harmless numbers, so that neither their loss nor its gradient is
             # NaN (infinity times 0).
             logits = maps[index].where(valid[:, None], 0)  # (n, 5 + C)

@@ -61,7 +61,7 @@ class Options(NamedTuple):
 class Detector(L.LightningModule):
     """A YOLOv5 detector: trains, validates and predicts.
 
-    A batch's loss is a mean times its images; gradients are summed over a step, as in YOLOv5.
+    A batch's loss is a mean times its number of images; gradients of a step are sums (YOLOv5).
 
     Args:
         names: Class names; their number is the number of classes.
@@ -154,8 +154,8 @@ class Detector(L.LightningModule):
         detector.set_image_size(file.image_size)
         detector.evaluation.thresholds = file.thresholds
         detector.evaluation.tiles = file.tiles
-        # a fit of it starts from a detector's weights, and chooses its own optimizer; not by
-        # _resolve_optim, which would overwrite hparams: these stay those of the file's training
+        # A fit of it starts from a detector's weights, and chooses its own optimizer. hparams stay
+        # those of the file's training, so this is not done by _resolve_optim, which sets them.
         detector.loaded = LoadedWeights(has_head=True, known_classes=range(len(file.names)))
         detector._starting_point = StartingPoint.PRETRAINED
         detector._given_optim = detector._given_optim.all_left_open()
@@ -278,7 +278,7 @@ class Detector(L.LightningModule):
             self.batch_size = data.batch_size
             self._seed = data.seed
             if stage == "fit":
-                self.evaluation.tiles = data.tiles  # a checkpoint brings those of its training
+                self.evaluation.tiles = data.tiles  # else the checkpoint's, if any
                 self._score_weights(data)
         if stage == "fit":
             self._resolve_optim()  # forget what an earlier fit or a validated checkpoint chose
@@ -289,7 +289,7 @@ class Detector(L.LightningModule):
         if self._has_scored_weights or not self.loaded.has_head or not is_open:
             return
         self._has_scored_weights = True
-        # badly fitting ones are trained as if new, by Muon, unless these two options are given
+        # badly fitting ones are trained as if new, by Muon, if the user left these open too
         may_be_new = self.is_auto("momentum") and self.is_auto("weight_decay")
         self._starting_point = choose_starting_point(
             self.trainer, self.network, data, self.loaded.known_classes, may_be_new
@@ -350,7 +350,7 @@ class Detector(L.LightningModule):
             rank_zero_print(f"image size: {size} px, the longer side of the first batch")
             self.set_image_size(size)
             self._knows_image_size = True
-        # place in the batch -> number of the image in the data; rank r has r, r + world_size, ...
+        # for validations: place in the batch -> number in the data; rank r has r, r + world_size ...
         seen = self.evaluation.metrics.seen  # images, by this process
         indices = [(seen + i) * trainer.world_size + trainer.global_rank for i in batch.indices]
         return batch._replace(indices=indices)
@@ -370,7 +370,7 @@ class Detector(L.LightningModule):
         return {"loss": total * scale, "terms": terms}  # terms: for callbacks
 
     def _log_losses(self, terms: Mapping[str, Tensor]) -> None:
-        """Log the epoch's means in its last batch; a resume would lose Lightning's own."""
+        """Log the epoch's means in its last batch. Lightning's are in no checkpoint; these are."""
         self._loss_sums = add_losses(self._loss_sums, terms)
         if self.trainer.is_last_batch:
             named = {f"train/{name}": m for name, m in mean_losses(self._loss_sums).items()}
@@ -385,7 +385,7 @@ class Detector(L.LightningModule):
         self._loss_sums = sums
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
-        """Nothing: in a step's last batch Lightning would clear the gradients of the others."""
+        """Nothing: in a step's last batch Lightning would clear the gradients of those before."""
 
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
@@ -434,13 +434,13 @@ class Detector(L.LightningModule):
         """Its optim options replace those left open. InputError: its classes or tensors differ."""
         average = [name for name in checkpoint["state_dict"] if name.startswith("ema.")]
         is_fit = self._trainer is not None and self._trainer.state.fn == "fit"
-        if is_fit and self.ema is None:  # it has no callback EMA, whose setup would start one
+        if is_fit and self.ema is None:  # a fit without EMA, whose setup starts an average
             for name in average:
                 del checkpoint["state_dict"][name]
         elif average:
             self.start_average()
         elif self._trainer and not is_fit:
-            self.drop_average()  # an earlier fit's; a fit that has one is refused by check_network
+            self.drop_average()  # of an earlier fit. In a fit with one check_network refuses
         check_network(checkpoint, self.names, self.state_dict(), self.network.activation)
         self._resolve_optim(checkpoint["hyper_parameters"].get("optim"))
         self.evaluation.restore(checkpoint)

@@ -161,7 +161,7 @@ class Augment(CheckedOptions):
                 shear=self.shear,
                 perspective=self.perspective,
             ),
-            "mixup": None if rectangular else MixUp(self.mixup),
+            "mixup": None if rectangular else MixUp(self.mixup),  # for one size
             "albumentations": Albumentations(self.albumentations) if self.albumentations else None,
             "hsv": RandomHSV(self.hsv_h, self.hsv_s, self.hsv_v),
             "flipud": RandomFlip(axis=0, p=self.flipud),
@@ -213,7 +213,7 @@ class TrainSamples:
         """Raises InputError for a class number without a class, which custom transforms may give:
         the loss would train it as an object of no class."""
         dataset = self.images.dataset
-        highest = len(dataset.names) - 1
+        highest = len(dataset.names) - 1  # the lowest is IGNORED, -1
         wrong = sample.classes[(sample.classes < IGNORED) | (sample.classes > highest)]
         if wrong.size:
             file = dataset.files[self.images.image_of[key.index]]
@@ -317,8 +317,8 @@ class CustomTransform:
         n = output.classes.size
         if output.classes.shape != (n,) or output.boxes.shape != (n, 4):
             return False
-        # an object without polygons has an empty list; if all are empty their number does not
-        # matter: a transform that replaces boxes and classes of its sample may leave the old ones
+        # An object without polygons has an empty list. If all are empty their number does not
+        # matter: a transform that replaces boxes and classes may leave the old, empty lists.
         return len(output.polygons) == n or not any(output.polygons)
 
 
