@@ -350,7 +350,7 @@ class Detector(L.LightningModule):
             rank_zero_print(f"image size: {size} px, the longer side of the first batch")
             self.set_image_size(size)
             self._knows_image_size = True
-        # for validations: place in the batch -> number in the data; rank r has r, r + world_size ...
+        # for validations: place in the batch -> number in the data; rank r has r, r + world_size...
         seen = self.evaluation.metrics.seen  # images, by this process
         indices = [(seen + i) * trainer.world_size + trainer.global_rank for i in batch.indices]
         return batch._replace(indices=indices)
