@@ -1,6 +1,5 @@
 """DataLoaders whose batches need no /dev/shm, and whose workers outlive a signal to the group."""
 
-import atexit
 import contextlib
 import math
 import multiprocessing
@@ -9,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterable
 from functools import partial
 from multiprocessing import reduction
+from multiprocessing.util import Finalize
 from typing import Any
 
 import torch
@@ -43,6 +43,8 @@ def make_loader(
         processes: training processes on this machine.
         ahead: batches that each worker makes before they are asked for.
     """
+    # atexit would not do: a process that multiprocessing has started, like a rank, ends without it
+    Finalize(None, _kill_workers, exitpriority=0)
     workers = min(workers, max(available_cores() // processes, 1))
     shared = workers > 0 and has_memory_files()
     return DataLoader(
@@ -76,7 +78,6 @@ def prepare_worker(worker: int) -> None:
     die_with_this_parent()
 
 
-@atexit.register
 def _kill_workers() -> None:
     """At its exit, Python sends SIGTERM to workers, which they ignore, and waits for them."""
     for process in multiprocessing.active_children():

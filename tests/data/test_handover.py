@@ -97,3 +97,20 @@ def test_a_worker_ends_with_its_parent(tmp_path):
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
     until(lambda: not is_running(log.read_text()), "the end of the worker")
+
+
+def test_a_forked_rank_ends_by_an_exception():
+    """It still holds its worker, which ignores the SIGTERM that multiprocessing sends it."""
+
+    def train():
+        loader = make_loader(Loaded(), [[0]], lambda items: Batch(*[items[0]] * 6), 1)
+        batches = iter(loader)
+        next(batches)
+        raise SystemExit(3)
+
+    process = multiprocessing.get_context("fork").Process(target=train)
+    process.start()
+    process.join(60)
+    code = process.exitcode
+    process.kill()
+    assert code == 3

@@ -109,9 +109,6 @@ def _become(how, argv, module, safe):
     multiprocessing.process._children.clear()
     multiprocessing.util._run_after_forkers()
     atexit.register(multiprocessing.util._exit_function)
-    loader = sys.modules.get("boltbox.detector.data.loader")
-    if loader is not None:
-        atexit.register(loader._kill_workers)
     if argv == WORKER[2:3]:
         subprocess.Popen._execute_child = _execute_child
     if how["start_new_session"]:
