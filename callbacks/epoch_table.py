@@ -223,8 +223,7 @@ def _device(trainer: L.Trainer) -> str:
     if device.type == "cuda":
         name = torch.cuda.get_device_name(device)
     else:
-        threads = torch.get_num_threads()
-        name = f"cpu ({amount(threads, 'thread')})"
+        name = f"cpu ({amount(torch.get_num_threads(), 'thread')})"
     if trainer.world_size > 1:
         name = f"{trainer.world_size} x {name}"
     return f"{name}, {trainer.precision}"

@@ -66,8 +66,7 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
     for callback in with_options:
         if isinstance(callback, Checkpoints) and (checkpoints / "best.ckpt").is_file():
             callback.best_model_path = str(checkpoints / "best.ckpt")  # ckpt_path="best"
-    last = checkpoints / "last.ckpt"
-    resume = f'trainer.fit(detector, data, ckpt_path="{last}")'
+    resume = f'trainer.fit(detector, data, ckpt_path="{checkpoints}/last.ckpt")'
     bar = options.get("enable_progress_bar") is not False
     precision = usable_precision(
         str(options["precision"] if options.get("precision") else DEFAULT),
