@@ -18,7 +18,7 @@ from boltbox.detector.data.class_names import read_names
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.file_list import FileList, state_of
 from boltbox.detector.data.formats.coco_json import CocoJson
-from boltbox.detector.data.formats.format import Format, Split, find_tail
+from boltbox.detector.data.formats.format import SPLIT_NAMES, Format, Split, find_tail
 from boltbox.detector.data.formats.metadata_jsonl import MetadataJsonl
 from boltbox.detector.data.formats.tensorflow_csv import TensorflowCsv
 from boltbox.detector.data.images import SUFFIXES, read_lines
@@ -239,6 +239,11 @@ class DatasetFile:
         for path in paths:
             if not state_of(path):
                 raise InputError(f"{self.source}: {split} refers to {path}, which does not exist")
+            if self.format in PER_IMAGE and path.suffix == ".json":
+                raise InputError(
+                    f"{path}: labels of many images, in a dataset with a label file per image; give"
+                    " all in one format (docs/formats.md)"
+                )
         share = None if split == "test" else self.share
         described = Split(split, paths, self.root, self.images, share)
         label_format = format_class(self.format)(described)
@@ -294,7 +299,7 @@ def _from_content(
     # where relative paths may start; files of this disk are no substitute for those at an address
     folders = [root] if is_address(root) else [root, home, Path.cwd()]
     splits: dict[str, list[Path]] = {}
-    for split in ("train", "val", "test"):
+    for split in SPLIT_NAMES:
         for entry in _as_list(content.get(split)):
             places = [join(folder, entry) for folder in folders]
             place = next(filter(state_of, places), None)
@@ -346,11 +351,10 @@ def _guess_format(root: Path, splits: dict[str, list[Path]]) -> str:
     if first.suffix in FORMAT_OF_SUFFIX:
         return FORMAT_OF_SUFFIX[first.suffix]
     files = FileList()
-    found = ""
-    if isfile(first) or files.is_folder(first):
+    lines = read_lines(first) if isfile(first) else []
+    if lines or files.is_folder(first):
         found = labels_beside(first, root, files)
-    if found or not isfile(first):
-        return found if found else "yolo"
-    lines = read_lines(first)
+        if found:
+            return found
     # a list without paths of images is one of VOC
     return "voc" if lines and Path(lines[0]).suffix.lower() not in SUFFIXES else "yolo"

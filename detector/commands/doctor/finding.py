@@ -96,8 +96,7 @@ class Diagnosis:
         rows = []
         for group in by_kind(self.findings):
             for finding in group:
-                row: dict[str, Any] = {"severity": finding.severity}
-                rows.append(row | finding._asdict())
+                rows.append({"severity": finding.severity} | finding._asdict())
         return content | {"findings": rows, "boxes": self.boxes}
 
     def verdict(self) -> str:

@@ -236,8 +236,7 @@ def write_yolo(folder: Path, images: LabelledImages) -> None:
             numbers = polygon[0] / size if polygon else xyxy_to_cxcywhn(box.astype(float), *size)
             words = [f"{number:.6f}" for number in np.ravel(numbers)]
             lines.append(f"{c} {' '.join(words)}\n")
-        target = (folder / name).with_suffix(".txt")
-        write_atomically(target, "".join(lines), sync=False)
+        write_atomically((folder / name).with_suffix(".txt"), "".join(lines), sync=False)
 
 
 def write_coco(file: Path, images: LabelledImages, classes: Sequence[str]) -> None:
