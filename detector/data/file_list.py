@@ -9,6 +9,7 @@ from hashlib import sha256
 from os.path import isdir, isfile, islink, realpath, splitext
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from boltbox.detector.data.images import SUFFIXES
 from boltbox.detector.system.addresses import ask, is_address, many
@@ -40,7 +41,7 @@ class FileList:
     The folder of a file is what precedes its last separator. Links are followed. A folder is listed
     at the first question about a file in it. A file that is not in the listing is asked for itself,
     because a file system may ignore case or forbid listing. A path may be an address, see
-    `Address`; the listings of its server are complete, if there are any.
+    `Address`; the listings of its server are complete, if there are any, but for quoted names.
 
     Args:
         with_states: list the states of files too, for `record`.
@@ -73,7 +74,8 @@ class FileList:
         listing = self.folder(folder)
         if listing is None:
             return False
-        is_known = name in listing or (listing and is_address(path))
+        # in a listing of https, names that are not plain are quoted, in one of several ways
+        is_known = name in listing or (listing and is_address(path) and quote(name) == name)
         state = listing.get(name) if is_known else self.state(path)
         return state is not None and state != FOLDER
 

@@ -192,8 +192,9 @@ def _read_names(file: Path) -> list[str]:
     if file.suffix != ".json":
         names = list(map(str.strip, read_text(file).rstrip().splitlines()))
         if "" in names:
-            line = names.index("") + 1
-            raise InputError(f"{file}, line {line}: no class name; each line is a class")
+            raise InputError(
+                f"{file}, line {names.index('') + 1}: no class name; each line is a class"
+            )
         return names
     try:
         categories = parse_yaml(read_text(file), file)["categories"]

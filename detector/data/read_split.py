@@ -320,7 +320,6 @@ class SplitReader:
         boxes = np.array([item.box for item in objects], np.float32).reshape(-1, 4)
         areas = np.array([item.area for item in objects], np.float32)
         classes = [0 if self.single_class else self.numbers[item.name] for item in objects]
-        points = [np.zeros((0, 2), np.float32)] + parts
         return LabelTable(
             sizes=np.array(sizes, np.int64).reshape(-1, 2),
             starts=starts(of_images),
@@ -330,7 +329,7 @@ class SplitReader:
             area=np.where(np.isnan(areas), area_xyxy(boxes), areas),
             part_starts=starts(polygons),
             point_starts=starts(parts),
-            points=np.concatenate(points, dtype=np.float32),
+            points=np.concatenate([np.zeros((0, 2))] + parts, dtype=np.float32),
         )
 
 

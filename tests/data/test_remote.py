@@ -10,7 +10,7 @@ import pytest
 import servers
 import yaml
 from label_layouts import LAYOUTS
-from made_datasets import content
+from made_datasets import content, lay_out, load, picture, save
 from made_runs import code_of, findings_of, small_fit, train, type_line
 from torch.utils.data import DataLoader
 
@@ -77,6 +77,13 @@ def test_labels_of_every_kind(name, store, web, tmp_path):
                 dataset = remote.open(split)
                 assert told(dataset, str(remote.root)) == expected
             assert all(map(addresses.is_address, dataset.files))
+
+
+def test_names_that_a_listing_quotes(web, tmp_path):
+    save(tmp_path / "web/images/a b.png", picture(40, 60))
+    files = {"labels/a b.txt": "0 .5 .5 .2 .2", "list.txt": "images/a b.png"}
+    lay_out(tmp_path / "web", files | {"data.yaml": "train: list.txt\nnames: [cat]\n"})
+    assert len(load(f"{web.address}/data.yaml").labels.boxes) == 1
 
 
 def test_a_fit_and_its_resume(store, small_data, tmp_path):

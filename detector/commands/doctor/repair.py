@@ -234,7 +234,7 @@ def write_yolo(folder: Path, images: LabelledImages) -> None:
         lines = []
         for c, box, polygon in zip(labels.classes, labels.boxes, labels.polygons, strict=True):
             numbers = polygon[0] / size if polygon else xyxy_to_cxcywhn(box.astype(float), *size)
-            words = [f"{number:.6f}" for number in np.ravel(numbers)]
+            words = [f"{number:.6f}" for number in numbers.ravel()]
             lines.append(f"{c} {' '.join(words)}\n")
         write_atomically((folder / name).with_suffix(".txt"), "".join(lines), sync=False)
 

@@ -75,7 +75,6 @@ class CocoJson(Format):
     def _folders(self, source: Path) -> list[Path]:
         """Those that may hold the images; the first one that has it counts. Of the given ones, the
         nearest to the file come first."""
-        root = self.split.root
         stem = source.stem.removeprefix("instances_")  # instances_train2017.json
         # with a share, the images of val are a part of train
         split = "train" if self.split.share else self.split.name
@@ -85,7 +84,7 @@ class CocoJson(Format):
             key=lambda folder: -sum(map(folder.is_relative_to, source.parents)),
         )
         for folder in (stem, f"images/{stem}", f"images/{split}", split, "images", "data", ""):
-            folders.append(root / folder)
+            folders.append(self.split.root / folder)
         return folders + [source.parent, source.parent / "images", source.parent / "data"]
 
     def _by_image(
