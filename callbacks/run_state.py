@@ -1,6 +1,7 @@
 """The state of every process, in checkpoints beside Lightning's own."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import lightning as L
@@ -88,9 +89,12 @@ def _check_training(checkpoint: dict[str, Any], detector: Detector, epochs: int 
         name = checkpoint["hyper_parameters"]["optim"]["optimizer"]
         is_past = epochs is not None and 0 <= epochs < trained
     optim = detector.options.optim
-    optimizer = optim.build(detector.network, detector.batch_size)
-    groups = [group["params"] for group in optimizer.state_dict()["param_groups"]]
-    if saved_groups != groups or name != optim.to_dict()["optimizer"]:
+    is_another = replace(optim, optimizer=name).optimizer_as_text() != optim.optimizer_as_text()
+    if not is_another:  # else it may lack options of this one, like momentum
+        optimizer = optim.build(detector.network, detector.batch_size)
+        groups = [group["params"] for group in optimizer.state_dict()["param_groups"]]
+        is_another = saved_groups != groups
+    if is_another:
         raise InputError(f"the checkpoint's optimizer state is of another optimizer: {ADVICE}")
     if is_past:
         raise InputError(

@@ -30,7 +30,7 @@ class Warmup(L.Callback):
 
     Args:
         warmup_epochs: Length in epochs; 0 is off.
-        warmup_momentum: Momentum at the start (SGD, Muon); the beta1 of Adam stays.
+        warmup_momentum: SGD's momentum at the start; that of Muon and Adam's beta1 stay.
         warmup_bias_lr: Learning rate of the biases at the start; the others start from 0. Default:
             SGD 0.1, else 0.
     """

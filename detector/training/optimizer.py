@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -167,6 +168,21 @@ class OptimOptions(CheckedOptions):
         optimizer: Any = self.optimizer
         return optimizer if isinstance(optimizer, str) else optimizer["class_path"].split(".")[-1]
 
+    def _arguments(self) -> dict[str, Any]:
+        """The arguments of an optimizer's class, given or default."""
+        optimizer: Any = self.optimizer
+        parameters = inspect.signature(find_part(optimizer, Optimizer, OPTION)).parameters
+        arguments = {name: parameter.default for name, parameter in parameters.items()}
+        return arguments | optimizer["init_args"]
+
+    def optimizer_as_text(self) -> str:
+        """Its name, or its class and arguments: the same text whether defaults are given or left
+        out, as the command line and a script do."""
+        optimizer: Any = self.optimizer
+        if isinstance(optimizer, str):
+            return optimizer
+        return json.dumps([optimizer["class_path"], self._arguments()], sort_keys=True, default=str)
+
     @property
     def defaults(self) -> Defaults:
         """The defaults of this optimizer; those of a class are the defaults of its arguments.
@@ -177,9 +193,7 @@ class OptimOptions(CheckedOptions):
         optimizer: Any = self.optimizer
         if isinstance(optimizer, str):
             return DEFAULTS[optimizer]
-        parameters = inspect.signature(find_part(optimizer, Optimizer, OPTION)).parameters
-        arguments = {name: parameter.default for name, parameter in parameters.items()}
-        arguments |= optimizer["init_args"]
+        arguments = self._arguments()
         lr = arguments.get("lr")
         if not isinstance(lr, int | float):
             lr = self.lr0
