@@ -20,7 +20,6 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import check_arguments
 from boltbox.detector.system.rank_zero import is_first_process
 from boltbox.detector.training.trainer_options import (
-    DEFAULT,
     TRAINER_OPTIONS,
     as_list,
     check_recipe,
@@ -69,7 +68,7 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
     resume = f'trainer.fit(detector, data, ckpt_path="{checkpoints}/last.ckpt")'
     bar = options.get("enable_progress_bar") is not False
     precision = usable_precision(
-        str(options["precision"] if options.get("precision") else DEFAULT),
+        str(options.get("precision") or TRAINER_OPTIONS["precision"]),
         options.get("accelerator", "auto"),
         "fit",
         str(options.get("strategy", "auto")),

@@ -89,7 +89,7 @@ def _check_training(checkpoint: dict[str, Any], detector: Detector, epochs: int 
         name = checkpoint["hyper_parameters"]["optim"]["optimizer"]
         is_past = epochs is not None and 0 <= epochs < trained
     optim = detector.options.optim
-    is_another = replace(optim, optimizer=name).optimizer_as_text() != optim.optimizer_as_text()
+    is_another = replace(optim, optimizer=name).optimizer_in_full() != optim.optimizer_in_full()
     if not is_another:  # else it may lack options of this one, like momentum
         optimizer = optim.build(detector.network, detector.batch_size)
         groups = [group["params"] for group in optimizer.state_dict()["param_groups"]]

@@ -150,9 +150,7 @@ class DetectionData(L.LightningDataModule):
 
     @property
     def _fitting(self) -> bool:
-        if self.trainer is None:
-            return True
-        return self.trainer.state.fn == "fit"
+        return self.trainer is None or self.trainer.state.fn == "fit"
 
     @property
     def _rank_and_world(self) -> tuple[int, int]:
@@ -308,8 +306,8 @@ class DetectionData(L.LightningDataModule):
         unmixed = replace(self.augment, mosaic=0.0, mixup=0.0)
         epochs = self.trainer.max_epochs if self.trainer else None
         closing_from = math.inf
-        if self.augment.close_mosaic and epochs is not None and epochs > 0:
-            closing_from = max(epochs - self.augment.close_mosaic, 0)
+        if epochs and epochs > 0:
+            closing_from = epochs - self.augment.close_mosaic
         return TrainSamples(
             self.images["train"],
             self.augment.steps(self.image_size, shapes, lazy),

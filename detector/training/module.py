@@ -37,7 +37,7 @@ from boltbox.detector.system.torch_file import as_input_error
 from boltbox.detector.training.batch_size import choose_batch_size
 from boltbox.detector.training.compilation import compile_network, eager_unless
 from boltbox.detector.training.hub_folder import from_pretrained, push_to_hub, save_pretrained
-from boltbox.detector.training.optimizer import OptimOptions, StartingPoint
+from boltbox.detector.training.optimizer import AUTO, OptimOptions, StartingPoint
 from boltbox.detector.training.pretrained_score import choose_starting_point
 from boltbox.detector.training.trainer_data import check_names, data_of, global_batch_size
 from boltbox.detector.training.trainer_options import check_trainer, ends_in_step
@@ -158,7 +158,7 @@ class Detector(L.LightningModule):
         # those of the file's training, so this is not done by _resolve_optim, which sets them.
         detector.loaded = LoadedWeights(has_head=True, known_classes=range(len(file.names)))
         detector._starting_point = StartingPoint.PRETRAINED
-        detector._given_optim = detector._given_optim.all_left_open()
+        detector._given_optim = replace(detector._given_optim, **AUTO)
         optim = detector._given_optim.resolve(StartingPoint.PRETRAINED)
         detector.options = detector.options._replace(optim=optim)
         return detector.to(device_of(device)).eval()
@@ -266,8 +266,7 @@ class Detector(L.LightningModule):
     def setup(self, stage: str) -> None:
         """Take image size, batch size and seed from the data; from a custom data module only
         `image_size`, if it has it. A fit also chooses its optimizer, by the data."""
-        missing_callbacks = check_trainer(self.trainer) if stage == "fit" else []
-        if "EMA" in missing_callbacks:
+        if stage == "fit" and "EMA" in check_trainer(self.trainer):
             self.drop_average()  # the average of an earlier fit would not be updated
         data: Any = getattr(self.trainer, "datamodule", None)
         check_names(data, self.names)

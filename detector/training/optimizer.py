@@ -76,7 +76,13 @@ DEFAULTS = {  # SGD: YOLOv5's; AdamW and Muon: measured (docs/recipe.md)
 FINETUNE_LR = 0.0003  # of AdamW on weights that detect the classes (benchmarks/optimizers.md)
 OPTION = "model.optim.optimizer"
 NORMS = tuple(kind for name, kind in vars(nn).items() if isinstance(kind, type) and "Norm" in name)
-AUTO = ("optimizer", "lr0", "momentum", "weight_decay", "backbone_lr")  # may be left open
+AUTO: dict[str, Any] = {  # options that may be left open, and their values then
+    "optimizer": "auto",
+    "lr0": None,
+    "momentum": None,
+    "weight_decay": None,
+    "backbone_lr": None,
+}
 OF_A_GROUP = ("betas", "weight_decay", "lr_share")  # of a parameter group, beside lr and momentum
 
 
@@ -121,12 +127,7 @@ class OptimOptions(CheckedOptions):
 
     def auto_names(self) -> list[str]:
         """The options that are left open, for `resolve` to choose."""
-        return [name for name in AUTO if getattr(self, name) in (None, "auto")]
-
-    def all_left_open(self) -> OptimOptions:
-        """The same, with all options left open that can be."""
-        defaults = OptimOptions()
-        return replace(self, **{name: getattr(defaults, name) for name in AUTO})
+        return [name for name, left_open in AUTO.items() if getattr(self, name) == left_open]
 
     def resolve(
         self, start: StartingPoint, continued: Mapping[str, Any] | None = None
@@ -172,16 +173,15 @@ class OptimOptions(CheckedOptions):
         """The arguments of an optimizer's class, given or default."""
         optimizer: Any = self.optimizer
         parameters = inspect.signature(find_part(optimizer, Optimizer, OPTION)).parameters
-        arguments = {name: parameter.default for name, parameter in parameters.items()}
-        return arguments | optimizer["init_args"]
+        return {name: p.default for name, p in parameters.items()} | optimizer["init_args"]
 
-    def optimizer_as_text(self) -> str:
-        """Its name, or its class and arguments: the same text whether defaults are given or left
-        out, as the command line and a script do."""
+    def optimizer_in_full(self) -> Any:
+        """Its name, or its class and arguments, as JSON has them: the same whether defaults are
+        given or left out, as the command line and a script do."""
         optimizer: Any = self.optimizer
         if isinstance(optimizer, str):
             return optimizer
-        return json.dumps([optimizer["class_path"], self._arguments()], sort_keys=True, default=str)
+        return json.loads(json.dumps(optimizer | {"init_args": self._arguments()}, default=str))
 
     @property
     def defaults(self) -> Defaults:

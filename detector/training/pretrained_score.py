@@ -91,10 +91,7 @@ def score_pretrained(
     """
     device = next(network.parameters()).device
     objectness: list[float] = []
-    matches: list[np.ndarray] = []
-    scores: list[np.ndarray] = []
-    classes: list[np.ndarray] = []
-    true_classes: list[np.ndarray] = []
+    results: list[Sequence[np.ndarray]] = []  # per image, what class_metrics takes
     network.eval()
     for batch in batches:
         batch = finish_on_device(batch, device)
@@ -108,18 +105,12 @@ def score_pretrained(
         objectness.append(float(boxes.scores[: len(labels)].sum()) / len(labels))
         (detections,) = nms(decoded, multi_label=False)
         predicted = detections.classes.numpy()
-        matches.append(match(detections.boxes.numpy(), predicted, true_boxes.numpy(), labels))
-        scores.append(detections.scores.numpy())
-        classes.append(predicted)
-        true_classes.append(labels)
+        matches = match(detections.boxes.numpy(), predicted, true_boxes.numpy(), labels)
+        results.append((matches, detections.scores.numpy(), predicted, labels))
     network.train()
-    if not true_classes:
+    if not results:
         return PretrainedScore(1.0, 0.0)
-    metrics = class_metrics(
-        np.concatenate(matches),
-        np.concatenate(scores),
-        np.concatenate(classes),
-        np.concatenate(true_classes),
-    )
+    of_all_images = map(np.concatenate, zip(*results, strict=True))
+    metrics = class_metrics(*of_all_images)
     ap50 = metrics.ap[:, 0] * np.isin(metrics.classes, known_classes)
     return PretrainedScore(float(np.mean(objectness)), float(ap50.mean()))

@@ -22,7 +22,6 @@ TRAINER_OPTIONS: dict[str, Any] = {  # of the recipe, where they differ from Lig
     "use_distributed_sampler": False,  # DetectionData has a sampler for several processes
     "enable_model_summary": False,
 }
-DEFAULT: str = TRAINER_OPTIONS["precision"]
 TRAINING = ("fit", "evolve", "review")  # commands
 # they compute nothing, or in processes that print it themselves
 SILENT = ("anchors", "doctor", "benchmark", "evolve", "review")
@@ -210,8 +209,9 @@ def strategy_name(strategy: Any) -> str:
 def check_trainer(trainer: L.Trainer) -> list[str]:
     """Refuse a Trainer that cannot train a Detector; print and return the names of callbacks that
     it lacks and that change what is trained. One that is switched off is not missing."""
-    options = ("precision", "limit_train_batches")
-    check_recipe({name: getattr(trainer, name) for name in options})
+    check_recipe(
+        {"precision": trainer.precision, "limit_train_batches": trainer.limit_train_batches}
+    )
     profiler: Any = trainer.profiler  # type: ignore[attr-defined]
     if getattr(profiler, "_record_module_names", False):
         raise InputError(

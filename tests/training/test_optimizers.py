@@ -15,11 +15,17 @@ from boltbox.detector.weights.start import StartOptions
 SHORT = "--trainer.limit_train_batches 1 --trainer.limit_val_batches 0 --trainer.max_epochs"
 
 
-def test_a_class_trains_and_resumes_exactly(small_data, here):
-    """Its state is unlike SGD's and Adam's."""
+def test_a_class_trains_and_resumes_exactly(small_data, here, refused):
+    """Its state is unlike SGD's and Adam's. A script's checkpoint lacks arguments of the class that
+    are its defaults."""
     options = "--model.optim.optimizer torch.optim.Adagrad --model.optim.lr0 0.02"
     train(small_data, "whole", f"{SHORT} 2 {options} --checkpoints.save_period 1")
-    type_line("fit --ckpt_path whole/checkpoints/epoch0.ckpt --run resumed")
+    content = load(here / "whole/checkpoints/epoch0.ckpt")
+    content["hyper_parameters"]["optim"]["optimizer"]["init_args"] = {}
+    torch.save(content, here / "of_a_script.ckpt")
+    resume = "fit --ckpt_path of_a_script.ckpt --run resumed"
+    assert "another optimizer" in refused(f"{resume} --model.optim.optimizer SGD")
+    type_line(resume)
     whole = load(here / "whole/checkpoints/last.ckpt")
     resumed = load(here / "resumed/checkpoints/last.ckpt")
     assert whole["hyper_parameters"]["optim"]["optimizer"]["class_path"].endswith(".Adagrad")
