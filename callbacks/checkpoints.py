@@ -96,9 +96,8 @@ class Checkpoints(ModelCheckpoint):
         self._given_min_epochs = trainer.fit_loop.min_epochs
         self._undo.callback(setattr, trainer, "val_check_batch", self._given_val_check_batch)
         self._undo.callback(setattr, trainer.fit_loop, "min_epochs", self._given_min_epochs)
-        self.signal.install()
         # back to Lightning's handlers; Lightning then restores those from before the fit
-        self._undo.callback(self.signal.restore)
+        self._undo.enter_context(self.signal.caught())
         if trainer.received_sigterm:
             raise SystemExit(143)
         if trainer.is_global_zero:
@@ -163,7 +162,7 @@ class Checkpoints(ModelCheckpoint):
         self._undo.close()
 
     def on_exception(self, *_: Any) -> None:
-        """Restore the handlers now: else StopSignal does so when it is freed, perhaps in the
+        """Restore the handlers now: else that happens when `_undo` is freed, perhaps in the
         middle of the next fit. No wait for `io` here: the process waits for it when it ends."""
         self._undo.close()
 
@@ -268,8 +267,7 @@ def _continues_in_folder(trainer: L.Trainer) -> bool:
 def _validation_follows(trainer: L.Trainer, batch_idx: int) -> bool:
     """Whether Lightning validates after this batch."""
     interval = trainer.val_check_batch
-    loop = trainer.fit_loop.epoch_loop
-    if not interval or not loop._should_check_val_epoch():
+    if not interval or not trainer.fit_loop.epoch_loop._should_check_val_epoch():
         return False
     return (batch_idx + 1) % interval == 0
 

@@ -85,8 +85,8 @@ class EpochTable(L.Callback):
         seconds = per_batch * int(trainer.num_training_batches) * epochs
         if seconds < SHORT:
             return
-        duration = tqdm.format_interval(seconds)
-        print_fact("time", f"about {duration} for {epochs} epochs ({per_batch:.2f} s per batch)")
+        text = f"about {tqdm.format_interval(seconds)} for {epochs} epochs"
+        print_fact("time", f"{text} ({per_batch:.2f} s per batch)")
         if trainer.strategy.root_device.type == "cpu" and seconds > LONG_ON_CPU:
             print_fact("hint", "on a CPU, lower data.image_size or use model.network.size n")
 
@@ -133,14 +133,13 @@ class EpochTable(L.Callback):
         return cells
 
     def on_train_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
-        if trainer.max_epochs and trainer.current_epoch < trainer.max_epochs:
+        if trainer.current_epoch < _epochs(trainer):
             self._print_stopped(trainer)
 
     def on_exception(
         self, trainer: L.Trainer, pl_module: Detector, exception: BaseException
     ) -> None:
-        is_fit = trainer.state.fn == "fit"
-        if is_fit and isinstance(exception, SystemExit | KeyboardInterrupt):
+        if trainer.state.fn == "fit" and isinstance(exception, SystemExit | KeyboardInterrupt):
             self._print_stopped(trainer)
 
     def _print_stopped(self, trainer: L.Trainer) -> None:
@@ -148,8 +147,13 @@ class EpochTable(L.Callback):
         hint = "there is no checkpoint yet"
         if (Path(trainer.default_root_dir) / "checkpoints/last.ckpt").is_file():
             hint = f"resume with: {self.resume}"
-        epochs = f"{trainer.current_epoch} of {trainer.max_epochs} epochs"
-        rank_zero_print(f"stopped after {epochs}; {hint}")
+        # current_epoch counts one less in the hook at the end of an epoch
+        epochs: Any = trainer.fit_loop.epoch_progress.current
+        # else this process has only started others, which are saving: ddp_fork, in a notebook
+        if epochs.ready or trainer.world_size == 1:
+            rank_zero_print(
+                f"stopped after {epochs.processed} of {trainer.max_epochs} epochs; {hint}"
+            )
 
     def state_dict(self) -> dict[str, Any]:
         return {"rows": list(self.rows)}
@@ -173,7 +177,6 @@ def _print_optimizer(trainer: L.Trainer, detector: Detector) -> None:
     steps = math.ceil(batches / step_batches) * epochs
     images = detector.batch_size * step_batches
     name = optim.optimizer_name
-    usual = optim.defaults.lr0
     text = name
     if detector.is_auto("optimizer"):
         text += REASONS.get(name, "")
@@ -184,8 +187,11 @@ def _print_optimizer(trainer: L.Trainer, detector: Detector) -> None:
     if optim.nominal_batch_size == "auto" and images < 64:
         text += " (auto: 64 in a longer run)"
     print_fact("optimizer", text)
-    if detector.lr >= 10 * usual and name != "SGD":
-        print_fact("hint", f"lr0 {detector.lr:g} suits SGD; the default of {name} is {usual:g}")
+    if detector.lr >= 10 * optim.defaults.lr0 and name != "SGD":
+        print_fact(
+            "hint",
+            f"lr0 {detector.lr:g} suits SGD; the default of {name} is {optim.defaults.lr0:g}",
+        )
     if steps < FEW_STEPS and images > 8:
         print_fact(
             "hint",

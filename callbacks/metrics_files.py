@@ -64,8 +64,7 @@ class MetricsFiles(L.Callback):
             content["epoch"] = trainer.current_epoch
             content["optim"] = pl_module.hparams["optim"]  # also what was left open
         content |= result.to_json(pl_module.names)
-        origins = pl_module.network.origins
-        content["origins"] = [origin._asdict() for origin in origins]
+        content["origins"] = [origin._asdict() for origin in pl_module.network.origins]
         data = data_of(trainer)
         files = [f"image {index}" for index in result.indices]  # no file has such a name
         if data:

@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 import lightning as L
-from lightning.pytorch.callbacks import TQDMProgressBar
+from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm, TQDMProgressBar
 
 from boltbox.detector.model.loss import mean_losses
 from boltbox.detector.training.module import Detector
@@ -24,9 +24,19 @@ class Progress(TQDMProgressBar):
 
     def setup(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
-        is_notebook = type(sys.stdout).__module__.startswith("ipykernel")
-        if not sys.stdout.isatty() and not is_notebook:
+        if not sys.stdout.isatty() and not hasattr(sys, "ps1"):  # which a notebook has
             self.disable()
+
+    def init_validation_tqdm(self) -> Tqdm:
+        """In the line of the training's bar: of `!python cli.py fit`, a notebook shows each drawing
+        of a bar below another one as lines of their own."""
+        return Tqdm(
+            desc=self.validation_description,
+            position=0,
+            disable=self.is_disabled,
+            leave=self.trainer.state.fn == "validate",
+            file=sys.stdout,
+        )
 
     def on_train_start(self, trainer: L.Trainer, *_: Any) -> None:
         """In a run that is resumed within an epoch, on_train_epoch_start is not called."""
@@ -37,8 +47,9 @@ class Progress(TQDMProgressBar):
 
     def on_train_epoch_start(self, trainer: L.Trainer, *_: Any) -> None:
         super().on_train_epoch_start(trainer)
-        epoch = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
-        self.train_progress_bar.set_description(epoch)
+        self.train_progress_bar.set_description(
+            f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
+        )
 
     def get_metrics(self, trainer: L.Trainer, pl_module: Detector) -> dict[str, Any]:
         if time.monotonic() - self._read_at > REFRESH:

@@ -56,7 +56,7 @@ def leave_terminal() -> None:
 
 
 class StopSignal:
-    """Records a signal between `install` and `restore`; a second SIGINT interrupts.
+    """Records a signal within `caught`; a second SIGINT interrupts.
 
     Lightning's handler would save nothing on Ctrl-C, exit with code 0 on SIGTERM, and communicate
     with other processes from within the handler.
@@ -67,15 +67,12 @@ class StopSignal:
 
     def __init__(self) -> None:
         self.received = 0
-        self._caught = contextlib.ExitStack()
 
-    def install(self) -> None:
+    def caught(self) -> contextlib.AbstractContextManager[None]:
+        """In another thread than the main one, which Python does not allow to, it catches none."""
         if threading.current_thread() is threading.main_thread():
-            self.received = 0
-            self._caught.enter_context(caught(self._handle))
-
-    def restore(self) -> None:
-        self._caught.close()
+            return caught(self._handle)
+        return contextlib.nullcontext()
 
     @property
     def exit_code(self) -> int:
@@ -86,7 +83,7 @@ class StopSignal:
         if self.received and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.received = number
-        name = signal.Signals(number).name
         rank_zero_print(
-            f"\n{name}: finishing the batch, then saving, unless a validation runs or comes next"
+            f"\n{signal.Signals(number).name}: finishing the batch, then saving, unless a"
+            " validation runs or comes next"
         )

@@ -109,6 +109,7 @@ def test_a_terminal_of_80_columns(small_data, here, terminal):
             assert len(line) <= 79
     bar = r"epoch 2/3: 100%.* 3/3 .*box=\S+, obj=\S+, cls="
     assert re.search(bar, terminal.getvalue())
+    assert "\x1b[A" not in terminal.getvalue(), "a notebook does not go up a line"
 
 
 def test_long_runs_and_long_names():
@@ -150,18 +151,28 @@ class Stop(L.Callback):
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_ctrl_c_prints_how_to_resume(small_data, here, terminal):
+class StopAtEnd(L.Callback):
+    """Ctrl-C after the last batch of the first epoch, and after its validation."""
+
+    def on_train_epoch_end(self, trainer, pl_module):
+        if trainer.current_epoch == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize(("stop", "trained"), [(Stop, 0), (StopAtEnd, 1)])
+def test_ctrl_c_prints_how_to_resume(small_data, here, terminal, stop, trained):
     """The command that it names continues where the run was: first line, bar, table."""
-    options = f"--trainer.max_epochs 2 --run 'a run' --trainer.callbacks {__name__}.Stop"
+    options = "--trainer.max_epochs 2 --run 'a run' --trainer.callbacks"
+    options += f" {__name__}.{stop.__name__}"
     with pytest.raises(SystemExit) as left:
         run_on(terminal, *fit(small_data, *split(options)))
     assert left.value.code == 130
     hint = re.search("^stopped after.*", "\n".join(terminal.lines()), re.MULTILINE)[0]
     printed, command = hint.split("; resume with: ")
-    assert printed == "stopped after 0 of 2 epochs"
+    assert printed == f"stopped after {trained} of 2 epochs"
     assert command == "python cli.py fit --ckpt_path last --run 'a run' --trust_parts true"
     run_on(terminal, *split(command)[2:], "--trainer.callbacks", "null")
-    assert "run:       a run (continued in epoch 1)" in terminal.getvalue()
+    assert f"run:       a run (continued in epoch {trained + 1})" in terminal.getvalue()
     assert column(rows(here / "a run"), "epoch") == ["0", "1"]
 
 

@@ -30,11 +30,11 @@ def test_a_closed_terminal_asks_to_stop():
             os.dup2(its_end, 1)
             signal.signal(signal.SIGHUP, signal.SIG_DFL)
             stop = StopSignal()
-            stop.install()
-            os.write(done, b"x")
-            until(lambda: stop.received)
-            os.write(1, b"saved\n")
-            code = stop.exit_code
+            with stop.caught():
+                os.write(done, b"x")
+                until(lambda: stop.received)
+                os.write(1, b"saved\n")
+                code = stop.exit_code
         finally:
             os._exit(code)
     os.close(its_end)
