@@ -16,6 +16,7 @@ import numpy as np
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.concurrency import run_in_threadpool
 from PIL import Image
+from starlette.requests import ClientDisconnect
 
 from .onnx_detector import OnnxDetector
 
@@ -28,8 +29,9 @@ AT_ONCE = 1  # that run: on a CPU, more would only share its cores
 
 @asynccontextmanager
 async def load(app: FastAPI) -> AsyncIterator[None]:
-    threads = int(os.environ.get("THREADS", "0"))
-    app.state.detector = OnnxDetector(os.environ.get("DETECTOR", "detector.onnx"), threads)
+    app.state.detector = OnnxDetector(
+        os.environ.get("DETECTOR", "detector.onnx"), int(os.environ.get("THREADS", "0"))
+    )
     app.state.free = asyncio.Semaphore(AT_ONCE)
     app.state.requests = 0
     yield
@@ -58,8 +60,8 @@ async def read_body(request: Request, _: Annotated[None, Depends(admit)]) -> byt
                 body += part
                 if len(body) > MAX_BYTES:
                     raise HTTPException(413, f"the body has more than {MAX_BYTES} bytes")
-    except TimeoutError:
-        raise HTTPException(408, f"the body took more than {MAX_SECONDS} s") from None
+    except (TimeoutError, ClientDisconnect):
+        raise HTTPException(408, f"the body did not arrive within {MAX_SECONDS} s") from None
     return bytes(body)
 
 
@@ -84,10 +86,10 @@ def decode(body: bytes) -> np.ndarray:
 
 
 def find(detector: OnnxDetector, body: bytes) -> list[dict[str, Any]]:
-    found = []
-    for *box, confidence, number in detector(decode(body)).tolist():
-        found.append({"box": box, "confidence": confidence, "name": detector.names[int(number)]})
-    return found
+    return [
+        {"box": box, "confidence": confidence, "name": detector.names[int(number)]}
+        for *box, confidence, number in detector(decode(body)).tolist()
+    ]
 
 
 @app.post("/detect")
