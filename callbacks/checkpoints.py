@@ -27,7 +27,8 @@ class Checkpoints(ModelCheckpoint):
 
     SIGTERM, SIGINT and SIGHUP (a closed terminal; not under nohup) let the batch finish, save, and
     end with exit code 143, 130 or 129. One during a validation, or in the batch before it, ends the
-    process in that validation, without saving: a resumed run continues from the last checkpoint.
+    process in that validation, without saving, as a run that resumes there would skip the
+    validation: it continues from the last checkpoint.
     One after the last epoch is too late: the training is finished, with exit code 0.
     Gradients of an open accumulation window are in the checkpoint (callback RunState).
 
@@ -73,7 +74,7 @@ class Checkpoints(ModelCheckpoint):
             # a Trainer that validates by the clock has no such attribute
             interval = getattr(trainer, "val_check_interval", "by the clock")
             every_n = trainer.check_val_every_n_epoch
-            # refuses all values but the recipe's, so also "by the clock"
+            # refuses None and "by the clock"; batches or a share of an epoch are allowed
             check_recipe({"check_val_every_n_epoch": every_n, "val_check_interval": interval})
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
@@ -101,7 +102,7 @@ class Checkpoints(ModelCheckpoint):
         if trainer.received_sigterm:
             raise SystemExit(143)
         if trainer.is_global_zero:
-            self._complete_first_save(trainer)
+            self._make_missing_copies(trainer)
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
@@ -204,21 +205,20 @@ class Checkpoints(ModelCheckpoint):
         trainer.save_checkpoint(_folder(trainer) / names[0], weights_only=False)
         self._saved_at = time.monotonic()
 
-    def _complete_first_save(self, trainer: L.Trainer) -> None:
-        """Make the copies that were missing when a run was killed within its first save. A save
-        writes one file, then makes copies of it under other names, at last last.ckpt; so that run
-        is resumed from the first file, and has no last.ckpt."""
+    def _make_missing_copies(self, trainer: L.Trainer) -> None:
+        """For a run that was killed within its first save: say best.ckpt was written, and its copy
+        last.ckpt was not. Such a run is resumed from best.ckpt; now last.ckpt is made."""
         folder = _folder(trainer)
         # a run that was killed within a later save still has the last.ckpt of the save before
         is_complete = (folder / "last.ckpt").exists()
-        is_first_epoch = trainer.current_epoch == 0  # a save within it has no copies
-        if is_complete or is_first_epoch or not _continues_in_folder(trainer):
+        no_epoch_ended = trainer.current_epoch == 0  # saves within an epoch have no copies
+        if is_complete or no_epoch_ended or not _continues_in_folder(trainer):
             return
-        resumed = Path(str(trainer.ckpt_path))
+        resumed_from = Path(str(trainer.ckpt_path))
         for name in self._file_names(trainer.current_epoch - 1):  # the epoch that was saved
             if not (folder / name).exists():
                 with not_fatal(folder / name):
-                    write_atomically(folder / name, resumed.read_bytes())
+                    write_atomically(folder / name, resumed_from.read_bytes())
 
     def _exit_on_signal(self, trainer: L.Trainer) -> None:
         """Exit after a signal to any process (another's: 143), once the checkpoint is written."""

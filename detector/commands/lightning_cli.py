@@ -239,8 +239,8 @@ def parse(parser: TrainerParser, line: CommandLine, held: ExitStack) -> tuple[Na
         check_classes(options, typed_classes, start.source)
     else:
         options = parser.parse_args(words)
-    # A continued run keeps the numbers that it chose for `auto`, and has saved in its options, also
-    # where `auto`, or null for the default, is given again.
+    # a continued run keeps the batch size and the tile size that it chose when it began, also if
+    # `auto` or null is typed now
     if start.weights and start.continues_run:
         chosen = flatten(start.options)
         for name in ("data.batch_size", "data.tile_size"):
@@ -336,7 +336,7 @@ def make_trainer(
     options_of_run = flatten(saved)
     changed = {}
     for name in differences([defaults, saved]):
-        # else it is a group that is null by default, as trainer.logger: its options are listed too
+        # `differences` also names a group that is null by default, like trainer.logger
         if name in options_of_run:
             changed[name] = options_of_run[name]
     resume = ["fit", "--ckpt_path", "last", "--run", run]

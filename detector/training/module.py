@@ -111,8 +111,7 @@ class Detector(L.LightningModule):
         # for checkpoints; _resolve_optim adds the groups. logger=False: boltbox's Dashboard logs it
         self.save_hyperparameters(ignore=["network", "loss", "optim", "start"], logger=False)
         self.options = Options(network, loss, optim, start, literal, multi_scale, compile)
-        # those that stay as given, for checkpoints
-        self._fixed_groups = plain_groups({"network": network, "loss": loss, "start": start})
+        self._groups_as_given = plain_groups({"network": network, "loss": loss, "start": start})
         self.names = names
         # as given: what it leaves open, like lr0, is chosen by what the training starts from
         self._given_optim = optim
@@ -184,7 +183,7 @@ class Detector(L.LightningModule):
         optim = self._given_optim.resolve(self._starting_point, saved)
         self.options = self.options._replace(optim=optim)
         # all groups: a subclass may have saved its own arguments over them
-        self.hparams.update(self._fixed_groups | {"optim": optim.to_dict()})
+        self.hparams.update(self._groups_as_given | {"optim": optim.to_dict()})
 
     def is_auto(self, name: str) -> bool:
         """Whether the user left this option of `optim` open."""
@@ -288,7 +287,7 @@ class Detector(L.LightningModule):
         if self._has_scored_weights or not self.loaded.has_head or not is_open:
             return
         self._has_scored_weights = True
-        # badly fitting ones are trained as if new, by Muon, if the user left these open too
+        # weights that fit badly are trained as if new, by Muon, if these options are open too
         may_be_new = self.is_auto("momentum") and self.is_auto("weight_decay")
         self._starting_point = choose_starting_point(
             self.trainer, self.network, data, self.loaded.known_classes, may_be_new
@@ -364,7 +363,7 @@ class Detector(L.LightningModule):
             raw = self.network(images)
         total, terms = self.loss(raw, batch.targets, self.network.head, batch.ignored)
         self._log_losses(terms)
-        # undoes DDP's mean over processes and Lightning's division: gradients stay sums
+        # undoes DDP's mean and Lightning's division by what Warmup has set: gradients stay sums
         scale = self.trainer.world_size * self.trainer.accumulate_grad_batches
         return {"loss": total * scale, "terms": terms}  # terms: for callbacks
 
@@ -384,7 +383,8 @@ class Detector(L.LightningModule):
         self._loss_sums = sums
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
-        """Nothing: in a step's last batch Lightning would clear the gradients of those before."""
+        """Nothing: Warmup sets accumulate_grad_batches to 1 for a step's last batch, so that Lightning
+        takes it for the first one, and would clear the gradients of those before."""
 
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
@@ -433,13 +433,13 @@ class Detector(L.LightningModule):
         """Its optim options replace those left open. InputError: its classes or tensors differ."""
         average = [name for name in checkpoint["state_dict"] if name.startswith("ema.")]
         is_fit = self._trainer is not None and self._trainer.state.fn == "fit"
-        if is_fit and self.ema is None:  # a fit without EMA, whose setup starts an average
+        if is_fit and self.ema is None:  # no callback EMA is there, whose setup starts one
             for name in average:
                 del checkpoint["state_dict"][name]
         elif average:
             self.start_average()
         elif self._trainer and not is_fit:
-            self.drop_average()  # of an earlier fit. In a fit with one check_network refuses
+            self.drop_average()  # of an earlier fit; in a fit with EMA check_network refuses
         check_network(checkpoint, self.names, self.state_dict(), self.network.activation)
         self._resolve_optim(checkpoint["hyper_parameters"].get("optim"))
         self.evaluation.restore(checkpoint)
