@@ -383,8 +383,8 @@ class Detector(L.LightningModule):
         self._loss_sums = sums
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
-        """Nothing: Warmup sets accumulate_grad_batches to 1 for a step's last batch, so that Lightning
-        takes it for the first one, and would clear the gradients of those before."""
+        """Nothing: Warmup sets accumulate_grad_batches to 1 for a step's last batch. For Lightning that
+        is a step's first one, too, before which it would clear the gradients."""
 
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
