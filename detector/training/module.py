@@ -383,8 +383,8 @@ class Detector(L.LightningModule):
         self._loss_sums = sums
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
-        """Nothing: Warmup sets accumulate_grad_batches to 1 for a step's last batch. For Lightning that
-        is a step's first one, too, before which it would clear the gradients."""
+        """Nothing. Warmup sets accumulate_grad_batches to 1 for the last batch of a step: Lightning
+        takes that batch for the first of one, and would clear the gradients before it."""
 
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
