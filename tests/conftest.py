@@ -1,12 +1,14 @@
 """Shared by the tests: one thread each (they run side by side), a small data set, a place of their
 own to write to; in which order they come, and which are quick."""
 
+import contextlib
 import gc
 import importlib
 import os
 import random
 import shutil
 import signal
+import sys
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
@@ -99,11 +101,18 @@ def pytest_xdist_auto_num_workers():
 @pytest.hookimpl(wrapper=True)
 def pytest_sessionstart(session):
     """pytest-xdist starts its workers here: as forks of this process, in which everything that
-    takes long is imported."""
+    takes long is imported, and the tests: what one of them raises, its worker tells."""
     if session.config.getoption("dist", "no") == "no":
         return (yield)
-    for name in ("albumentations", "fastapi.testclient", "s3fs", "timm", "wandb"):
+    for name in ("albumentations", "fastapi.testclient", "onnxscript", "s3fs", "timm", "wandb"):
         importlib.import_module(name)
+    for argument in session.config.args:
+        path = Path(argument.partition("::")[0]).resolve()
+        for file in [path] if path.is_file() else sorted(path.rglob("test_*.py")):
+            if str(file.parent) not in sys.path:
+                sys.path.insert(0, str(file.parent))
+            with contextlib.suppress(Exception, pytest.skip.Exception):
+                importlib.import_module(file.stem)
     with forks():
         return (yield)
 
