@@ -5,6 +5,7 @@ import atexit
 import concurrent.futures.thread
 import contextlib
 import faulthandler
+import functools
 import gc
 import inspect
 import io
@@ -119,6 +120,8 @@ def _become(how, argv, module, safe):
         environment = {os.fsdecode(k): os.fsdecode(v) for k, v in how["env"].items()}
         os.environ.clear()
         os.environ.update(environment)
+    # torchrun calls it often, and would look for the source of each function among all modules
+    inspect.stack = functools.partial(inspect.stack, 0)
     rank_zero_only.rank = _get_rank() or 0  # otherwise found when Lightning is imported
     _redirect(how)
     if argv == WORKER[2:3]:
