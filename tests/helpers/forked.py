@@ -121,7 +121,7 @@ def _become(how, argv, module, safe):
         os.environ.clear()
         os.environ.update(environment)
     # torchrun calls it often, and would look for the source of each function among all modules
-    inspect.stack = functools.partial(inspect.stack, 0)
+    inspect.stack = functools.partial(inspect.stack, context=0)
     rank_zero_only.rank = _get_rank() or 0  # otherwise found when Lightning is imported
     _redirect(how)
     if argv == WORKER[2:3]:
