@@ -104,15 +104,15 @@ def pytest_sessionstart(session):
     takes long is imported, and the tests: what one of them raises, its worker tells."""
     if session.config.getoption("dist", "no") == "no":
         return (yield)
-    for name in ("albumentations", "fastapi.testclient", "onnxscript", "s3fs", "timm", "wandb"):
-        importlib.import_module(name)
+    modules = ["onnxscript", "s3fs"]
     for argument in session.config.args:
-        path = Path(argument.partition("::")[0]).resolve()
-        for file in [path] if path.is_file() else sorted(path.rglob("test_*.py")):
-            if str(file.parent) not in sys.path:
-                sys.path.insert(0, str(file.parent))
-            with contextlib.suppress(Exception, pytest.skip.Exception):
-                importlib.import_module(file.stem)
+        path = Path(place(argument)[0]).resolve()
+        files = [path] if path.is_file() else list(path.rglob("test_*.py"))
+        sys.path += {str(file.parent) for file in files}
+        modules += [file.stem for file in files]
+    for name in modules:
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
     with forks():
         return (yield)
 
