@@ -152,12 +152,8 @@ def newest_folder(run: Path | None) -> tuple[Path | None, Path]:
     Returns:
         The folder of its checkpoints, None if it has none; and where they were searched.
     """
-    if run:
-        runs = [run]
-        searched = run / "checkpoints"
-    else:
-        runs = fits()
-        searched = ROOT / "*" / "checkpoints"
+    runs = [run] if run else fits()
+    searched = (run if run else ROOT / "*") / "checkpoints"
     files: list[Path] = []
     for each in runs:
         files += each.glob("checkpoints/*.ckpt")

@@ -26,21 +26,18 @@ KEYS = ("command", "started", "folder", "run")  # that it has at least, all of t
 # machine.json, and by Lightning's loggers, which in a script start before any callback
 NOT_COUNTED = (".lock", f".{MACHINE}.tmp", "lightning_logs", "wandb")
 IN_USE = " is in use by "  # of the error for a run folder that another process has locked
-# by run folder that this process has begun, the folders that it made for it, inner ones last
+# by run folder that this process has begun, the folders that it made for it, inner ones first
 _begun: dict[Path, list[Path]] = {}
 
 
-def fits() -> list[Path]:
+def fits() -> Iterator[Path]:
     """The folders of fits in `runs`, without copies that lie beside their original."""
-    found = []
     for path in ROOT.glob("*"):
         machine = read_machine(path)
-        if machine.get("command") != "fit":
-            continue
-        original = ROOT / Path(machine["run"]).name
-        if original.name == path.name or not original.exists():  # it may have been renamed
-            found.append(path)
-    return found
+        if machine.get("command") == "fit":
+            original = ROOT / Path(machine["run"]).name
+            if original == path or not original.exists():  # it may have been renamed
+                yield path
 
 
 def latest_fits(count: int) -> list[str]:
@@ -110,7 +107,7 @@ def make_run(run: Path, exist_ok: bool = True) -> None:
     """
     run = Path(os.path.abspath(run))
     made = make_folder(run, exist_ok)
-    _begun.setdefault(run, []).extend(reversed(made))
+    _begun.setdefault(run, []).extend(made)
 
 
 def remove_empty(run: Path) -> None:
@@ -127,7 +124,7 @@ def remove_empty(run: Path) -> None:
     with contextlib.suppress(OSError):
         if os.listdir(run) == [MACHINE]:
             (run / MACHINE).unlink()
-        for folder in reversed(made):
+        for folder in made:
             folder.rmdir()
 
 

@@ -3,6 +3,7 @@
 import functools
 import os
 import platform
+import re
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -39,11 +40,9 @@ def host() -> dict[str, Any]:
 
 def _processor() -> str:
     cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.is_file():
-        for line in cpuinfo.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.machine()
+    text = cpuinfo.read_text(encoding="utf-8") if cpuinfo.is_file() else ""
+    model = re.search(r"model name\s*: (.*)", text)
+    return model[1] if model else platform.machine()
 
 
 def described(host: dict[str, Any]) -> str:

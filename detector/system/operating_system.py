@@ -17,9 +17,8 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-STOP_NAMES = ("SIGTERM", "SIGINT", "SIGHUP")  # Windows has no SIGHUP
-STOP_SIGNALS = tuple(getattr(signal, name) for name in STOP_NAMES if hasattr(signal, name))
-SIGHUP = getattr(signal, "SIGHUP", None)
+SIGHUP = getattr(signal, "SIGHUP", None)  # Windows has none
+STOP_SIGNALS = tuple(filter(None, (signal.SIGTERM, signal.SIGINT, SIGHUP)))
 SIGKILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # on Windows SIGTERM cannot be caught
 # for os.open before fsync: Windows needs a file that is open for writing
 SYNC_MODE = os.O_RDWR if sys.platform == "win32" else os.O_RDONLY
@@ -27,7 +26,8 @@ NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)  # for os.open: fail on a symbolic link
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 PARENT = "BOLTBOX_PARENT"  # process id of the command whose training this process is
 FIRST_RANK = "BOLTBOX_FIRST_RANK"  # process id of the rank that starts the machine's other ranks
-MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container, in bytes
+GROUPS_OF_PROCESS = Path("/proc/self/cgroup")
+GROUPS = Path("/sys/fs/cgroup")  # of the machine or, within a container, of that
 
 
 def available_cores() -> int:
@@ -46,15 +46,20 @@ def total_memory() -> int | None:
 
 def free_memory() -> int:
     """Bytes of memory that this process can still get: what the machine has free or, if less, the
-    limit of its container; without /proc, half of the machine's."""
-    meminfo = Path("/proc/meminfo")
-    if not meminfo.is_file():
+    limit of its container or Slurm job; without /proc, half of the machine's."""
+    if not GROUPS_OF_PROCESS.is_file():
         memory = total_memory()
         return memory // 2 if memory else 0
-    (kilobytes,) = re.findall(r"MemAvailable:\s*(\d+) kB", meminfo.read_text(encoding="utf-8"))
+    meminfo = Path("/proc/meminfo").read_text(encoding="utf-8")
+    (kilobytes,) = re.findall(r"MemAvailable:\s*(\d+) kB", meminfo)
     free = int(kilobytes) * 1024
-    with contextlib.suppress(OSError, ValueError):  # no container, or no limit ("max")
-        free = min(free, int(MEMORY_LIMIT.read_text()))
+    # lines 0::/a/b (control groups of version 2) or 4:memory:/a/b (1); a group has the limits
+    # of its parents too
+    for path in re.findall(r":(?:memory)?:/(.*)", GROUPS_OF_PROCESS.read_text()):
+        for group in Path(path, "memory.max").parents:
+            for limit in (f"{group}/memory.max", f"memory/{group}/memory.limit_in_bytes"):
+                with contextlib.suppress(OSError, ValueError):  # no such file, or no limit ("max")
+                    free = min(free, int((GROUPS / limit).read_text()))
     return free
 
 

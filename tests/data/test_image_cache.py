@@ -155,15 +155,20 @@ def test_if_there_is_room(
 
 
 def test_free_memory(tmp_path, monkeypatch):
-    """That of the machine, or the limit of a container."""
-    limit = tmp_path / "memory.max"
-    monkeypatch.setattr(operating_system, "MEMORY_LIMIT", limit)
+    """That of the machine, or the limit of a container or job."""
+    monkeypatch.setattr(operating_system, "GROUPS", tmp_path)
     machine = operating_system.free_memory()
     assert 0 < machine <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    limit.write_text("max\n")
+    groups = tmp_path / "cgroup"
+    groups.write_text("4:memory:/docker/7\n0::/job/step\n")
+    monkeypatch.setattr(operating_system, "GROUPS_OF_PROCESS", groups)
+    (tmp_path / "memory.max").write_text("max\n")
     assert operating_system.free_memory() > machine / 2
-    limit.write_text("1000000\n")
-    assert operating_system.free_memory() == 1_000_000
+    for limit in ("memory/memory.limit_in_bytes", "job/memory.max"):
+        file = tmp_path / limit
+        file.parent.mkdir()
+        file.write_text(f"{len(limit)}\n")
+        assert operating_system.free_memory() == len(limit)
 
 
 def fill(data):

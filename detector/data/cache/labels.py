@@ -8,9 +8,10 @@ Everything in the cache's folder is safe to delete.
 import json
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 
@@ -25,11 +26,12 @@ TABLES = {"files": Texts, "labels": LabelTable, "label_files": Texts, "places": 
 
 def cache_folder() -> Path:
     """BOLTBOX_CACHE, else boltbox in XDG_CACHE_HOME, else ~/.cache/boltbox. Nothing is created."""
-    if folder := os.environ.get("BOLTBOX_CACHE"):
-        return Path(folder).absolute()
+    folder = Path(os.path.expanduser("~/.cache/boltbox"))
     if parent := os.environ.get("XDG_CACHE_HOME"):
-        return Path(parent, "boltbox").absolute()
-    return Path(os.path.expanduser("~/.cache/boltbox")).absolute()
+        folder = Path(parent, "boltbox")
+    if own := os.environ.get("BOLTBOX_CACHE"):
+        folder = Path(own)
+    return folder.absolute()
 
 
 def digest(content: object) -> str:
@@ -87,10 +89,7 @@ class CacheFile:
         stamp = digest(about)
         # other processes may write it too
         own = self.path.with_name(f"{self.path.name}.{os.getpid()}")
-
-        def write(file: BinaryIO) -> None:
-            torch.save({**about, **content, "stamp": stamp}, file)
-
+        write = partial(torch.save, {**about, **content, "stamp": stamp})
         with not_fatal(self.path):
             os.replace(write_beside(own, write), self.path)
         return stamp
