@@ -26,7 +26,9 @@ TABLES = {"files": Texts, "labels": LabelTable, "label_files": Texts, "places": 
 
 def cache_folder() -> Path:
     """BOLTBOX_CACHE, else boltbox in XDG_CACHE_HOME, else ~/.cache/boltbox. Nothing is created."""
-    folder = Path(os.path.expanduser("~/.cache/boltbox"))
+    # a user without a home directory stays "~", and gets the cache into the working directory
+    home = os.path.expanduser("~").removeprefix("~")
+    folder = Path(home, ".cache/boltbox")
     if parent := os.environ.get("XDG_CACHE_HOME"):
         folder = Path(parent, "boltbox")
     if own := os.environ.get("BOLTBOX_CACHE"):
