@@ -28,8 +28,8 @@ class Checkpoints(ModelCheckpoint):
     SIGTERM, SIGINT and SIGHUP (a closed terminal; not under nohup) let the batch finish, save, and
     end with exit code 143, 130 or 129. One during a validation, or in the batch before it, ends the
     process in that validation, without saving, as a run that resumes there would skip the
-    validation: it continues from the last checkpoint. After the last epoch the training is finished,
-    and a signal may cost the report.
+    validation: it continues from the last checkpoint. After the last epoch the training is
+    finished, and a signal may cost the report.
     Gradients of an open accumulation window are in the checkpoint (callback RunState).
 
     AtomicCheckpointIO, which replaces the Trainer's own, writes the files in a thread, while
