@@ -111,7 +111,7 @@ def pytest_sessionstart(session):
         sys.path += {str(file.parent) for file in files}
         modules += [file.stem for file in files]
     for name in modules:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception, pytest.skip.Exception):
             importlib.import_module(name)
     with forks():
         return (yield)
