@@ -15,12 +15,7 @@ from jsonargparse import ArgumentParser, set_parsing_settings
 
 from boltbox.detector.commands.command_line import joined, split_options
 from boltbox.detector.system.errors import InputError, nearest
-from boltbox.detector.system.ranges import (
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveInt,
-    allowed,
-)
+from boltbox.detector.system.ranges import NonNegativeFloat, NonNegativeInt, PositiveInt, allowed
 from boltbox.detector.system.rank_zero import program
 from boltbox.detector.system.trusted import refusal
 

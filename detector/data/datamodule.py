@@ -306,7 +306,7 @@ class DetectionData(L.LightningDataModule):
         unmixed = replace(self.augment, mosaic=0.0, mixup=0.0)
         epochs = self.trainer.max_epochs if self.trainer else None
         closing_from = math.inf
-        if epochs and epochs > 0:
+        if self.augment.close_mosaic and epochs and epochs > 0:
             closing_from = epochs - self.augment.close_mosaic
         return TrainSamples(
             self.images["train"],

@@ -75,7 +75,8 @@ class FileList:
         if listing is None:
             return False
         # in a listing of https, names that are not plain are quoted, in one of several ways
-        is_known = name in listing or (listing and is_address(path) and quote(name) == name)
+        quoted = quote(name) if folder.startswith("http") else name
+        is_known = name in listing or (listing and is_address(path) and quoted == name)
         state = listing.get(name) if is_known else self.state(path)
         return state is not None and state != FOLDER
 

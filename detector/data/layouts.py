@@ -14,11 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from boltbox.detector.data.file_list import FileList, find_images
-from boltbox.detector.data.formats.format import (
-    SPLIT_NAMES,
-    PerImageFormat,
-    Split,
-)
+from boltbox.detector.data.formats.format import SPLIT_NAMES, PerImageFormat, Split
 from boltbox.detector.data.formats.voc_xml import IMAGE_FOLDERS, VocXml
 from boltbox.detector.data.formats.yolo_txt import DotaText, YoloText
 from boltbox.detector.system.errors import InputError

@@ -21,12 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from boltbox.detector.data.cache.labels import (
-    CacheFile,
-    digest,
-    load_dataset,
-    save_dataset,
-)
+from boltbox.detector.data.cache.labels import CacheFile, digest, load_dataset, save_dataset
 from boltbox.detector.data.datasets import DetectionDataset, Fault
 from boltbox.detector.data.formats.format import (
     DIFFICULT,
@@ -39,19 +34,12 @@ from boltbox.detector.data.formats.format import (
     without_collector,
 )
 from boltbox.detector.data.images import image_sizes
-from boltbox.detector.data.label_table import (
-    LabelTable,
-    Texts,
-    starts,
-)
+from boltbox.detector.data.label_table import LabelTable, Texts, starts
 from boltbox.detector.data.loader import prepare_worker
 from boltbox.detector.model.boxes import area_xyxy
 from boltbox.detector.system.addresses import is_address, many
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.operating_system import (
-    available_cores,
-    start_method,
-)
+from boltbox.detector.system.operating_system import available_cores, start_method
 from boltbox.detector.system.rank_zero import inside, progress
 
 PART = 1000  # images that are read at a time

@@ -6,11 +6,7 @@ import numpy as np
 
 from boltbox.detector.data.label_table import rank_in_group
 from boltbox.detector.evaluation.class_metrics import RECALLS, by_class
-from boltbox.detector.evaluation.matching import (
-    COCO_THRESHOLDS,
-    by_images,
-    match_as_coco,
-)
+from boltbox.detector.evaluation.matching import COCO_THRESHOLDS, by_images, match_as_coco
 
 COCO_NAMES = (
     "AP",

@@ -22,12 +22,7 @@ from boltbox.detector.data.inputs.sources import Image, PredictionSamples
 from boltbox.detector.data.inputs.tiles import Tiles
 from boltbox.detector.data.sample import Batch, check_floats, finish_on_device
 from boltbox.detector.data.transforms.letterbox import round_up
-from boltbox.detector.inference.detections import (
-    Detections,
-    class_numbers,
-    rows_of_tiles,
-    to_rows,
-)
+from boltbox.detector.inference.detections import Detections, class_numbers, rows_of_tiles, to_rows
 from boltbox.detector.inference.exported import Exported
 from boltbox.detector.inference.formats import load_member
 from boltbox.detector.inference.tta import Forward, augmented

@@ -27,12 +27,7 @@ from boltbox.detector.system.torch_file import (
     text_names,
 )
 from boltbox.detector.weights.published import AGPL, local_file
-from boltbox.detector.weights.yolov5 import (
-    ALLOWED,
-    Weights,
-    by_our_names,
-    yolov5_weights,
-)
+from boltbox.detector.weights.yolov5 import ALLOWED, Weights, by_our_names, yolov5_weights
 from boltbox.detector.weights.yolox import LICENCE, options_for, yolox_tensors
 
 ANCHORS = "head.anchors"  # which a head for other classes may take

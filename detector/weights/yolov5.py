@@ -14,12 +14,7 @@ from torch import Tensor
 
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.torch_file import (
-    StandIn,
-    as_input_error,
-    plain_tensor,
-    text_names,
-)
+from boltbox.detector.system.torch_file import StandIn, as_input_error, plain_tensor, text_names
 
 MOST_CLASSES = 10_000
 MULTIPLES = ("depth_multiple", "width_multiple")

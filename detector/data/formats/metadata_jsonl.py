@@ -6,13 +6,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from boltbox.detector.data.formats.format import (
-    Entry,
-    Format,
-    ImageLabels,
-    LabelObject,
-    corners,
-)
+from boltbox.detector.data.formats.format import Entry, Format, ImageLabels, LabelObject, corners
 from boltbox.detector.system.addresses import join
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.text_file import read_text
