@@ -149,11 +149,12 @@ class EpochTable(L.Callback):
             hint = f"resume with: {self.resume}"
         # current_epoch counts one less in the hook at the end of an epoch
         epochs: Any = trainer.fit_loop.epoch_progress.current
-        # else this process has only started others, which are saving: ddp_fork, in a notebook
-        if epochs.ready or trainer.world_size == 1:
-            rank_zero_print(
-                f"stopped after {epochs.processed} of {trainer.max_epochs} epochs; {hint}"
-            )
+        where = f" after {epochs.processed} of {trainer.max_epochs} epochs"
+        # this process may only have started others, which count and save: ddp_fork, in a notebook
+        if trainer.world_size > 1 and not epochs.ready:
+            where = ""
+            hint = f"once there is a checkpoint, resume with: {self.resume}"
+        rank_zero_print(f"stopped{where}; {hint}")
 
     def state_dict(self) -> dict[str, Any]:
         return {"rows": list(self.rows)}

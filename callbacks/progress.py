@@ -24,18 +24,21 @@ class Progress(TQDMProgressBar):
 
     def setup(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
-        if not sys.stdout.isatty() and not hasattr(sys, "ps1"):  # which a notebook has
+        is_notebook = type(sys.stdout).__module__.startswith("ipykernel")
+        if not sys.stdout.isatty() and not is_notebook:
             self.disable()
 
     def init_validation_tqdm(self) -> Tqdm:
-        """In the line of the training's bar: of `!python cli.py fit`, a notebook shows each drawing
-        of a bar below another one as lines of their own."""
+        """Lightning's, but in the line of the training's bar: of `!python cli.py fit`, a notebook
+        shows each drawing of a bar below another one as lines of their own."""
         return Tqdm(
             desc=self.validation_description,
             position=0,
             disable=self.is_disabled,
             leave=self.trainer.state.fn == "validate",
+            dynamic_ncols=True,
             file=sys.stdout,
+            bar_format=self.BAR_FORMAT,
         )
 
     def on_train_start(self, trainer: L.Trainer, *_: Any) -> None:

@@ -176,6 +176,15 @@ def test_ctrl_c_prints_how_to_resume(small_data, here, terminal, stop, trained):
     assert column(rows(here / "a run"), "epoch") == ["0", "1"]
 
 
+def test_ctrl_c_before_or_beside_the_training(here, capsys):
+    """A process that only starts others knows neither their epochs nor whether they will save."""
+    trainer = L.Trainer(strategy="ddp_fork", devices=2, accelerator="cpu", default_root_dir=here)
+    trainer.state.fn = "fit"
+    epoch_table.EpochTable("python again.py").on_exception(trainer, None, KeyboardInterrupt())
+    hint = "stopped; once there is a checkpoint, resume with: python again.py"
+    assert hint in capsys.readouterr().out
+
+
 def test_without_a_terminal(small_data, here, capsys, monkeypatch):
     """A log file has lines and no bar. `>&-` in a shell: nothing is printed, and nothing fails."""
     line = fit(small_data, "--trainer.max_epochs", "1")
