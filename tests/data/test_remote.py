@@ -15,6 +15,7 @@ from made_runs import code_of, findings_of, small_fit, train, type_line
 from torch.utils.data import DataLoader
 
 from benchmarks.resume_fuzz import command, difference, start, trial
+from boltbox.detector.data import file_list
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.detection_batch import detection_batch
 from boltbox.detector.system import addresses
@@ -84,6 +85,14 @@ def test_names_that_a_listing_quotes(web, tmp_path):
     files = {"labels/a b.txt": "0 .5 .5 .2 .2", "list.txt": "images/a b.png"}
     lay_out(tmp_path / "web", files | {"data.yaml": "train: list.txt\nnames: [cat]\n"})
     assert len(load(f"{web.address}/data.yaml").labels.boxes) == 1
+
+
+def test_what_a_bucket_does_not_list_is_not_asked_for(monkeypatch):
+    """Thousands of images without labels would each cost a request."""
+    files = file_list.FileList()
+    files._folders["s3://bucket"] = {"a b.png": file_list.FILE}
+    monkeypatch.setattr(file_list, "state_of", None)
+    assert not files.is_file("s3://bucket/a b.txt")
 
 
 def test_a_fit_and_its_resume(store, small_data, tmp_path):
