@@ -16,7 +16,7 @@ from boltbox.detector.system.atomic_file import not_fatal, write_atomically
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import NonNegativeFloat
 from boltbox.detector.system.rank_zero import print_fact
-from boltbox.detector.system.signals import StopSignal
+from boltbox.detector.system.signals import StopSignal, caught
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.trainer_options import check_recipe
 
@@ -98,7 +98,7 @@ class Checkpoints(ModelCheckpoint):
         self._undo.callback(setattr, trainer, "val_check_batch", self._given_val_check_batch)
         self._undo.callback(setattr, trainer.fit_loop, "min_epochs", self._given_min_epochs)
         # back to Lightning's handlers; Lightning then restores those from before the fit
-        self._undo.enter_context(self.signal.caught())
+        self._undo.enter_context(caught(self.signal.handle))
         if trainer.received_sigterm:
             raise SystemExit(143)
         if trainer.is_global_zero:

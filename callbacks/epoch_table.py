@@ -149,12 +149,11 @@ class EpochTable(L.Callback):
             hint = f"resume with: {self.resume}"
         # current_epoch counts one less in the hook at the end of an epoch
         epochs: Any = trainer.fit_loop.epoch_progress.current
-        where = f" after {epochs.processed} of {trainer.max_epochs} epochs"
+        text = f"stopped after {epochs.processed} of {trainer.max_epochs} epochs; {hint}"
         # this process may only have started others, which count and save: ddp_fork, in a notebook
         if trainer.world_size > 1 and not epochs.ready:
-            where = ""
-            hint = f"once there is a checkpoint, resume with: {self.resume}"
-        rank_zero_print(f"stopped{where}; {hint}")
+            text = f"stopped; once there is a checkpoint, resume with: {self.resume}"
+        rank_zero_print(text)
 
     def state_dict(self) -> dict[str, Any]:
         return {"rows": list(self.rows)}

@@ -24,8 +24,7 @@ class Progress(TQDMProgressBar):
 
     def setup(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
-        is_notebook = type(sys.stdout).__module__.startswith("ipykernel")
-        if not sys.stdout.isatty() and not is_notebook:
+        if not sys.stdout.isatty() and "ipykernel" not in type(sys.stdout).__module__:
             self.disable()
 
     def init_validation_tqdm(self) -> Tqdm:

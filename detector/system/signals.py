@@ -17,7 +17,8 @@ Handler = Callable[[int, FrameType | None], None]
 @contextlib.contextmanager
 def caught(handler: Handler) -> Iterator[None]:
     """Call `handler` for these signals. Under nohup SIGHUP stays ignored. After a SIGHUP, output to
-    the terminal, which is gone, is dropped."""
+    the terminal, which is gone, is dropped. Another thread than the main one, which Python does not
+    allow to, catches none."""
 
     def handle(number: int, frame: FrameType | None) -> None:
         if number == SIGHUP:
@@ -25,9 +26,10 @@ def caught(handler: Handler) -> Iterator[None]:
         handler(number, frame)
 
     before = {}
+    is_main = threading.current_thread() is threading.main_thread()
     for number in STOP_SIGNALS:
         under_nohup = number == SIGHUP and signal.getsignal(number) == signal.SIG_IGN
-        if not under_nohup:
+        if is_main and not under_nohup:
             before[number] = signal.signal(number, handle)
     try:
         yield
@@ -56,7 +58,7 @@ def leave_terminal() -> None:
 
 
 class StopSignal:
-    """Records a signal within `caught`; a second SIGINT interrupts.
+    """Records a signal within `caught(stop_signal.handle)`; a second SIGINT interrupts.
 
     Lightning's handler would save nothing on Ctrl-C, exit with code 0 on SIGTERM, and communicate
     with other processes from within the handler.
@@ -68,18 +70,12 @@ class StopSignal:
     def __init__(self) -> None:
         self.received = 0
 
-    def caught(self) -> contextlib.AbstractContextManager[None]:
-        """In another thread than the main one, which Python does not allow to, it catches none."""
-        if threading.current_thread() is threading.main_thread():
-            return caught(self._handle)
-        return contextlib.nullcontext()
-
     @property
     def exit_code(self) -> int:
         """The shell's convention: 143 for SIGTERM, 130 for Ctrl-C, 129 for a closed terminal."""
         return 128 + self.received
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+    def handle(self, number: int, frame: FrameType | None) -> None:
         if self.received and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.received = number

@@ -30,7 +30,7 @@ def test_a_closed_terminal_asks_to_stop():
             os.dup2(its_end, 1)
             signal.signal(signal.SIGHUP, signal.SIG_DFL)
             stop = StopSignal()
-            with stop.caught():
+            with caught(stop.handle):
                 os.write(done, b"x")
                 until(lambda: stop.received)
                 os.write(1, b"saved\n")
