@@ -74,8 +74,9 @@ class FileList:
         listing = self.folder(folder)
         if listing is None:
             return False
-        # in a listing of https, names that are not plain are quoted, in one of several ways
-        quoted = quote(name) if folder.startswith("http") else name
+        # in a listing of https, names that are not plain are quoted, in one of several ways;
+        # half of a surrogate pair, as JSON may have it, cannot be
+        quoted = quote(name, errors="ignore") if folder.startswith("http") else name
         is_known = name in listing or (listing and is_address(path) and quoted == name)
         state = listing.get(name) if is_known else self.state(path)
         return state is not None and state != FOLDER
