@@ -15,7 +15,7 @@ from lightning.pytorch.loggers import WandbLogger
 from boltbox.callbacks.configuration import configuration
 from boltbox.detector.checkpoint.runs import locked, new_run, write_machine
 from boltbox.detector.system.atomic_file import write_atomically
-from boltbox.detector.system.configuration import differences, flatten
+from boltbox.detector.system.configuration import differences
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.gather import gather
 from boltbox.detector.system.host import versions
@@ -42,8 +42,8 @@ class RunFolder(L.Callback):
     A command has chosen and locked the folder before. In a script, RunFolder locks it, and makes a
     new folder for what is not a fit.
 
-    The processes of a command's fit must have the same options and continue the same checkpoint:
-    machines may not share a file system.
+    The processes of a fit must have the same data; those of a command's fit the same options, and
+    continue the same checkpoint: machines may not share a file system.
 
     Args:
         config: Content of config.yaml of a command; default: the options that module, data and
@@ -72,13 +72,32 @@ class RunFolder(L.Callback):
 
     def setup(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
         self._fill_in_chosen(trainer)
-        if stage == "fit" and trainer.world_size > 1 and self.config:
-            _check_same_options(self.config, self.checkpoint)
+        if stage == "fit" and trainer.world_size > 1:
+            self._check_same(trainer)
         if trainer.is_global_zero and self.config is None:
             self._enter_folder(trainer, str(stage.value))  # type: ignore[attr-defined]
         # processes that torchrun or Slurm has started do not know the number of the first one's run
         if trainer.world_size > 1:
             _set_folder(trainer, trainer.strategy.broadcast(trainer.default_root_dir))
+
+    def _check_same(self, trainer: L.Trainer) -> None:
+        """Raises InputError if options, classes, image names, labels or checkpoint differ between
+        processes. Of the checkpoint only the directory of the archive is read."""
+        options = dict(self.config or {})
+        if data := data_of(trainer):
+            options["data.names"] = data.names
+            options |= data.fingerprints()
+        if self.checkpoint:
+            with zipfile.ZipFile(self.checkpoint) as archive:
+                checksums = tuple(entry.CRC for entry in archive.infolist())
+            options["the checkpoint"] = f"{hash(checksums):x}"
+        for name, values in differences(gather(options)).items():
+            if not name.startswith(OF_A_MACHINE):
+                raise InputError(
+                    f"{name} is not the same in all processes ({', '.join(map(str, values))}): give"
+                    " all machines the same data and options, and a run folder that they share or,"
+                    " for a resume, a copy of the first machine's"
+                )
 
     def _fill_in_chosen(self, trainer: L.Trainer) -> None:
         """The numbers that were left open, which are chosen by now."""
@@ -137,7 +156,7 @@ class RunFolder(L.Callback):
     def on_fit_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         path = trainer.ckpt_path  # Lightning sets it no earlier
         # BatchSizeFinder and LearningRateFinder restore and remove one; then this is a new run
-        if path is not None and not exists(path):
+        if path and not exists(path):
             trainer.ckpt_path = None
         is_new = self.config is None and not trainer.ckpt_path  # a command has looked before
         if is_new and trainer.is_global_zero:
@@ -171,25 +190,6 @@ class RunFolder(L.Callback):
                 dropped += f"{split}: {fault}\n"
         if dropped:
             write_atomically(folder / "dropped.txt", dropped)
-
-
-def _check_same_options(config: dict[str, Any], checkpoint: Path | None) -> None:
-    """Raises InputError if options or checkpoint differ between processes. Of the checkpoint only
-    the directory of the archive is read."""
-    options = {}
-    for name, value in flatten(config).items():
-        if not name.startswith(OF_A_MACHINE):
-            options[name] = value
-    if checkpoint:
-        with zipfile.ZipFile(checkpoint) as archive:
-            checksums = tuple(entry.CRC for entry in archive.infolist())
-        options["the checkpoint"] = f"{hash(checksums):x}"
-    for name, values in differences(gather(options)).items():
-        raise InputError(
-            f"{name} is not the same in all processes ({', '.join(map(str, values))}): give all"
-            " machines the same options, and a run folder that they share or, for a resume, a copy"
-            " of the first machine's"
-        )
 
 
 def refuse_earlier_run(folder: Path) -> None:

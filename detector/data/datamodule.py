@@ -130,7 +130,6 @@ class DetectionData(L.LightningDataModule):
 
         self.datasets: dict[str, DetectionDataset] = {}  # by split
         self.images: dict[str, ResizedImages] = {}  # by split
-        self._fingerprints: dict[str, list[int]] = {}  # by split of a fit
         self.train_order: np.ndarray | None = None  # None: a new one each epoch
         self.epoch_maps = [0.0] * len(self.names)  # mAP50-95 by class, for this epoch's weights
         self.images_done: int | None = None  # of a resumed epoch, until it starts
@@ -267,8 +266,6 @@ class DetectionData(L.LightningDataModule):
 
     def _set_up_fit(self) -> None:
         """Batch size, order of the images, augmentation and cache."""
-        for split in SPLITS["fit"]:
-            self._fingerprints[split] = self.datasets[split].fingerprint
         images = self.images["train"]
         samples = len(images.image_of)
         given = self.options["batch_size"]
@@ -388,13 +385,17 @@ class DetectionData(L.LightningDataModule):
             return finish_on_device(batch, batch.images.device)
         return batch  # of a user's own loader
 
+    def fingerprints(self) -> dict[str, list[int]]:
+        """By split, what tells whether its images and labels are the same."""
+        return {split: dataset.fingerprint for split, dataset in self.datasets.items()}
+
     def state_dict(self) -> dict[str, Any]:
         _, batches_done = position(self.trainer)
         samples = len(self.images["train"].image_of) if "train" in self.images else 0
         return {
             "epoch_maps": self.epoch_maps,
             "images_done": batches_done * min(self.batch_size, samples),
-            "fingerprints": self._fingerprints,
+            "fingerprints": self.fingerprints(),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -402,8 +403,9 @@ class DetectionData(L.LightningDataModule):
         self.images_done = state_dict["images_done"]
         if not self._fitting:
             return
+        now = self.fingerprints()
         for split, before in state_dict["fingerprints"].items():
-            if self._fingerprints.get(split) != before:
+            if now.get(split, before) != before:
                 was = f"it had {before[0]} images with {before[1]} objects"
                 print_fact("warning", f"{split} has changed since the checkpoint; {was}")
 

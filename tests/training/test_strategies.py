@@ -91,4 +91,9 @@ def test_two_machines_without_a_common_folder(small_data, here):
     codes, log = machines("third", "fourth", of_second="--model.optim.lrf 0.02")
     assert codes == (1, 1)
     assert "error: model.optim.lrf is not the same in all processes (0.01, 0.02)" in log
+    relabelled = shutil.copytree(small_data.parent, here / "relabelled")
+    next(relabelled.glob("labels/train/*.txt")).write_text("")
+    codes, log = machines("third", "fourth", of_second=f"--data.dataset {relabelled}")
+    assert codes == (1, 1)
+    assert "error: train is not the same in all processes" in log
     assert not Path("third/run").exists()
