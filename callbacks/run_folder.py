@@ -83,7 +83,7 @@ class RunFolder(L.Callback):
     def _check_same(self, trainer: L.Trainer) -> None:
         """Raises InputError if options, classes, image names, labels or checkpoint differ between
         processes. Of the checkpoint only the directory of the archive is read."""
-        options = dict(self.config or {})
+        options = dict(self.config) if self.config else {}
         if data := data_of(trainer):
             options["data.names"] = data.names
             options |= data.fingerprints()
@@ -154,9 +154,9 @@ class RunFolder(L.Callback):
         self._trained_epochs = progress["current"]["processed"]
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
-        path = trainer.ckpt_path  # Lightning sets it no earlier
-        # BatchSizeFinder and LearningRateFinder restore and remove one; then this is a new run
-        if path and not exists(path):
+        # Lightning sets ckpt_path no earlier. BatchSizeFinder and LearningRateFinder restore and
+        # remove one; then this is a new run
+        if trainer.ckpt_path and not exists(trainer.ckpt_path):
             trainer.ckpt_path = None
         is_new = self.config is None and not trainer.ckpt_path  # a command has looked before
         if is_new and trainer.is_global_zero:
