@@ -32,13 +32,13 @@ def test_rows_of_the_command(small_data, here, capsys):
 def test_stopwatch_counts_as_a_clock_that_ticks(small_data, tmp_path, monkeypatch):
     """Each look at the clock is a second after the one before: one second of waiting and one of
     work for each step, whatever lies between epochs. 24 images in batches of 7: 7, 7, 7, 3. It
-    stops after the step in which 11 seconds are over."""
+    stops after the step in which 11 seconds are over, though max_epochs ends before."""
     ticks = itertools.count()
     clock = SimpleNamespace(perf_counter=lambda: float(next(ticks)))
     monkeypatch.setattr(stopwatch, "time", clock)
     watch = tmp_path / "watch.json"
     options = f"--data.dataset {small_data} --data.batch_size 7 --run {tmp_path}/run"
-    options += " --trainer.max_epochs 9 --trainer.min_epochs 9 --trainer.limit_val_batches 0"
+    options += " --trainer.max_epochs 1 --trainer.min_epochs 9 --trainer.limit_val_batches 0"
     options += f" --trainer.callbacks+={STOPWATCH} --trainer.callbacks.report={watch}"
     options += " --trainer.callbacks.skip=2 --trainer.callbacks.seconds=11"
     type_line(f"fit {SMALL} {options}")

@@ -24,10 +24,11 @@ START = 300  # seconds after which a training that has not measured anything is 
 Setting = Mapping[str, Any]  # value by option of `fit`
 STOPWATCH = "boltbox.detector.commands.benchmark.stopwatch.Stopwatch"
 # Training steps only: no validation, anchors, files or bar. The schedule is that after the warm-up,
-# and the learning rate 0, because without its warm-up a training run may diverge.
+# and the learning rate 0, because without its warm-up a training run may diverge. max_epochs stays:
+# images per batch and per optimizer step depend on it.
 BARE = (
     "--autoanchor.enabled false --doctor.enabled false --report.enabled false"
-    " --warmup.warmup_epochs 0 --model.optim.lr0 0 --trainer.max_epochs 1000000"
+    " --warmup.warmup_epochs 0 --model.optim.lr0 0"
     " --trainer.check_val_every_n_epoch 1000000 --trainer.limit_val_batches 0"
     " --trainer.enable_progress_bar false --trainer.logger false"
 )
@@ -52,8 +53,7 @@ def benchmark(
     """
     prepare(trainer, datamodule, "benchmark")
     plain = {"trainer.precision": PRECISIONS[0], "data.workers": datamodule.workers}
-    on_gpu = trainer.strategy.root_device.type == "cuda"
-    precisions = PRECISIONS if on_gpu else PRECISIONS[:2]
+    precisions = PRECISIONS if trainer.strategy.root_device.type == "cuda" else PRECISIONS[:2]
     changes: list[Setting] = [{"trainer.precision": precision} for precision in precisions[1:]]
     changes += [{"data.workers": n} for n in WORKERS if n < datamodule.workers]
     typed: list[str] = []
@@ -79,8 +79,9 @@ def benchmark(
             rank_zero_print(f"{options}: {error}")
             return 0.0
         rate: float = measured["images"] / measured["seconds"]
-        waiting = f"{measured['waiting']:.0%} waiting for data"
-        rank_zero_print(f"{options}: {rate:.3g} images/s, {waiting}")
+        rank_zero_print(
+            f"{options}: {rate:.3g} images/s, {measured['waiting']:.0%} waiting for data"
+        )
         return rate
 
     with exit_on_signals():

@@ -32,6 +32,7 @@ class Stopwatch(L.Callback):
         self.measured = {"images": 0, "steps": 0, "seconds": 0.0, "waiting": 0.0}
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        trainer.fit_loop.max_epochs = 1_000_000  # the clock ends the run
         self._before = now(pl_module.device)
 
     def on_train_batch_start(
@@ -62,10 +63,9 @@ class Stopwatch(L.Callback):
             trainer.fit_loop.min_epochs = 0  # stop within the epoch
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if not trainer.is_global_zero:
-            return
         self.measured["waiting"] /= self.measured["seconds"] or 1
-        write_atomically(self.report, json.dumps(self.measured))
+        if trainer.is_global_zero:
+            write_atomically(self.report, json.dumps(self.measured))
 
 
 def now(device: torch.device) -> float:
