@@ -25,12 +25,12 @@ Setting = Mapping[str, Any]  # value by option of `fit`
 STOPWATCH = "boltbox.detector.commands.benchmark.stopwatch.Stopwatch"
 # Training steps only: no validation, anchors, files or bar. The schedule is that after the warm-up,
 # and the learning rate 0, because without its warm-up a training run may diverge. max_epochs stays:
-# images per batch and per optimizer step depend on it.
+# images per batch and per optimizer step depend on it; the clock ends the run, perhaps later.
 BARE = (
     "--autoanchor.enabled false --doctor.enabled false --report.enabled false"
     " --warmup.warmup_epochs 0 --model.optim.lr0 0"
     " --trainer.check_val_every_n_epoch 1000000 --trainer.limit_val_batches 0"
-    " --trainer.enable_progress_bar false --trainer.logger false"
+    " --trainer.enable_progress_bar false --trainer.logger false --data.augment.close_mosaic 0"
 )
 
 
