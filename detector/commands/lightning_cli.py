@@ -41,6 +41,7 @@ import lightning as L
 import yaml
 from jsonargparse import ActionConfigFile, Namespace
 from lightning.pytorch.cli import LightningArgumentParser
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from boltbox.callbacks.checkpoints import checkpoints_of
 from boltbox.callbacks.configuration import CALLBACKS
@@ -381,9 +382,11 @@ def use_weights(
 def explained(trainer: L.Trainer, checkpoint_path: str) -> Iterator[None]:
     """Turn a crash whose reason is known into an InputError: a callback has it in its attribute
     `explanation` (boltbox.callbacks.Watchdog, Guard), Lightning could not restore the checkpoint,
-    or val_check_interval is longer than the epoch."""
+    or val_check_interval is longer than the epoch. SIGTERM gets its exit code, 143."""
     try:
         yield
+    except SIGTERMException:  # of an evaluation; its exit code is 0
+        raise SystemExit(143) from None
     except Exception as e:
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
             explanation = getattr(callback, "explanation", None)

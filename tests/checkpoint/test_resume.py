@@ -67,6 +67,8 @@ def test_told_to_stop(small_data, tmp_path, reference, monkeypatch):
     assert start(line, "validation:0:SIGTERM") == 143
     assert start(line) == 0
     assert not difference(run, reference)
+    evaluation = f"validate --ckpt_path {run} --trainer.callbacks benchmarks.resume_fuzz.Kill"
+    assert start(small[:2] + evaluation.split(), "validation:0:SIGTERM") == 143
 
 
 class Stop(L.Callback):
