@@ -265,7 +265,8 @@ class Detector(L.LightningModule):
     def setup(self, stage: str) -> None:
         """Take image size, batch size and seed from the data; from a custom data module only
         `image_size`, if it has it. A fit also chooses its optimizer, by the data."""
-        if stage == "fit" and "EMA" in check_trainer(self.trainer):
+        missing_callbacks = check_trainer(self.trainer) if stage == "fit" else []
+        if "EMA" in missing_callbacks:
             self.drop_average()  # the average of an earlier fit would not be updated
         data: Any = getattr(self.trainer, "datamodule", None)
         check_names(data, self.names)
