@@ -187,11 +187,9 @@ def _print_optimizer(trainer: L.Trainer, detector: Detector) -> None:
     if optim.nominal_batch_size == "auto" and images < 64:
         text += " (auto: 64 in a longer run)"
     print_fact("optimizer", text)
-    if detector.lr >= 10 * optim.defaults.lr0 and name != "SGD":
-        print_fact(
-            "hint",
-            f"lr0 {detector.lr:g} suits SGD; the default of {name} is {optim.defaults.lr0:g}",
-        )
+    usual = optim.defaults.lr0
+    if detector.lr >= 10 * usual and name != "SGD":
+        print_fact("hint", f"lr0 {detector.lr:g} suits SGD; the default of {name} is {usual:g}")
     if steps < FEW_STEPS and images > 8:
         print_fact(
             "hint",

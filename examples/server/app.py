@@ -86,10 +86,10 @@ def decode(body: bytes) -> np.ndarray:
 
 
 def find(detector: OnnxDetector, body: bytes) -> list[dict[str, Any]]:
-    return [
-        {"box": box, "confidence": confidence, "name": detector.names[int(number)]}
-        for *box, confidence, number in detector(decode(body)).tolist()
-    ]
+    found = []
+    for *box, confidence, number in detector(decode(body)).tolist():
+        found.append({"box": box, "confidence": confidence, "name": detector.names[int(number)]})
+    return found
 
 
 @app.post("/detect")

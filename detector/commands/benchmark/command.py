@@ -53,7 +53,8 @@ def benchmark(
     """
     prepare(trainer, datamodule, "benchmark")
     plain = {"trainer.precision": PRECISIONS[0], "data.workers": datamodule.workers}
-    precisions = PRECISIONS if trainer.strategy.root_device.type == "cuda" else PRECISIONS[:2]
+    on_gpu = trainer.strategy.root_device.type == "cuda"
+    precisions = PRECISIONS if on_gpu else PRECISIONS[:2]
     changes: list[Setting] = [{"trainer.precision": precision} for precision in precisions[1:]]
     changes += [{"data.workers": n} for n in WORKERS if n < datamodule.workers]
     typed: list[str] = []
@@ -79,9 +80,8 @@ def benchmark(
             rank_zero_print(f"{options}: {error}")
             return 0.0
         rate: float = measured["images"] / measured["seconds"]
-        rank_zero_print(
-            f"{options}: {rate:.3g} images/s, {measured['waiting']:.0%} waiting for data"
-        )
+        waiting = f"{measured['waiting']:.0%} waiting for data"
+        rank_zero_print(f"{options}: {rate:.3g} images/s, {waiting}")
         return rate
 
     with exit_on_signals():

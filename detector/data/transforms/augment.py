@@ -161,7 +161,7 @@ class Augment(CheckedOptions):
                 shear=self.shear,
                 perspective=self.perspective,
             ),
-            "mixup": None if rectangular else MixUp(self.mixup),  # for one size
+            "mixup": None if rectangular else MixUp(self.mixup),  # mixes samples of one size
             "albumentations": Albumentations(self.albumentations) if self.albumentations else None,
             "hsv": RandomHSV(self.hsv_h, self.hsv_s, self.hsv_v),
             "flipud": RandomFlip(axis=0, p=self.flipud),
