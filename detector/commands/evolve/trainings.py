@@ -208,11 +208,11 @@ def train_all(study: Study, workers: Workers, on_end: Callable[[FrozenTrial], No
                     if outcome is None and number in held:
                         continue
                     ended = study.tell(number, outcome) if outcome else None
+                    workers.end(training)
                     if ended:
                         on_end(ended)
                     else:
                         print_fact(f"trial {number}", "another machine has taken it over")
-                    workers.end(training)
                 is_late = time.monotonic() - start > 3600 * hours
                 trial = study.ask() if workers.free and not is_late else None
                 if trial:
