@@ -26,10 +26,10 @@ class Checkpoints(ModelCheckpoint):
     epochs, `previous.ckpt` the one before it (kept by `io`), `best.ckpt` by fitness.
 
     SIGTERM, SIGINT and SIGHUP (a closed terminal; not under nohup) let the batch finish, save, and
-    end with exit code 143, 130 or 129. One during a validation, or in the batch before it, ends the
-    process in that validation, without saving, as a run that resumes there would skip the
+    end with exit code 143, 130 or 129. A signal in a validation, or in the batch before it, ends
+    the process in that validation, without saving, as a run that resumes there would skip the
     validation: it continues from the last checkpoint. After the last epoch the training is
-    finished, and a signal may cost the report.
+    finished, and a signal may end it before its report (callback Report) is written.
     Gradients of an open accumulation window are in the checkpoint (callback RunState).
 
     AtomicCheckpointIO, which replaces the Trainer's own, writes the files in a thread, while
@@ -71,22 +71,22 @@ class Checkpoints(ModelCheckpoint):
         trainer.strategy.checkpoint_io = self.io
         self.signal.received = 0  # an earlier fit may have ended by one
         if stage == "fit":
-            # a Trainer that validates by the clock has no such attribute
+            # check_recipe refuses None, and "by the clock", which stands for the attribute that a
+            # Trainer that validates by the clock has not; batches or a share of an epoch pass
             interval = getattr(trainer, "val_check_interval", "by the clock")
             every_n = trainer.check_val_every_n_epoch
-            # refuses None and "by the clock"; batches or a share of an epoch are allowed
             check_recipe({"check_val_every_n_epoch": every_n, "val_check_interval": interval})
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
         """A resumed run continues with its best.ckpt. In a new run, or one that continues the
         checkpoint of another folder, the best.ckpt that is here does not count; the first own one
         replaces it."""
-        best = _folder(trainer) / "best.ckpt"
         self.io.failed.clear()  # files that an earlier fit could not write, with the reason
         self.best_model_path = ""
         # fitness of best.ckpt; None: not read from that file yet, or there is none
         self._known_fitness: float | None = None
-        if _continues_in_folder(trainer) and best.is_file():
+        best = _folder(trainer) / "best.ckpt"
+        if _continues_in_folder(trainer) and isfile(best):
             self.best_model_path = str(best)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
@@ -186,7 +186,7 @@ class Checkpoints(ModelCheckpoint):
             return -1.0
         # its newest write may have failed; then the file is that of an earlier epoch
         if self._known_fitness is None or best in self.io.failed:
-            fitness = read_outline(best).get("fitness")  # of the file without its tensors
+            fitness = read_outline(best).get("fitness")  # reads all but the tensors
             self._known_fitness = fitness if isinstance(fitness, float) else -1.0
         return self._known_fitness
 
@@ -200,7 +200,7 @@ class Checkpoints(ModelCheckpoint):
         """The same content under each of these names, in this order."""
         if trainer.fast_dev_run:  # type: ignore[attr-defined]  # as in the base class
             return
-        # taken by the save that starts in the next line, not by one that is still writing
+        # the save in the next line takes them; a file that is still being written has its own
         self.io.copies = names[1:]
         trainer.save_checkpoint(_folder(trainer) / names[0], weights_only=False)
         self._saved_at = time.monotonic()

@@ -52,7 +52,7 @@ class Warmup(L.Callback):
         if stage != "fit":
             return
         given = trainer.accumulate_grad_batches
-        if given != NO_STEP:  # NO_STEP: an earlier fit has left it, see on_train_batch_start
+        if given != NO_STEP:  # an earlier fit may have left that, see on_train_batch_start
             check_recipe({"accumulate_grad_batches": given})  # refuses any value but 1
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, GradientAccumulationScheduler | StochasticWeightAveraging):
@@ -104,11 +104,11 @@ class Warmup(L.Callback):
         for group in trainer.optimizers[0].param_groups:
             lr = rates.bias_lr if group["name"].endswith("bias") else rates.lr
             group["lr"] = lr * group["lr_share"]  # lr_share: 1, except for a backbone's own rate
-            if "momentum" in group and rates.momentum is not None:
+            if "momentum" in group and rates.momentum is not None:  # SGD's
                 group["momentum"] = rates.momentum
-        # The epoch's last batch closes the window, however short. Not with literal: there the next
-        # epoch goes on counting, as in YOLOv5, though Detector.optimizer_step has discarded the
-        # gradients so far.
+        # The epoch's last batch closes the window, however short. Not with literal, as in YOLOv5:
+        # Detector.optimizer_step discards the gradients of an open window, and yet the next epoch
+        # goes on counting its batches.
         must_step = trainer.is_last_batch and not pl_module.options.literal
         self._window_batches += 1
         if must_step or self._window_batches >= rates.accumulate:

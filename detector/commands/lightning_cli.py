@@ -18,8 +18,8 @@ start: What the command starts from, by --ckpt_path and --run.
     start.checkpoint: path and content of the training checkpoint that Lightning restores; None for
         weights without a training.
     start.run_folder: None if a new one is to be chosen.
-    start.continues_run: whether a fit continues in that folder: with --ckpt_path auto also before
-        its first checkpoint, without weights.
+    start.continues_run: whether a fit continues in that folder; with --ckpt_path auto also before
+        its first checkpoint, when there are no start.weights.
 options: The parsed options, in groups like those of a config.yaml. `options.trainer.devices` and
     `options["trainer.devices"]` are the same.
 """
@@ -187,7 +187,7 @@ def make_parser(definition: Command, line: CommandLine) -> TrainerParser:
     for group, kind in CALLBACKS.items():
         parser.add_lightning_class_args(kind, group)
     parser.add_function_arguments(definition.function, skip=OBJECTS)
-    # hidden in the help: options of the Trainer that the recipe leaves no choice of
+    # hidden in the help: options of the Trainer that a training of boltbox leaves no choice of
     parser.prepare_help([f"trainer.{name}" for name in FIXED])
     if not line.data_class:
         parser.link_arguments("seed_everything", "data.seed")
@@ -266,8 +266,8 @@ def saved_options(parser: TrainerParser, options: Namespace) -> dict[str, Any]:
 
 
 def enter_run_folder(command: str, start: Start, held: ExitStack) -> Path:
-    """The folder that the command writes into. The first process locks it until the command ends
-    (`held`), and makes it where it is new.
+    """The folder that the command writes into. The first process makes it if it is new, and locks
+    it until the command ends (`held`).
 
     Raises:
         InputError: Another process has it, or it holds something else, or an earlier run.
@@ -277,10 +277,10 @@ def enter_run_folder(command: str, start: Start, held: ExitStack) -> Path:
     if not has_run:
         run = results_folder(command, run)
     elif run is None:
-        run = new_run(command)  # other processes get the same, see there
+        run = new_run(command)  # processes that Lightning starts get the same: see `complete`
     if is_first_process():
-        # `locked` refuses a folder without a machine.json (it may not be a run), unless the command
-        # continues from a checkpoint in it
+        # `locked` makes a new folder. It refuses one without a machine.json (it may not be a run),
+        # unless the command continues from a checkpoint in it
         is_known_run = start.continues_run and start.weights is not None
         held.enter_context(locked(run, command, known=is_known_run))
         continues_study = command == "evolve" and any(run.glob("study.*"))
@@ -297,7 +297,7 @@ def complete(options: Namespace, command: str, start: Start, run: Path) -> None:
     """
     trainer = options.trainer
     if start.weights:
-        for name in WEIGHT_OPTIONS:  # their files are not opened, and may be gone
+        for name in WEIGHT_OPTIONS:  # the files that they name are not opened, and may be gone
             options[name] = None
     if "ckpt_path" in options:  # an option of this command
         options.ckpt_path = str(start.checkpoint.path) if start.checkpoint else None
@@ -312,7 +312,7 @@ def complete(options: Namespace, command: str, start: Start, run: Path) -> None:
     processes = processes_and_machines()  # of torchrun
     if processes:
         trainer.devices, trainer.num_nodes = processes
-    adapt_trainer(options, command, isinstance(start.weights, Exported))
+    adapt_trainer(options, command, exported=isinstance(start.weights, Exported))
 
 
 def make_trainer(
@@ -322,7 +322,7 @@ def make_trainer(
     saved: dict[str, Any],
     start: Start,
 ) -> L.Trainer:
-    """The Trainer, with the callbacks in the recipe's order.
+    """The Trainer, with all callbacks in the order that they need.
 
     Args:
         parser: Of the command.
@@ -385,7 +385,7 @@ def explained(trainer: L.Trainer, checkpoint_path: str) -> Iterator[None]:
     or val_check_interval is longer than the epoch. SIGTERM gets its exit code, 143."""
     try:
         yield
-    except SIGTERMException:  # of an evaluation; its exit code is 0
+    except SIGTERMException:  # of an evaluation; with exit code 0
         raise SystemExit(143) from None
     except Exception as e:
         for callback in trainer.callbacks:  # type: ignore[attr-defined]

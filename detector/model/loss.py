@@ -127,11 +127,12 @@ class DetectionLoss(Loss):
         self.gains = self.unscaled_gains  # until set_image_size
         self.cls_pw = cls_pw
         self.obj_pw = obj_pw
-        self.positive = 1 - 0.5 * label_smoothing  # class targets
-        self.negative = 0.5 * label_smoothing
+        self.positive_target = 1 - 0.5 * label_smoothing  # of a class
+        self.negative_target = 0.5 * label_smoothing
         self.fl_gamma = fl_gamma
         self.shared_cell = shared_cell
-        balance = [4.0, 1.0, 0.4]  # weight of each level's objectness, as in YOLOv5
+        # weight of each level's objectness, as in YOLOv5
+        balance = [4.0, 1.0, 0.4]
         if self.levels != 3:
             balance = [4.0, 1.0, 0.25, 0.06, 0.02][: self.levels]
             balance += [0.01] * (self.levels - len(balance))
@@ -148,7 +149,7 @@ class DetectionLoss(Loss):
         self, raw: Sequence[Tensor], targets: Tensor, head: Head, ignored: Tensor | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """See Loss. Cells that an ignored region touches, but that are not near an object, train no
-        objectness: in the mean over all cells they count, but without a gradient."""
+        objectness: they count in the mean over all cells, but have no gradient."""
         if ignored is not None:
             raw = [_detach_objectness(maps, ignored, targets) for maps in raw]
         return super().forward(raw, targets, head)
@@ -196,7 +197,7 @@ class DetectionLoss(Loss):
             if self.num_classes > 1:
                 classes = torch.arange(self.num_classes, device=valid.device)
                 is_class = assigned.cls[:, None] == classes  # (n, C)
-                target = torch.where(is_class, self.positive, self.negative)  # (n, C)
+                target = torch.where(is_class, self.positive_target, self.negative_target)  # (n, C)
                 cls_loss = cls_loss + self._cross_entropy(logits[:, 5:], target, self.cls_pw, valid)
         box_gain, obj_gain, cls_gain = self.gains
         return {

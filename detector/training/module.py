@@ -153,8 +153,8 @@ class Detector(L.LightningModule):
         detector.set_image_size(file.image_size)
         detector.evaluation.thresholds = file.thresholds
         detector.evaluation.tiles = file.tiles
-        # A fit of it starts from a detector's weights, and chooses its own optimizer. hparams stay
-        # those of the file's training, so this is not done by _resolve_optim, which sets them.
+        # A fit of it starts from a detector's weights, and chooses anew all that can be left open
+        # (AUTO). hparams stay those of the file's training: no _resolve_optim, which sets them.
         detector.loaded = LoadedWeights(has_head=True, known_classes=range(len(file.names)))
         detector._starting_point = StartingPoint.PRETRAINED
         detector._given_optim = replace(detector._given_optim, **AUTO)
@@ -199,7 +199,7 @@ class Detector(L.LightningModule):
             self.ema = copy.deepcopy(self.network).requires_grad_(False)
 
     def drop_average(self) -> None:
-        """Evaluate the network itself, with its batch norm momentum from before EMA set it to 1."""
+        """Evaluate the network itself; its batch norm momentum is as before callback EMA set it."""
         self.ema = None
         set_momentum(self.network, self.options.network.bn_momentum)
 
@@ -268,7 +268,7 @@ class Detector(L.LightningModule):
         missing_callbacks = check_trainer(self.trainer) if stage == "fit" else []
         if "EMA" in missing_callbacks:
             self.drop_average()  # the average of an earlier fit would not be updated
-        data: Any = getattr(self.trainer, "datamodule", None)
+        data: Any = getattr(self.trainer, "datamodule", None)  # DetectionData or custom
         check_names(data, self.names)
         self._knows_image_size = hasattr(data, "image_size")
         if self._knows_image_size:
@@ -277,7 +277,7 @@ class Detector(L.LightningModule):
             self.batch_size = data.batch_size
             self._seed = data.seed
             if stage == "fit":
-                self.evaluation.tiles = data.tiles  # else the checkpoint's, if any
+                self.evaluation.tiles = data.tiles  # other stages keep the checkpoint's
                 self._score_weights(data)
         if stage == "fit":
             self._resolve_optim()  # forget what an earlier fit or a validated checkpoint chose
@@ -307,7 +307,7 @@ class Detector(L.LightningModule):
     def configure_optimizers(self) -> Optimizer:
         if data_of(self.trainer) is None:  # custom data, whose loaders are known only now
             self.batch_size = global_batch_size(self.trainer, default=self.batch_size)
-        return self.options.optim.build(self.network, self.batch_size)  # its decay depends on it
+        return self.options.optim.build(self.network, self.batch_size)  # decay goes by batch_size
 
     def on_train_start(self) -> None:
         self.network.train()  # Lightning leaves it as `load` returned it: in evaluation mode
@@ -334,7 +334,7 @@ class Detector(L.LightningModule):
 
     def _start_epoch(self) -> None:
         self.evaluation.fitness = None  # until the epoch is validated
-        for layer in self._frozen_layers:  # YOLOv5 (literal) lets their batch norm statistics move
+        for layer in self._frozen_layers:  # in YOLOv5 (literal) their batch norm statistics move
             layer.train(self.options.literal)
 
     def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
@@ -349,7 +349,7 @@ class Detector(L.LightningModule):
             rank_zero_print(f"image size: {size} px, the longer side of the first batch")
             self.set_image_size(size)
             self._knows_image_size = True
-        # for validations: place in the batch -> number in the data; rank r has r, r + world_size...
+        # for validations: image k of rank r is number k * world_size + r of the data
         seen = self.evaluation.metrics.seen  # images, by this process
         indices = [(seen + i) * trainer.world_size + trainer.global_rank for i in batch.indices]
         return batch._replace(indices=indices)
@@ -364,12 +364,12 @@ class Detector(L.LightningModule):
             raw = self.network(images)
         total, terms = self.loss(raw, batch.targets, self.network.head, batch.ignored)
         self._log_losses(terms)
-        # undoes DDP's mean and Lightning's division by what Warmup has set: gradients stay sums
+        # undoes DDP's mean and Lightning's division by accumulate_grad_batches: gradients stay sums
         scale = self.trainer.world_size * self.trainer.accumulate_grad_batches
         return {"loss": total * scale, "terms": terms}  # terms: for callbacks
 
     def _log_losses(self, terms: Mapping[str, Tensor]) -> None:
-        """Log the epoch's means in its last batch. Lightning's are in no checkpoint; these are."""
+        """Log the epoch's means in its last batch. Lightning's own would be in no checkpoint."""
         self._loss_sums = add_losses(self._loss_sums, terms)
         if self.trainer.is_last_batch:
             named = {f"train/{name}": m for name, m in mean_losses(self._loss_sums).items()}
@@ -384,8 +384,8 @@ class Detector(L.LightningModule):
         self._loss_sums = sums
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
-        """Nothing. Warmup sets accumulate_grad_batches to 1 for the last batch of a step: Lightning
-        takes that batch for the first of one, and would clear the gradients before it."""
+        """Nothing. Warmup sets accumulate_grad_batches to 1 for a step's last batch. Lightning
+        takes it for the only one, and would clear the gradients of those before it."""
 
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
@@ -434,13 +434,13 @@ class Detector(L.LightningModule):
         """Its optim options replace those left open. InputError: its classes or tensors differ."""
         average = [name for name in checkpoint["state_dict"] if name.startswith("ema.")]
         is_fit = self._trainer is not None and self._trainer.state.fn == "fit"
-        if is_fit and self.ema is None:  # no callback EMA is there, whose setup starts one
+        if is_fit and self.ema is None:  # no callback EMA, whose setup starts an average
             for name in average:
                 del checkpoint["state_dict"][name]
         elif average:
             self.start_average()
         elif self._trainer and not is_fit:
-            self.drop_average()  # of an earlier fit; in a fit with EMA check_network refuses
+            self.drop_average()  # of an earlier fit; check_network refuses a fit with EMA
         check_network(checkpoint, self.names, self.state_dict(), self.network.activation)
         self._resolve_optim(checkpoint["hyper_parameters"].get("optim"))
         self.evaluation.restore(checkpoint)

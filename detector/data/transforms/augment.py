@@ -42,7 +42,7 @@ Transform = Callable[[Sample, np.random.Generator, Callable[[], Sample]], Sample
 
 # The names of the steps, in order; the warp is the step `perspective`.
 BEFORE_WARP = (
-    "resize",  # images come resized; this step only renders lazy ones (see can_be_lazy)
+    "resize",  # images come resized; lazy ones without pixels yet, which this step renders
     "mosaic",
     "copy_paste",
 )
@@ -167,7 +167,7 @@ class Augment(CheckedOptions):
             "flipud": RandomFlip(axis=0, p=self.flipud),
             "fliplr": RandomFlip(axis=1, p=self.fliplr),
         }
-        # a transform after one of these steps may still change the size
+        # a transform after one of these may change the size, as a later step sets the final one
         may_resize = ("resize",) if rectangular else BEFORE_WARP
         ordered = []
         for step_name, step in steps.items():
@@ -188,7 +188,7 @@ class TrainSamples:
         images: the images before the first step.
         steps: the augmentation in order.
         seed: of the run.
-        closing_steps: the augmentation from epoch `closing_from` on, by close_mosaic.
+        closing_steps: the augmentation from epoch `closing_from` on: without mosaic and MixUp.
         closing_from: infinite: `steps` in all epochs.
     """
 
