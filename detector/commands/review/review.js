@@ -73,6 +73,11 @@ function keep() {
   stored((storage) => storage.setItem(STORE, JSON.stringify([...decisions])));
   showDecisions();
 }
+function load() { // what is kept, which another window with this page may have changed
+  decisions = new Map(stored((storage) => JSON.parse(storage.getItem(STORE))) ?? []);
+  [past, future] = [[], []];
+  showDecisions();
+}
 function travel(from, to, word) {
   if (!from.length) return;
   to.push([decisions, current]);
@@ -361,12 +366,12 @@ document.addEventListener("keydown", (event) => {
 for (const button of document.querySelectorAll("[data-key]")) button.addEventListener("click", () => ACTIONS[button.dataset.key]());
 $("of").addEventListener("change", () => edit(selected, { class: $("of").selectedIndex }));
 $("open").addEventListener("click", () => openList());
+addEventListener("storage", ({ key }) => { if (key === STORE) { load(); showSuspect(selected); } }); // of another window
 addEventListener("beforeunload", (event) => { if (!kept && unsaved) event.preventDefault(); });
 
 // Start
 suspects.forEach(addRow);
-decisions = new Map(stored((storage) => JSON.parse(storage.getItem(STORE))) ?? []);
-showDecisions();
+load();
 $("of").append(...names.map((name) => make("option", {}, name)));
 for (const [name, values] of Object.entries(FILTERS)) {
   const known = name === "decision" ? ["Undecided", ...Object.values(VERDICTS)] : new Set(suspects.flatMap(values));

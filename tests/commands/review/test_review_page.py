@@ -182,6 +182,21 @@ def test_filters_and_fingers(page):
     assert len(saved(page)["decisions"]) == 1
 
 
+def test_two_windows(page):
+    """Each shows, and saves, what is decided in the other."""
+    first = page.session
+    other = page.send("Target.createTarget", url=page.evaluate("location.href"))["targetId"]
+    attached = page.send("Target.attachToTarget", targetId=other, flatten=True)
+    page.session = attached["sessionId"]
+    page.wait("document.readyState === 'complete'")
+    page.press("a")
+    page.session = first
+    page.wait("decisions.size === 1")
+    page.press("j", "a")
+    assert len(saved(page)["decisions"]) == 2
+    page.send("Target.closeTarget", targetId=other)
+
+
 def test_a_browser_that_keeps_nothing(browser, review):
     """It is said, and the decisions are there until the page is closed."""
     script = "Object.defineProperty(window, 'localStorage', {get() { throw new Error(); }});"
