@@ -37,7 +37,7 @@ def with_shm(size, run, log):
 
     process = multiprocessing.get_context("fork").Process(target=become)
     process.start()
-    process.join(120)
+    process.join(240)
     process.kill()  # if it hangs
     process.join()
     if process.exitcode == NOT_ALLOWED:
@@ -94,7 +94,7 @@ def test_a_worker_ends_with_its_parent(tmp_path):
 
     process = multiprocessing.get_context("fork").Process(target=train)
     process.start()
-    process.join(60)
+    process.join(240)
     assert process.exitcode == -signal.SIGKILL
     until(lambda: not is_running(log.read_text()), "the end of the worker")
 
@@ -110,7 +110,7 @@ def test_a_forked_rank_ends_by_an_exception():
 
     process = multiprocessing.get_context("fork").Process(target=train)
     process.start()
-    process.join(60)
+    process.join(240)
     code = process.exitcode
     process.kill()
     assert code == 3

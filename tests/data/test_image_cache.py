@@ -248,7 +248,7 @@ def test_killed_while_filling(data, cache, monkeypatch, decoded):
         patch.setattr(image_cache, "read_image", kill)
         child = multiprocessing.get_context("fork").Process(target=fill, args=(data,))
         child.start()
-        child.join(60)
+        child.join(240)
     assert child.exitcode == -9
     images = opened(data, "disk").images["train"]
     decoded.clear()

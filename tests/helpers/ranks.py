@@ -13,7 +13,7 @@ from torch.multiprocessing.spawn import start_processes
 
 from boltbox.detector.system.operating_system import kill_group
 
-DEADLINE = 150  # seconds for commands that run side by side, on a busy machine
+DEADLINE = 240  # seconds for commands that run side by side, on a busy machine
 
 
 def run_all(*jobs, folder="", **environment):
@@ -62,7 +62,7 @@ def free_port():
     raise OSError("no free port")
 
 
-def together(work, *args, ranks=2, deadline=120):
+def together(work, *args, ranks=2, deadline=240):
     """Call work(*args) in forked processes, the environment of which is that of ranks that somebody
     else started.
 

@@ -297,7 +297,7 @@ def test_a_stream_gives_its_newest_frame(here, monkeypatch):
             return True, np.full((4, 4, 3), self.number % 256, np.uint8)
 
         def read(self):
-            looked.wait(0.001 if self.number < 100 else 60)
+            looked.wait(0.001 if self.number < 100 else 240)
             return (True, self.retrieve()[1]) if self.grab() else (False, None)
 
         def release(self):

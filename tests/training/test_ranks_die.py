@@ -12,7 +12,7 @@ from pathlib import Path
 import lightning as L
 import pytest
 from forked import forks
-from made_runs import load, small_fit
+from made_runs import load, small_fit, until
 from ranks import ROOT, run_all, together
 
 import cli
@@ -20,8 +20,6 @@ from benchmarks import resume_fuzz
 from benchmarks.resume_fuzz import difference
 from boltbox.callbacks import Watchdog
 from boltbox.detector.distributed.process_group import lost_contact
-
-SOON = 120.0  # seconds within which all is over after the trouble; alone, gloo waits for 30 minutes
 
 
 class Trouble(L.Callback):
@@ -41,7 +39,6 @@ class Trouble(L.Callback):
                         watchdog.timeout /= 600
                         watchdog.setup(trainer, pl_module, "fit")
             return
-        (Path(trainer.default_root_dir) / "trouble").write_text(str(time.time()))
         if kind == "raise":
             raise ZeroDivisionError("made trouble")
         if kind == "kill":
@@ -81,12 +78,10 @@ def log(tmp_path):
         os.kill(process, signal.SIGKILL)
 
 
-def assert_over(run, log, seconds=SOON):
-    """No process is left so many seconds after the trouble."""
-    end = float((run / "trouble").read_text()) + seconds
-    while left(log) and time.time() < end:
-        time.sleep(0.1)
-    assert not left(log)
+def await_end(log):
+    """Of all processes: that of one which was killed takes a moment. Alone, gloo waits for 30
+    minutes."""
+    until(lambda: not left(log))
 
 
 def launched(line):
@@ -106,7 +101,7 @@ def test_an_exception_ends_all(small_data, here, log):
     """
     run = here / "run"
     code, output = start(launched(command(small_data, run)), log, BOLTBOX_TROUBLE="raise:1:2")
-    assert_over(run, log)
+    await_end(log)
     assert code != 0
     assert output.count("Traceback") == 1
     before, error, _ = output.partition("ZeroDivisionError: made trouble")
@@ -124,7 +119,7 @@ def test_the_first_process_is_killed(small_data, here, log):
     line = launched(command(small_data, here / "run", "--data.workers", "1"))
     code, _ = start(line, log, BOLTBOX_TROUBLE="kill:0:3")
     assert code == -signal.SIGKILL
-    assert_over(here / "run", log)
+    await_end(log)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +194,7 @@ def test_torchrun_restarts_after_a_kill(small_data, here, whole, log):
     line += ["--checkpoints.every_minutes", "1e-9"]  # one is complete when the trouble comes
     code, output = start(torchrun(2, line), log, BOLTBOX_TROUBLE="kill:1:4")
     assert code == 0, output
-    assert_over(run, log, 120)
+    await_end(log)
     assert "resume:    " in output  # twice if another program took the port of the first restart
     assert not difference(run, whole)
 
@@ -226,7 +221,7 @@ def test_a_group_and_torchrun_are_told_to_stop(small_data, here, whole, log):
 
 def assert_saved(run, log, batches):
     """Of a run that was told to stop after so many batches nothing is left but its checkpoint."""
-    assert not left(log)
+    await_end(log)
     assert not list((run / "checkpoints").glob("incident*"))
     saved = load(run / "checkpoints/last.ckpt")
     progress = saved["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]

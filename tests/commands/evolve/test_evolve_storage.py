@@ -19,7 +19,6 @@ from postgres import PASSWORD, Server
 from boltbox.detector.commands.evolve import search, trainings
 from boltbox.detector.commands.evolve import study as study_module
 from boltbox.detector.commands.evolve.space import YOLOV5_GENES
-from boltbox.detector.commands.evolve.storage import TIMEOUTS
 from boltbox.detector.commands.evolve.study import Evolution, Plan, Study
 from boltbox.detector.commands.evolve.trainings import Workers, train_all
 from boltbox.detector.system.errors import InputError
@@ -243,7 +242,7 @@ def test_the_server_goes_away(server, machines, tmp_path):
     [(trainings.Training, "poll", ["one"]), (Study, "_sign", ["one", "two"])],
     ids=["between", "within"],
 )
-def test_a_machine_that_slept(owner, method, losers, machines, tmp_path):
+def test_a_machine_that_slept(owner, method, losers, server, machines, tmp_path):
     """Its individual was taken over: when it wakes up, it ends the training. If it slept within a
     sign of life, while the others waited for it, it still gives the sign: one of the two ends."""
     function = getattr(owner, method)
@@ -256,12 +255,15 @@ def test_a_machine_that_slept(owner, method, losers, machines, tmp_path):
 
     machines.hold(*range(8))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(TIMEOUTS, "options", "-c idle_in_transaction_session_timeout=1s")
         patch.setattr(owner, method, sleep)
         sleeper = machines.go("one")
     assert machines.begun(0) == "one"
     (tmp_path / "sleep").touch()
     os.waitpid(sleeper.pid, os.WUNTRACED)
+    server.execute(  # as it does itself after a minute
+        "postgres",
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'idle in transaction'",
+    )
     other = machines.go("two", grace=0.5, workers=8)
     assert machines.begun(0, 2) == "one", "the folder is reached"
     assert set(map(machines.begun, range(1, 8))) == {"two"}
@@ -272,6 +274,9 @@ def test_a_machine_that_slept(owner, method, losers, machines, tmp_path):
         machines.release(number)
     assert (ended(sleeper), ended(other)) == (0, 0)
     assert machines.check() == Counter([0, *range(8)])
+    with Study(tmp_path / "one", machines.plan).storage.engine.connect() as connection:
+        timeout = connection.exec_driver_sql("SHOW idle_in_transaction_session_timeout")
+        assert timeout.scalar() == "1min"
 
 
 REFUSED = {  # and what the message names

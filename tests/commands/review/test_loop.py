@@ -1,6 +1,7 @@
 """From a data set with errors to a repaired one: review by folds, which goes on after a kill; a
 decision on each suspect in Chromium; apply, fit and compare."""
 
+import os
 import shutil
 import signal
 import subprocess
@@ -12,9 +13,10 @@ import pytest
 from chromium import chromium
 from forked import forks
 from made_datasets import load
-from made_runs import SMALL, read, train, type_line, until
+from made_runs import SMALL, read, train, type_line
 
 import cli
+from boltbox.detector.commands.review import folds
 
 SPLITS = ("train", "val")
 
@@ -55,14 +57,19 @@ def reviewed(line, tmp_path_factory):
     written to."""
     run = tmp_path_factory.mktemp("reviewed") / "run"
     first = run / "folds/0/predictions.json"
+    write = folds.write_atomically
+
+    def write_and_die(path, text):
+        write(path, text)
+        if path == first:
+            os.kill(os.getpid(), signal.SIGKILL)
+
     with forks():
         words = [sys.executable, cli.__file__] + line + [str(run)]
-        command = subprocess.Popen(words, stdout=subprocess.DEVNULL)
-        try:
-            until(first.is_file, "the first fold", command.poll)
-        finally:
-            command.kill()
-        assert command.wait() == -signal.SIGKILL
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(folds, "write_atomically", write_and_die)
+            command = subprocess.run(words, stdout=subprocess.DEVNULL)
+        assert command.returncode == -signal.SIGKILL
         done = first.stat().st_mtime_ns
         cli.main(line + [str(run)])
     assert first.stat().st_mtime_ns == done
