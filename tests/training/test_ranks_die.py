@@ -24,8 +24,8 @@ from boltbox.detector.distributed.process_group import lost_contact
 
 class Trouble(L.Callback):
     """BOLTBOX_TROUBLE is like `raise:1:2`: process 1 raises at its third training batch. Or kills
-    itself, or hangs; then the watchdog of the other one waits for a second only. Only at the first
-    start, not after a restart."""
+    itself, or hangs or is stopped; then the watchdog of the other one waits for a second only. Only
+    at the first start, not after a restart."""
 
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
         kind, rank, at = os.environ["BOLTBOX_TROUBLE"].split(":")
@@ -33,7 +33,7 @@ class Trouble(L.Callback):
         if batches != int(at) or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
             return
         if trainer.global_rank != int(rank):
-            if kind == "hang":  # not before: the start of a process may take long
+            if kind in ("hang", "stop"):  # not before: the start of a process may take long
                 for watchdog in trainer.callbacks:
                     if isinstance(watchdog, Watchdog):
                         watchdog.timeout /= 600
@@ -43,6 +43,8 @@ class Trouble(L.Callback):
             raise ZeroDivisionError("made trouble")
         if kind == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+        if kind == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
         time.sleep(600)
 
 
@@ -144,14 +146,16 @@ def test_a_process_whose_parent_is_gone_ends_before_its_imports(environment, cod
     assert done.returncode == code
 
 
-def test_a_process_hangs(small_data, here, monkeypatch, capfd):
-    """The other waits as long as it was told, and says where both are."""
-    monkeypatch.setenv("BOLTBOX_TROUBLE", "hang:1:2")
+@pytest.mark.parametrize(("trouble", "other"), [("hang:1:2", 0), ("stop:0:2", 1)])
+def test_a_process_hangs(trouble, other, small_data, here, monkeypatch, capfd):
+    """The other waits as long as it was told, and says where both are; also if the one that hangs
+    holds the processes' store, which then does not answer."""
+    monkeypatch.setenv("BOLTBOX_TROUBLE", trouble)
     monkeypatch.setattr("boltbox.detector.system.rank_zero.PATIENCE", 0.1)
-    with pytest.raises(Exception, match="process 0 terminated with exit code 2"):
+    with pytest.raises(Exception, match=f"process {other} terminated with exit code 2"):
         together(cli.main, command(small_data, here / "run", "--watchdog.timeout", "600"))
     message = capfd.readouterr().err
-    assert "error: process 0 of 2 timed out" in message
+    assert f"error: process {other} of 2 timed out" in message
     assert "at epoch 0, train batch 2" in message
     assert "--watchdog.timeout" in message
     assert "Traceback" not in message
