@@ -23,6 +23,7 @@ from forked import forks
 from hypothesis import HealthCheck, settings
 from lightning.fabric.utilities import registry
 from made_runs import train
+from ranks import free_port
 from refusal import alarm, printed_line, refused_line  # noqa: F401 - fixtures
 
 from boltbox.detector.commands import lightning_cli
@@ -186,7 +187,8 @@ def cache_folder(tmp_path_factory):
 def parsers():
     """The parser of a command is built once, its defaults are copies, and packages are searched
     for callbacks once: that takes a third of a small `fit`. Another parser for the help, which
-    changes it, and where options come from a class of the user's."""
+    changes it, and where options come from a class of the user's. No other program takes the port
+    of a training between Lightning's choice and its use."""
     built = {}
     build = lightning_cli.make_parser
 
@@ -202,6 +204,9 @@ def parsers():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lightning_cli, "make_parser", once)
         patch.setattr(registry, "entry_points", cache(registry.entry_points))
+        patch.setattr(
+            "lightning.fabric.plugins.environments.lightning.find_free_network_port", free_port
+        )
         yield
 
 

@@ -35,11 +35,10 @@ def run_all(*jobs, folder="", **environment):
     try:
         for line, place in jobs:
             place.mkdir(parents=True, exist_ok=True)
-            own = {"MASTER_PORT": str(free_port())}  # torchrun has its own
             with forks(), open(place / "log.txt", "w") as log:
                 processes.append(
                     subprocess.Popen(
-                        list(map(str, line)), cwd=place, env=variables | own | environment,
+                        list(map(str, line)), cwd=place, env=variables | environment,
                         stdout=log, stderr=log, start_new_session=True,
                     )
                 )  # fmt: skip
