@@ -222,8 +222,9 @@ def test_lists_and_what_is_not_saved(checkpoint, pictures, here, capsys):
     assert "results:   none written\n" in capsys.readouterr().out
 
 
-def test_a_video_file_is_there_whole_or_not_at_all(here):
-    """Its sides become even, as the encoder wants; a frame of another size is scaled."""
+def test_a_video_file_is_there_whole_or_not_at_all(here, capsys):
+    """Its sides become even, as the encoder wants; a frame of another size is scaled. Whoever reads
+    equal frames only is told what that may mean: OpenCV reads interlaced video so."""
     file = VideoFile(here / "12:deep/film.mp4", 119.8765, (65, 97))
     for size in ((65, 97), (65, 97), (130, 194)):
         file.write(np.full((*size, 3), (200, 100, 50), np.uint8))
@@ -236,6 +237,10 @@ def test_a_video_file_is_there_whole_or_not_at_all(here):
     assert column(frames, "shape") == [(66, 98, 3)] * 3
     for f in frames:
         assert np.abs(f.astype(int) - (200, 100, 50)).max() < 12, "RGB stays RGB"
+    assert "warning: 12:deep/film.mp4: all its frames are the same" in capsys.readouterr().out
+    list(Video(str(make_video(here / "film.avi"))))
+    list(Video(str(make_video(here / "one.avi", frames=1))))
+    assert capsys.readouterr().out == ""
 
 
 def test_what_was_found_before_a_signal_is_kept(checkpoint, here, monkeypatch):

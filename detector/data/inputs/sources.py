@@ -40,24 +40,8 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import common_folder, inside, rank_zero_print
 
 Image = str | Path | bytes | np.ndarray | PIL.Image | Tensor
-VIDEOS = {
-    ".3gp",
-    ".asf",
-    ".avi",
-    ".flv",
-    ".gif",
-    ".m2ts",
-    ".m4v",
-    ".mkv",
-    ".mov",
-    ".mp4",
-    ".mpeg",
-    ".mpg",
-    ".mts",
-    ".ts",
-    ".webm",
-    ".wmv",
-}
+VIDEOS = {".3gp", ".asf", ".avi", ".flv", ".gif", ".m2ts", ".m4v", ".mkv"}
+VIDEOS |= {".mov", ".mp4", ".mpeg", ".mpg", ".mts", ".ts", ".webm", ".wmv"}
 _STREAM = re.compile(r"(rtsps?|rtmps?|https?|udp|tcp|srt)://", re.IGNORECASE)
 DEFAULT_FPS = 30.0  # if a stream does not say
 MOST = 0.9  # of what a header promises, which some formats only estimate
@@ -364,16 +348,27 @@ class Video:
                 before its last frame. (FFmpeg ends what has not answered for 30 s.)
         """
         frames = _newest(self._capture) if self.newest else self._all()
-        number = -1
+        first: np.ndarray | None = None
+        is_still = True  # so far
         try:
             for number, frame in frames:
+                if first is None:
+                    first = frame
+                if is_still:
+                    is_still = np.array_equal(frame, first)
                 yield number, cv2.cvtColor(frame, cv2.COLOR_BGR2RGB)
         finally:
             frames.close()  # the thread of a stream reads no more
             self._capture.release()
-        if number < 0:
+        if first is None:
             raise InputError(
                 f"source {self.source}: no frame could be decoded (damaged, or a codec is missing)"
+            )
+        if is_still and number > 0:  # OpenCV 5.0 is silent when FFmpeg refuses to convert
+            rank_zero_print(
+                f"warning: {self.source}: all its frames are the same. If it is interlaced, OpenCV"
+                " cannot convert it, and gave black or stale pixels. Predict on a copy, made by"
+                f" ffmpeg -i {self.source} -vf yadif progressive.mp4"
             )
         is_cut = self._seen < MOST * self.frames
         if self.newest:  # a live stream, or an image on a server, which has no number of frames
