@@ -206,7 +206,7 @@ def _overlay(plan: Plan, count: int, best: FrozenTrial) -> str:
     comment = f"The best of {count} individuals: trial {best.number}, fitness {best.value:.5g}"
     options: dict[str, float | str] = {}
     for gene in plan.genes:
-        options[gene.option] = gene.cast(float(f"{best.params[gene.name]:.5g}"))
+        options[gene.option] = best.params[gene.name]
     return overlay_text(options, [comment])
 
 
