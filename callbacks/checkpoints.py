@@ -100,6 +100,7 @@ class Checkpoints(ModelCheckpoint):
         # back to Lightning's handlers; Lightning then restores those from before the fit
         self._undo.enter_context(caught(self.signal.handle))
         if trainer.received_sigterm:
+            _let_others_end(trainer)
             raise SystemExit(143)
         if trainer.is_global_zero:
             self._make_missing_copies(trainer)
@@ -137,6 +138,7 @@ class Checkpoints(ModelCheckpoint):
         number of their validation batches."""
         if self.signal.received:
             self.io.wait()
+            _let_others_end(trainer)
             raise SystemExit(self.signal.exit_code)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
@@ -224,6 +226,7 @@ class Checkpoints(ModelCheckpoint):
         """Exit after a signal to any process (another's: 143), once the checkpoint is written."""
         if _any_process(trainer, self.signal.received > 0):
             self.io.wait()
+            _let_others_end(trainer)
             trainer.strategy.barrier("Checkpoints")
             raise SystemExit(self.signal.exit_code if self.signal.received else 143)
 
@@ -270,6 +273,13 @@ def _validation_follows(trainer: L.Trainer, batch_idx: int) -> bool:
     if not interval or not trainer.fit_loop.epoch_loop._should_check_val_epoch():
         return False
     return (batch_idx + 1) % interval == 0
+
+
+def _let_others_end(trainer: L.Trainer) -> None:
+    """Every few seconds Lightning looks at the processes that it has started, and kills this one if
+    one of them has ended with another exit code than 0, as they do after a signal: take them off
+    its list."""
+    getattr(trainer.strategy.launcher, "procs", []).clear()
 
 
 def _any_process(trainer: L.Trainer, flag: bool) -> bool:
