@@ -1,7 +1,6 @@
 """DataLoaders whose batches need no /dev/shm, and whose workers outlive a signal to the group."""
 
 import contextlib
-import math
 import multiprocessing
 import os
 import signal
@@ -88,37 +87,38 @@ def _kill_workers() -> None:
 
 
 def _collate_to_shared_memory(collate: Callable[..., Any], items: Any) -> Any:
-    """What `collate` makes; the images of a Batch are in shared memory."""
+    """What `collate` makes; the tensors of a Batch are in shared memory."""
     batch = collate(items)
     if not isinstance(batch, Batch):
         return batch
-    images: Any = _SharedImages(batch.images)
-    pixels: Any = None if batch.pixels is None else _SharedImages(batch.pixels)
-    return batch._replace(images=images, pixels=pixels)
+    shared: dict[str, Any] = {}
+    for name, value in batch._asdict().items():
+        if isinstance(value, Tensor) and value.numel() > 0:  # an empty file cannot be mapped
+            shared[name] = _SharedTensor(value)
+    return batch._replace(**shared)
 
 
-class _SharedImages:
-    """The images of a batch on their way to another process, where they arrive as a Tensor.
+class _SharedTensor:
+    """A tensor of a batch on its way to another process, where it arrives as a Tensor.
 
-    torch would put them into a file under /dev/shm, which Docker limits to 64 MB; a training whose
+    torch would put it into a file under /dev/shm, which Docker limits to 64 MB; a training whose
     worker finds no room there waits for ever. A file in memory (memfd) has no such limit. It is
     written here and not during pickling, which torch does in a thread whose errors are lost.
     """
 
-    def __init__(self, images: Tensor) -> None:
-        self.shape = tuple(images.shape)
+    def __init__(self, tensor: Tensor) -> None:
+        self.shape = tensor.shape
+        self.dtype = tensor.dtype
         self.file = open(os.memfd_create("boltbox-batch"), "wb")  # noqa: SIM115 (closed with self)
-        images.numpy().tofile(self.file)
+        tensor.numpy().tofile(self.file)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _map_images, (reduction.DupFd(self.file.fileno()), self.shape)
+        return _map_tensor, (reduction.DupFd(self.file.fileno()), self.shape, self.dtype)
 
 
-def _map_images(descriptor: Any, shape: tuple[int, ...]) -> Tensor:
-    """The images in a worker's file, which the kernel frees with the tensor."""
-    if 0 in shape:  # an empty file cannot be mapped
-        return torch.empty(shape, dtype=torch.uint8)
+def _map_tensor(descriptor: Any, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    """The tensor in a worker's file, which the kernel frees with it."""
     with open(descriptor.detach(), "rb") as file:
         path = f"/proc/self/fd/{file.fileno()}"
-        size = math.prod(shape)
-        return torch.from_file(path, shared=True, size=size, dtype=torch.uint8).view(shape)
+        values = torch.from_file(path, shared=True, size=shape.numel(), dtype=dtype)
+        return values.view(shape)
