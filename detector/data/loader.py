@@ -120,5 +120,4 @@ def _map_tensor(descriptor: Any, shape: torch.Size, dtype: torch.dtype) -> Tenso
     """The tensor in a worker's file, which the kernel frees with it."""
     with open(descriptor.detach(), "rb") as file:
         path = f"/proc/self/fd/{file.fileno()}"
-        values = torch.from_file(path, shared=True, size=shape.numel(), dtype=dtype)
-        return values.view(shape)
+        return torch.from_file(path, shared=True, size=shape.numel(), dtype=dtype).view(shape)
