@@ -172,8 +172,8 @@ def start_values(genes: Sequence[Gene], configuration: Mapping[str, Any]) -> lis
 
     Args:
         genes: to take from each.
-        configuration: value by option. What is null there comes from low.yaml, what is in no file,
-            like the number of anchors, is the gene's lowest value.
+        configuration: value by option. What is null there comes from low.yaml, what is in no file
+            either is the gene's lowest value.
 
     Returns:
         Value by gene name within the bounds.

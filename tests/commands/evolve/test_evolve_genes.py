@@ -79,7 +79,7 @@ def test_start_is_the_configuration_and_the_files_within_the_bounds():
     start = start_values(genes, options)
     assert [tuple(values.values()) for values in start] == [
         (0.25, 0.9, 0.01, 2), (0.5, 0.9, 0.01, 2), (0.9, 0.9, 0.01, 2), (0.9, 0.9, 0.01, 2), (0.0, 0.0, 0.01, 2),
-        (0.75544, 0.85834, 0.00334, 2), (0.491, 0.9, 0.00258, 2),
+        (0.75544, 0.85834, 0.00334, 3), (0.491, 0.9, 0.00258, 3),
     ]  # fmt: skip
     rows = np.array([[gene.from_unit(x) for gene in genes] for x in np.linspace(0, 1, 200)])
     assert rows.min(axis=0) == pytest.approx([0.0, 0.0, 1e-5, 2.0])
