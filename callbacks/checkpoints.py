@@ -28,7 +28,7 @@ class Checkpoints(ModelCheckpoint):
     SIGTERM, SIGINT and SIGHUP (a closed terminal; not under nohup) let the batch finish, save, and
     end with exit code 143, 130 or 129. A signal in a validation, or in the batch before it, ends
     the process in that validation, without saving, as a run that resumes there would skip the
-    validation: it continues from the last checkpoint. After the last epoch the training is
+    validation; the run is resumed from the last checkpoint. After the last epoch the training is
     finished, and a signal may end it before its report (callback Report) is written.
     Gradients of an open accumulation window are in the checkpoint (callback RunState).
 
@@ -71,10 +71,10 @@ class Checkpoints(ModelCheckpoint):
         trainer.strategy.checkpoint_io = self.io
         self.signal.received = 0  # an earlier fit may have ended by one
         if stage == "fit":
-            # check_recipe refuses None, and "by the clock", which stands for the attribute that a
-            # Trainer that validates by the clock has not; batches or a share of an epoch pass
+            # a Trainer that validates by the clock has no such attribute
             interval = getattr(trainer, "val_check_interval", "by the clock")
             every_n = trainer.check_val_every_n_epoch
+            # refuses None and "by the clock", and nothing else
             check_recipe({"check_val_every_n_epoch": every_n, "val_check_interval": interval})
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: Detector) -> None:
@@ -202,7 +202,7 @@ class Checkpoints(ModelCheckpoint):
         """The same content under each of these names, in this order."""
         if trainer.fast_dev_run:  # type: ignore[attr-defined]  # as in the base class
             return
-        # the save in the next line takes them; a file that is still being written has its own
+        # copies of the next save; one that is still being written keeps those it was given
         self.io.copies = names[1:]
         trainer.save_checkpoint(_folder(trainer) / names[0], weights_only=False)
         self._saved_at = time.monotonic()
@@ -212,9 +212,9 @@ class Checkpoints(ModelCheckpoint):
         last.ckpt was not. Such a run is resumed from best.ckpt; now last.ckpt is made."""
         folder = _folder(trainer)
         # a run that was killed within a later save still has the last.ckpt of the save before
-        is_complete = (folder / "last.ckpt").exists()
+        has_last = (folder / "last.ckpt").exists()
         no_epoch_ended = trainer.current_epoch == 0  # saves within an epoch have no copies
-        if is_complete or no_epoch_ended or not _continues_in_folder(trainer):
+        if has_last or no_epoch_ended or not _continues_in_folder(trainer):
             return
         resumed_from = Path(str(trainer.ckpt_path))
         for name in self._file_names(trainer.current_epoch - 1):  # the epoch that was saved
@@ -223,7 +223,8 @@ class Checkpoints(ModelCheckpoint):
                     write_atomically(folder / name, resumed_from.read_bytes())
 
     def _exit_on_signal(self, trainer: L.Trainer) -> None:
-        """Exit after a signal to any process (another's: 143), once the checkpoint is written."""
+        """Exit after a signal to any process, once the checkpoint is written; with 143, if only
+        another one got it."""
         if _any_process(trainer, self.signal.received > 0):
             self.io.wait()
             _let_others_end(trainer)

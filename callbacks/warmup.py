@@ -104,7 +104,8 @@ class Warmup(L.Callback):
         for group in trainer.optimizers[0].param_groups:
             lr = rates.bias_lr if group["name"].endswith("bias") else rates.lr
             group["lr"] = lr * group["lr_share"]  # lr_share: 1, except for a backbone's own rate
-            if "momentum" in group and rates.momentum is not None:  # SGD's
+            # only SGD's groups have it, Adam's and Muon's have betas; None: a custom optimizer
+            if "momentum" in group and rates.momentum is not None:
                 group["momentum"] = rates.momentum
         # The epoch's last batch closes the window, however short. Not with literal, as in YOLOv5:
         # Detector.optimizer_step discards the gradients of an open window, and yet the next epoch

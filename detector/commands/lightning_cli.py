@@ -6,7 +6,7 @@ pass on three things:
 line: The command line before the parser sees it.
     line.command: the command's name.
     line.typed: the words as the user wrote them.
-    line.words: the same for the parser, with --config files as their text.
+    line.words: the same for the parser, with the text of each --config file in its place.
     line.options: values by dotted name, also of --config files.
     line.origins: by the same names the --config file of each, or "" for what was typed.
     line.data_class: the class of `--data my.DataModule`, or "".
@@ -385,7 +385,7 @@ def explained(trainer: L.Trainer, checkpoint_path: str) -> Iterator[None]:
     or val_check_interval is longer than the epoch. SIGTERM gets its exit code, 143."""
     try:
         yield
-    except SIGTERMException:  # of an evaluation; with exit code 0
+    except SIGTERMException:  # in an evaluation; unhandled it would end with exit code 0
         raise SystemExit(143) from None
     except Exception as e:
         for callback in trainer.callbacks:  # type: ignore[attr-defined]

@@ -189,8 +189,9 @@ class DetectionLoss(Loss):
             box_loss = box_loss + _mean(1 - ciou, valid)
 
             # Objectness: all cells predict their box's overlap with an object, 0 without one.
-            overlap = self._overlap_map(maps, index, ciou.detach().clamp(0), valid)  # (B, A, H, W)
-            level_loss = self._cross_entropy(maps[..., 4], overlap, self.obj_pw)
+            overlap = ciou.detach().clamp(min=0)  # (n,)
+            overlap_map = self._overlap_map(maps, index, overlap, valid)  # (B, A, H, W)
+            level_loss = self._cross_entropy(maps[..., 4], overlap_map, self.obj_pw)
             obj_loss = obj_loss + level_loss * self.balance[level]
 
             # Classes: the matches predict the class of their object.

@@ -288,7 +288,7 @@ class Detector(L.LightningModule):
         if self._has_scored_weights or not self.loaded.has_head or not is_open:
             return
         self._has_scored_weights = True
-        # weights that fit badly are trained as if new, by Muon, if these options are open too
+        # if both are open too, weights that fit badly are trained as if new, by Muon
         may_be_new = self.is_auto("momentum") and self.is_auto("weight_decay")
         self._starting_point = choose_starting_point(
             self.trainer, self.network, data, self.loaded.known_classes, may_be_new
@@ -307,7 +307,7 @@ class Detector(L.LightningModule):
     def configure_optimizers(self) -> Optimizer:
         if data_of(self.trainer) is None:  # custom data, whose loaders are known only now
             self.batch_size = global_batch_size(self.trainer, default=self.batch_size)
-        return self.options.optim.build(self.network, self.batch_size)  # decay goes by batch_size
+        return self.options.optim.build(self.network, self.batch_size)  # batch_size scales decay
 
     def on_train_start(self) -> None:
         self.network.train()  # Lightning leaves it as `load` returned it: in evaluation mode
@@ -369,7 +369,7 @@ class Detector(L.LightningModule):
         return {"loss": total * scale, "terms": terms}  # terms: for callbacks
 
     def _log_losses(self, terms: Mapping[str, Tensor]) -> None:
-        """Log the epoch's means in its last batch. Lightning's own would be in no checkpoint."""
+        """Log the epoch's means in its last batch. Lightning's own sums are in no checkpoint."""
         self._loss_sums = add_losses(self._loss_sums, terms)
         if self.trainer.is_last_batch:
             named = {f"train/{name}": m for name, m in mean_losses(self._loss_sums).items()}
@@ -440,7 +440,7 @@ class Detector(L.LightningModule):
         elif average:
             self.start_average()
         elif self._trainer and not is_fit:
-            self.drop_average()  # of an earlier fit; check_network refuses a fit with EMA
+            self.drop_average()  # of an earlier fit. The rest, a fit with EMA, is refused:
         check_network(checkpoint, self.names, self.state_dict(), self.network.activation)
         self._resolve_optim(checkpoint["hyper_parameters"].get("optim"))
         self.evaluation.restore(checkpoint)

@@ -42,7 +42,7 @@ Transform = Callable[[Sample, np.random.Generator, Callable[[], Sample]], Sample
 
 # The names of the steps, in order; the warp is the step `perspective`.
 BEFORE_WARP = (
-    "resize",  # images come resized; lazy ones without pixels yet, which this step renders
+    "resize",  # images come resized, but lazy: without pixels; this renders them, if it must
     "mosaic",
     "copy_paste",
 )
@@ -133,7 +133,7 @@ class Augment(CheckedOptions):
         """
         if rectangular or self.degrees or self.shear or self.perspective or self.copy_paste:
             return False
-        return not any(map(self.after.get, BEFORE_WARP))
+        return not any(self.after.get(step_name) for step_name in BEFORE_WARP)
 
     def steps(
         self, size: int, shapes: np.ndarray | None = None, lazy: bool = True
