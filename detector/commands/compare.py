@@ -60,8 +60,10 @@ def _options(runs: Mapping[str, RunFiles]) -> Section:
     for run in runs.values():
         config = flatten(run.config)
         typed.update(run.changed or config)
-        # the optimizer and its rates as the run chose them
-        configs.append(config | flatten(run.metrics.get("optim", {}), "model.optim."))
+        # the optimizer and its rates as the run chose them in its best epoch, unless they were
+        # typed: for a resume after that epoch they may be others
+        chosen = flatten(run.metrics.get("optim", {}), "model.optim.")
+        configs.append(config | chosen | run.changed)
     rows = [["option", *runs]]
     for name, values in differences(configs).items():
         if name in typed:

@@ -53,11 +53,11 @@ def test_two_runs(here, capsys):
     assert "&lt;b&gt;" in page
     assert "<b>" not in page
     assert cv2.imread(str(here / "runs/compare-1/compare.png")).std() > 10
-    for run in ("fit-1", "fit-2"):
-        (here / f"runs/{run}/changed.yaml").write_text("model.optim.lr0: 0.01\n")
+    for run, lr0 in (("fit-1", 0.01), ("fit-2", 0.03)):  # typed, fit-2's after its best epoch
+        (here / f"runs/{run}/changed.yaml").write_text(f"model.optim.lr0: {lr0}\n")
     type_line("compare runs/fit-1 runs/fit-2")
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split() for line in lines[2:4]] == [["model.optim.lr0", "0.02", "0.01"], []]
+    assert [line.split() for line in lines[2:4]] == [["model.optim.lr0", "0.03", "0.01"], []]
     assert (here / "runs/compare-2/compare.html").is_file(), "the next number"
 
 
