@@ -137,8 +137,8 @@ class Checkpoints(ModelCheckpoint):
         """End after a signal, without saving and without a collective: processes may differ in the
         number of their validation batches."""
         if self.signal.received:
-            self.io.wait()
             _let_others_end(trainer)
+            self.io.wait()
             raise SystemExit(self.signal.exit_code)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: Detector) -> None:
@@ -227,8 +227,8 @@ class Checkpoints(ModelCheckpoint):
         another one got it."""
         if _any_process(trainer, self.signal.received > 0):
             self.io.wait()
-            _let_others_end(trainer)
             trainer.strategy.barrier("Checkpoints")
+            _let_others_end(trainer)
             raise SystemExit(self.signal.exit_code if self.signal.received else 143)
 
     # what Lightning expects of the base class

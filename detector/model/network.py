@@ -314,8 +314,8 @@ class YOLOv5(nn.Module):
             self.head = AnchorHead(head_channels, self.strides, num_classes, given.anchors)
         elif given.anchors is not None:
             raise InputError(
-                "model.network.anchors is for the built-in head; give those of a custom head to"
-                " model.network.head.init_args"
+                "model.network.anchors is for the built-in head: make it null, and give those of a"
+                " custom head to model.network.head.init_args"
             )
         else:
             head = given.to_dict()["head"]  # by class_path and init_args

@@ -208,10 +208,10 @@ def train_all(study: Study, workers: Workers, on_end: Callable[[FrozenTrial], No
                     if outcome is None and number in held:
                         continue
                     ended = study.tell(number, outcome) if outcome else None
-                    workers.end(training)
                     if ended:
-                        on_end(ended)
-                    else:
+                        on_end(ended)  # again if the storage fails in it: not yet off the list
+                    workers.end(training)
+                    if not ended:
                         print_fact(f"trial {number}", "another machine has taken it over")
                 is_late = time.monotonic() - start > 3600 * hours
                 trial = study.ask() if workers.free and not is_late else None
