@@ -204,9 +204,7 @@ def mean_seconds(trials: Sequence[FrozenTrial]) -> float:
 def _overlay(plan: Plan, count: int, best: FrozenTrial) -> str:
     """The best of this number of individuals, for `fit --config`."""
     comment = f"The best of {count} individuals: trial {best.number}, fitness {best.value:.5g}"
-    options: dict[str, float | str] = {}
-    for gene in plan.genes:
-        options[gene.option] = best.params[gene.name]
+    options = {gene.option: best.params[gene.name] for gene in plan.genes}
     return overlay_text(options, [comment])
 
 

@@ -354,7 +354,7 @@ class Video:
             for number, frame in frames:
                 if first is None:
                     first = frame
-                if is_still:
+                elif is_still:
                     is_still = np.array_equal(frame, first)
                 yield number, cv2.cvtColor(frame, cv2.COLOR_BGR2RGB)
         finally:
@@ -368,7 +368,7 @@ class Video:
             rank_zero_print(
                 f"warning: {self.source}: all its frames are the same. If it is interlaced, OpenCV"
                 " cannot convert it, and gave black or stale pixels. Predict on a copy, made by"
-                f" ffmpeg -i {self.source} -vf yadif progressive.mp4"
+                " ffmpeg -i VIDEO -vf yadif progressive.mp4"
             )
         is_cut = self._seen < MOST * self.frames
         if self.newest:  # a live stream, or an image on a server, which has no number of frames
