@@ -26,7 +26,7 @@ from boltbox.detector.commands.evolve.trainings import QUIET, Workers, train_all
 from boltbox.detector.system.csv_table import read_table
 
 GENES = (YOLOV5_GENES["scale"], YOLOV5_GENES["lr0"]._replace(log=True), YOLOV5_GENES["anchors"])
-START = {"scale": 0.1, "lr0": 0.05, "anchors": 9}
+START = {"scale": 0.1, "lr0": 0.0512345, "anchors": 9}
 EVOLUTION = Evolution(population=4, generations=3)
 PLAN = Plan(GENES, EVOLUTION, start=(START, START), seed=3)
 
@@ -213,7 +213,7 @@ def test_a_training_gets_its_values_and_gives_its_metrics(tmp_path, monkeypatch,
     starts = [len((tmp_path / f"trials/{k:04d}/starts").read_text()) for k in range(6)]
     assert starts == [2, 1, 1, 3, 1, 1]
     options, run, worker = read(tmp_path / "trials/0000/options.json")
-    expected = {"--data.augment.scale": "0.3", "--model.optim.lr0": "0.05"}
+    expected = {"--data.augment.scale": "0.3", "--model.optim.lr0": "0.0512345"}
     expected |= {"--model.network.anchors": "9", "--ckpt_path": "auto"}
     assert expected.items() <= options.items()
     assert (run, worker in "01") == (None, True)
