@@ -27,9 +27,9 @@ class Checkpoints(ModelCheckpoint):
 
     SIGTERM, SIGINT and SIGHUP (a closed terminal; not under nohup) let the batch finish, save, and
     end with exit code 143, 130 or 129. A signal in a validation, or in the batch before it, ends
-    the process in that validation, without saving, as a run that resumes there would skip the
+    the process in that validation, without saving, because a run resumed there would skip the
     validation; the run is resumed from the last checkpoint. After the last epoch the training is
-    finished, and a signal may end it before its report (callback Report) is written.
+    finished, and a signal may end the process before its report (callback Report) is written.
     Gradients of an open accumulation window are in the checkpoint (callback RunState).
 
     AtomicCheckpointIO, which replaces the Trainer's own, writes the files in a thread, while
@@ -97,10 +97,10 @@ class Checkpoints(ModelCheckpoint):
         self._given_min_epochs = trainer.fit_loop.min_epochs
         self._undo.callback(setattr, trainer, "val_check_batch", self._given_val_check_batch)
         self._undo.callback(setattr, trainer.fit_loop, "min_epochs", self._given_min_epochs)
-        # back to Lightning's handlers; Lightning then restores those from before the fit
+        # when undone, Lightning's are back; Lightning then restores those from before the fit
         self._undo.enter_context(caught(self.signal.handle))
         if trainer.received_sigterm:
-            _let_others_end(trainer)
+            _forget_started_processes(trainer)
             raise SystemExit(143)
         if trainer.is_global_zero:
             self._make_missing_copies(trainer)
@@ -137,7 +137,7 @@ class Checkpoints(ModelCheckpoint):
         """End after a signal, without saving and without a collective: processes may differ in the
         number of their validation batches."""
         if self.signal.received:
-            _let_others_end(trainer)
+            _forget_started_processes(trainer)
             self.io.wait()
             raise SystemExit(self.signal.exit_code)
 
@@ -199,7 +199,7 @@ class Checkpoints(ModelCheckpoint):
         return ["last.ckpt"]
 
     def _save(self, trainer: L.Trainer, names: Sequence[str]) -> None:
-        """The same content under each of these names, in this order."""
+        """Save the same content under each of these names, in this order."""
         if trainer.fast_dev_run:  # type: ignore[attr-defined]  # as in the base class
             return
         # copies of the next save; one that is still being written keeps those it was given
@@ -208,8 +208,8 @@ class Checkpoints(ModelCheckpoint):
         self._saved_at = time.monotonic()
 
     def _make_missing_copies(self, trainer: L.Trainer) -> None:
-        """For a run that was killed within its first save: say best.ckpt was written, and its copy
-        last.ckpt was not. Such a run is resumed from best.ckpt; now last.ckpt is made."""
+        """For a run that was killed within its first save: best.ckpt was written, for example, and
+        its copy last.ckpt was not. Such a run is resumed from best.ckpt; now last.ckpt is made."""
         folder = _folder(trainer)
         # a run that was killed within a later save still has the last.ckpt of the save before
         has_last = (folder / "last.ckpt").exists()
@@ -228,7 +228,7 @@ class Checkpoints(ModelCheckpoint):
         if _any_process(trainer, self.signal.received > 0):
             self.io.wait()
             trainer.strategy.barrier("Checkpoints")
-            _let_others_end(trainer)
+            _forget_started_processes(trainer)
             raise SystemExit(self.signal.exit_code if self.signal.received else 143)
 
     # what Lightning expects of the base class
@@ -276,7 +276,7 @@ def _validation_follows(trainer: L.Trainer, batch_idx: int) -> bool:
     return (batch_idx + 1) % interval == 0
 
 
-def _let_others_end(trainer: L.Trainer) -> None:
+def _forget_started_processes(trainer: L.Trainer) -> None:
     """Every few seconds Lightning looks at the processes that it has started, and kills this one if
     one of them has ended with another exit code than 0, as they do after a signal: take them off
     its list."""

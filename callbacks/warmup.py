@@ -30,7 +30,8 @@ class Warmup(L.Callback):
 
     Args:
         warmup_epochs: Length in epochs; 0 is off.
-        warmup_momentum: SGD's momentum at the start; that of Muon and Adam's beta1 stay.
+        warmup_momentum: SGD's momentum at the start; Muon's momentum and Adam's beta1 do not
+            change.
         warmup_bias_lr: Learning rate of the biases at the start; the others start from 0. Default:
             SGD 0.1, else 0.
     """
@@ -44,7 +45,7 @@ class Warmup(L.Callback):
         self.warmup_epochs = warmup_epochs
         self.warmup_momentum = warmup_momentum
         self.warmup_bias_lr = warmup_bias_lr
-        self._window_batches = 0  # batches since the last optimizer step
+        self._window_batches = 0  # batches counted in the open window
         self._schedule: Schedule | None = None
 
     def setup(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
@@ -104,7 +105,8 @@ class Warmup(L.Callback):
         for group in trainer.optimizers[0].param_groups:
             lr = rates.bias_lr if group["name"].endswith("bias") else rates.lr
             group["lr"] = lr * group["lr_share"]  # lr_share: 1, except for a backbone's own rate
-            # only SGD's groups have it, Adam's and Muon's have betas; None: a custom optimizer
+            # SGD's groups have it, those of Adam and of our Muon have betas; rates.momentum is None
+            # with a custom optimizer
             if "momentum" in group and rates.momentum is not None:
                 group["momentum"] = rates.momentum
         # The epoch's last batch closes the window, however short. Not with literal, as in YOLOv5:

@@ -122,7 +122,7 @@ def run_with_trainer(definition: Command, line: CommandLine) -> None:
     messages = sys.stderr if "json" in line.options else sys.stdout
     # what ends with the command: the lock of its run folder, and the trust in classes
     with ExitStack() as held:
-        held.callback(remove_empty_runs)
+        held.callback(remove_empty_runs)  # last of all, after the lock is gone
         with redirect_stdout(messages):  # the command's function takes care of its own output
             parser = make_parser(definition, line)
             options, start = parse(parser, line, held)
@@ -337,7 +337,7 @@ def make_trainer(
     options_of_run = flatten(saved)
     changed = {}
     for name in differences([defaults, saved]):
-        # `differences` also names a group that is null by default, like trainer.logger
+        # not a group itself: `differences` names it too if it is null by default, as trainer.logger
         if name in options_of_run:
             changed[name] = options_of_run[name]
     resume = ["fit", "--ckpt_path", "last", "--run", run]

@@ -174,7 +174,7 @@ class DetectionLoss(Loss):
             valid = assigned.valid  # (n,)
             if valid is None:  # all are
                 valid = torch.ones_like(assigned.cls, dtype=torch.bool)
-            # target_box and box are cx, cy, w, h in sides of the cell, from its upper left corner.
+            # target_box and box are cx, cy, w, h in cells, from the upper left corner of its cell.
             # Invalid matches get harmless numbers, so that neither their loss nor its gradient is
             # NaN (infinity times 0).
             logits = maps[index].where(valid[:, None], 0)  # (n, 5 + C)
@@ -354,7 +354,7 @@ class LossOptions(CheckedOptions):
             strides: pixels per cell of each level.
             literal: `shared_cell` of DetectionLoss is `last`, as in YOLOv5.
         """
-        # to_dict turns classes and partials into class_path and init_args too
+        # to_dict: assigner and function by class_path and init_args, however they were given
         options = self.to_dict()
         assigner_config = options.pop("assigner")
         loss_config = options.pop("function")

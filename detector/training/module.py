@@ -288,7 +288,7 @@ class Detector(L.LightningModule):
         if self._has_scored_weights or not self.loaded.has_head or not is_open:
             return
         self._has_scored_weights = True
-        # if both are open too, weights that fit badly are trained as if new, by Muon
+        # may_be_new: weights that fit badly may be trained as if new, by Muon
         may_be_new = self.is_auto("momentum") and self.is_auto("weight_decay")
         self._starting_point = choose_starting_point(
             self.trainer, self.network, data, self.loaded.known_classes, may_be_new
@@ -349,7 +349,7 @@ class Detector(L.LightningModule):
             rank_zero_print(f"image size: {size} px, the longer side of the first batch")
             self.set_image_size(size)
             self._knows_image_size = True
-        # for validations: image k of rank r is number k * world_size + r of the data
+        # only validations use them: image k of rank r is number k * world_size + r of the data
         seen = self.evaluation.metrics.seen  # images, by this process
         indices = [(seen + i) * trainer.world_size + trainer.global_rank for i in batch.indices]
         return batch._replace(indices=indices)
@@ -369,7 +369,7 @@ class Detector(L.LightningModule):
         return {"loss": total * scale, "terms": terms}  # terms: for callbacks
 
     def _log_losses(self, terms: Mapping[str, Tensor]) -> None:
-        """Log the epoch's means in its last batch. Lightning's own sums are in no checkpoint."""
+        """Log the epoch's means in its last batch, by own sums: Lightning's are not saved."""
         self._loss_sums = add_losses(self._loss_sums, terms)
         if self.trainer.is_last_batch:
             named = {f"train/{name}": m for name, m in mean_losses(self._loss_sums).items()}
@@ -385,14 +385,14 @@ class Detector(L.LightningModule):
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
         """Nothing. Warmup sets accumulate_grad_batches to 1 for a step's last batch. Lightning
-        takes it for the only one, and would clear the gradients of those before it."""
+        takes that batch for the step's only one, and would clear the gradients before it."""
 
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
     ) -> None:
         if ends_in_step(self.trainer, batch_idx):
             super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
-        else:  # the epoch ends before the step is due (only with model.literal)
+        else:  # Lightning steps in the epoch's last batch, within a window (only model.literal)
             optimizer_closure()  # forward and backward; YOLOv5 drops these gradients
         optimizer.zero_grad()
 
@@ -440,7 +440,7 @@ class Detector(L.LightningModule):
         elif average:
             self.start_average()
         elif self._trainer and not is_fit:
-            self.drop_average()  # of an earlier fit. The rest, a fit with EMA, is refused:
+            self.drop_average()  # of an earlier fit; a fit with EMA is refused below
         check_network(checkpoint, self.names, self.state_dict(), self.network.activation)
         self._resolve_optim(checkpoint["hyper_parameters"].get("optim"))
         self.evaluation.restore(checkpoint)

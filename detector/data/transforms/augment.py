@@ -42,7 +42,7 @@ Transform = Callable[[Sample, np.random.Generator, Callable[[], Sample]], Sample
 
 # The names of the steps, in order; the warp is the step `perspective`.
 BEFORE_WARP = (
-    "resize",  # images come resized, but lazy: without pixels; this renders them, if it must
+    "resize",  # images come resized but lazy (can_be_lazy): this renders them if a step needs it
     "mosaic",
     "copy_paste",
 )
@@ -171,7 +171,7 @@ class Augment(CheckedOptions):
         may_resize = ("resize",) if rectangular else BEFORE_WARP
         ordered = []
         for step_name, step in steps.items():
-            if step:
+            if step is not None:
                 ordered.append(step)
             for transform in self.after.get(step_name, ()):
                 keeps_size = step_name not in may_resize
