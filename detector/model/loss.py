@@ -174,7 +174,7 @@ class DetectionLoss(Loss):
             valid = assigned.valid  # (n,)
             if valid is None:  # all are
                 valid = torch.ones_like(assigned.cls, dtype=torch.bool)
-            # target_box and box are cx, cy, w, h in cells, from the upper left corner of its cell.
+            # target_box and box: cx, cy, w, h in cells, from the upper left corner of the match's.
             # Invalid matches get harmless numbers, so that neither their loss nor its gradient is
             # NaN (infinity times 0).
             logits = maps[index].where(valid[:, None], 0)  # (n, 5 + C)

@@ -62,25 +62,25 @@ def first_to_report() -> bool:
     group = _process_group()
     if group is None:
         return os.environ.get("LOCAL_RANK", "0") == "0"
-    is_first = [True]
+    is_first = True
+
+    def ask_store() -> None:
+        nonlocal is_first
+        with contextlib.suppress(RuntimeError):  # the store is gone with the process that held it
+            store = group.distributed_c10d._get_default_store()
+            # another process may be gone, or have no error
+            store.set_timeout(timedelta(seconds=PATIENCE))
+            is_first = store.add("reported", 1) == 1
+            store.set(f"asked/{group.get_rank()}", "")
+            if group.get_rank() == 0:  # it holds the store: it stays until the others have asked
+                store.wait([f"asked/{rank}" for rank in range(group.get_world_size())])
+
     # a daemon, left alone if the store does not answer: no timeout of torch's holds where the
     # network is cut
-    asking = Thread(target=_ask_store, args=(group, is_first), daemon=True)
+    asking = Thread(target=ask_store, daemon=True)
     asking.start()
     asking.join(2 * PATIENCE)
-    return is_first[0]
-
-
-def _ask_store(group: Any, is_first: list[bool]) -> None:
-    """Set the first element: whether no process has asked the processes' store before."""
-    with contextlib.suppress(RuntimeError):  # the store is gone with the process that held it
-        store = group.distributed_c10d._get_default_store()
-        # another process may be gone, or have no error
-        store.set_timeout(timedelta(seconds=PATIENCE))
-        is_first[0] = store.add("reported", 1) == 1
-        store.set(f"asked/{group.get_rank()}", "")
-        if group.get_rank() == 0:  # it holds the store: it stays until the others have asked
-            store.wait([f"asked/{rank}" for rank in range(group.get_world_size())])
+    return is_first
 
 
 def _process_group() -> Any:
