@@ -99,7 +99,7 @@ class Checkpoints(ModelCheckpoint):
         self._undo.callback(setattr, trainer.fit_loop, "min_epochs", self._given_min_epochs)
         # when undone, Lightning's are back; Lightning then restores those from before the fit
         self._undo.enter_context(caught(self.signal.handle))
-        if trainer.received_sigterm:
+        if trainer.received_sigterm:  # before this hook
             _forget_started_processes(trainer)
             raise SystemExit(143)
         if trainer.is_global_zero:
@@ -165,8 +165,8 @@ class Checkpoints(ModelCheckpoint):
         self._undo.close()
 
     def on_exception(self, *_: Any) -> None:
-        """Restore the handlers now: else that happens when `_undo` is freed, perhaps in the
-        middle of the next fit. No wait for `io` here: the process waits for it when it ends."""
+        """Restore the handlers now: else Python does it when it frees the generator of `caught`,
+        perhaps in the middle of the next fit. No wait for `io`: the process does when it ends."""
         self._undo.close()
 
     def teardown(self, trainer: L.Trainer, pl_module: Detector, stage: str) -> None:
@@ -202,7 +202,7 @@ class Checkpoints(ModelCheckpoint):
         """Save the same content under each of these names, in this order."""
         if trainer.fast_dev_run:  # type: ignore[attr-defined]  # as in the base class
             return
-        # copies of the next save; one that is still being written keeps those it was given
+        # copies of the next save; a save that is still being written keeps those it was given
         self.io.copies = names[1:]
         trainer.save_checkpoint(_folder(trainer) / names[0], weights_only=False)
         self._saved_at = time.monotonic()
@@ -213,7 +213,8 @@ class Checkpoints(ModelCheckpoint):
         folder = _folder(trainer)
         # a run that was killed within a later save still has the last.ckpt of the save before
         has_last = (folder / "last.ckpt").exists()
-        no_epoch_ended = trainer.current_epoch == 0  # saves within an epoch have no copies
+        # it was saved within epoch 0; such saves have no copies
+        no_epoch_ended = trainer.current_epoch == 0
         if has_last or no_epoch_ended or not _continues_in_folder(trainer):
             return
         resumed_from = Path(str(trainer.ckpt_path))
@@ -277,9 +278,8 @@ def _validation_follows(trainer: L.Trainer, batch_idx: int) -> bool:
 
 
 def _forget_started_processes(trainer: L.Trainer) -> None:
-    """Every few seconds Lightning looks at the processes that it has started, and kills this one if
-    one of them has ended with another exit code than 0, as they do after a signal: take them off
-    its list."""
+    """Take the started processes off Lightning's list. It looks at them every few seconds, and
+    kills this process once one has ended with an exit code other than 0, as after a signal."""
     getattr(trainer.strategy.launcher, "procs", []).clear()
 
 

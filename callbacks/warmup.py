@@ -110,10 +110,12 @@ class Warmup(L.Callback):
             if "momentum" in group and rates.momentum is not None:
                 group["momentum"] = rates.momentum
         # The epoch's last batch closes the window, however short. Not with literal, as in YOLOv5:
-        # Detector.optimizer_step discards the gradients of an open window, and yet the next epoch
-        # goes on counting its batches.
+        # the window stays open over the epoch's end and the next epoch goes on counting, although
+        # Detector.optimizer_step has discarded the gradients that it had.
         must_step = trainer.is_last_batch and not pl_module.options.literal
         self._window_batches += 1
+        # Lightning steps after each accumulate_grad_batches batches of an epoch, and divides the
+        # loss by that number; Detector.training_step undoes the division.
         if must_step or self._window_batches >= rates.accumulate:
             trainer.accumulate_grad_batches = 1  # the batch ends in an optimizer step
             self._window_batches = 0

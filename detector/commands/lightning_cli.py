@@ -13,13 +13,14 @@ line: The command line before the parser sees it.
     line.wants_short_help: whether --help was typed, without `all`.
 start: What the command starts from, by --ckpt_path and --run.
     start.weights: a trained network or an exported file; None for a fresh start.
-    start.options: those of the run that the weights are from, in groups; empty without weights.
+    start.options: those of the run that the weights are from, in groups, with the batch size and
+        the tile size that it chose; empty without weights.
     start.source: the file of these options.
     start.checkpoint: path and content of the training checkpoint that Lightning restores; None for
         weights without a training.
     start.run_folder: None if a new one is to be chosen.
-    start.continues_run: whether a fit continues in that folder; with --ckpt_path auto also before
-        its first checkpoint, when there are no start.weights.
+    start.continues_run: whether a fit continues in that folder. It may be so without
+        start.weights: --ckpt_path auto, before the first checkpoint.
 options: The parsed options, in groups like those of a config.yaml. `options.trainer.devices` and
     `options["trainer.devices"]` are the same.
 """
@@ -135,7 +136,7 @@ def run_with_trainer(definition: Command, line: CommandLine) -> None:
             trainer = make_trainer(parser, options, instances, saved, start)
             if start.weights:
                 use_weights(start.weights, command, trainer, instances.model)
-        del start  # and its weights, unless Lightning is to restore them
+        del start  # frees the weights, unless `use_weights` left them for Lightning
         objects = {
             "trainer": trainer,
             "model": instances.model,
@@ -337,7 +338,7 @@ def make_trainer(
     options_of_run = flatten(saved)
     changed = {}
     for name in differences([defaults, saved]):
-        # not a group itself: `differences` names it too if it is null by default, as trainer.logger
+        # without names of groups: `differences` also gives trainer.logger, which is null by default
         if name in options_of_run:
             changed[name] = options_of_run[name]
     resume = ["fit", "--ckpt_path", "last", "--run", run]

@@ -39,7 +39,7 @@ class Loss(nn.Module, ABC):
     @abstractmethod
     def terms(self, raw: list[Tensor], targets: Tensor, head: Head) -> dict[str, Tensor]:
         """The weighted terms of a batch's loss, which do not grow with the batch: `forward`
-        multiplies their sum by its size.
+        multiplies their sum by the batch size.
 
         Args:
             raw: the head's output, a float32 tensor per level; of YOLOv5's heads (B, A, H, W,
@@ -174,7 +174,8 @@ class DetectionLoss(Loss):
             valid = assigned.valid  # (n,)
             if valid is None:  # all are
                 valid = torch.ones_like(assigned.cls, dtype=torch.bool)
-            # target_box and box: cx, cy, w, h in cells, from the upper left corner of the match's.
+            # target_box and box: cx, cy, w, h in cells, from the upper left corner of the match's
+            # cell.
             # Invalid matches get harmless numbers, so that neither their loss nor its gradient is
             # NaN (infinity times 0).
             logits = maps[index].where(valid[:, None], 0)  # (n, 5 + C)
@@ -262,9 +263,9 @@ def _touched(rows: Tensor, maps: Tensor, margin: float = 0.0) -> Tensor:
     x = (torch.arange(width, device=rows.device) + 0.5) / width  # centres of the cells
     y = (torch.arange(height, device=rows.device) + 0.5) / height
     # they touch if, in x and in y, their centres are closer than half the sum of their sides
-    half = 0.5 + margin  # in cells
-    in_columns = (x - cx[:, None]).abs() < w[:, None] / 2 + half / width  # (N, W)
-    in_rows = (y - cy[:, None]).abs() < h[:, None] / 2 + half / height  # (N, H)
+    half_cell = 0.5 + margin  # in cells
+    in_columns = (x - cx[:, None]).abs() < w[:, None] / 2 + half_cell / width  # (N, W)
+    in_rows = (y - cy[:, None]).abs() < h[:, None] / 2 + half_cell / height  # (N, H)
     boxes = (in_rows[:, :, None] & in_columns[:, None]).float()
     return boxes.new_zeros(batch, height, width).index_add_(0, image.long(), boxes) > 0
 
@@ -285,8 +286,8 @@ def add_losses(sums: Mapping[str, Tensor], terms: Mapping[str, Tensor]) -> dict[
         The new sums and the number of batches, for `mean_losses`.
 
     Raises:
-        InputError: no terms, a name that no column of metrics.csv can have, or other names than
-            before.
+        InputError: no terms, a name that no column of metrics.csv can have or that is the
+            counter's, or other names than before.
     """
     if not terms or BATCHES in terms or not all(name.isidentifier() for name in terms):
         raise InputError(

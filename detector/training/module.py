@@ -182,7 +182,7 @@ class Detector(L.LightningModule):
         """Choose what is left open: as in a checkpoint (`saved`), or by the starting point."""
         optim = self._given_optim.resolve(self._starting_point, saved)
         self.options = self.options._replace(optim=optim)
-        # all groups: a subclass may have saved its own arguments over them
+        # all groups: save_hyperparameters of a subclass may have put its own arguments there
         self.hparams.update(self._groups_as_given | {"optim": optim.to_dict()})
 
     def is_auto(self, name: str) -> bool:
@@ -199,7 +199,7 @@ class Detector(L.LightningModule):
             self.ema = copy.deepcopy(self.network).requires_grad_(False)
 
     def drop_average(self) -> None:
-        """Evaluate the network itself; its batch norm momentum is as before callback EMA set it."""
+        """Evaluate the network itself, and undo the batch norm momentum that callback EMA set."""
         self.ema = None
         set_momentum(self.network, self.options.network.bn_momentum)
 
@@ -349,7 +349,7 @@ class Detector(L.LightningModule):
             rank_zero_print(f"image size: {size} px, the longer side of the first batch")
             self.set_image_size(size)
             self._knows_image_size = True
-        # only validations use them: image k of rank r is number k * world_size + r of the data
+        # only validations use indices: image k of rank r is number k * world_size + r of the data
         seen = self.evaluation.metrics.seen  # images, by this process
         indices = [(seen + i) * trainer.world_size + trainer.global_rank for i in batch.indices]
         return batch._replace(indices=indices)
@@ -369,7 +369,7 @@ class Detector(L.LightningModule):
         return {"loss": total * scale, "terms": terms}  # terms: for callbacks
 
     def _log_losses(self, terms: Mapping[str, Tensor]) -> None:
-        """Log the epoch's means in its last batch, by own sums: Lightning's are not saved."""
+        """Log the epoch's means in its last batch. Own sums: Lightning's are not in checkpoints."""
         self._loss_sums = add_losses(self._loss_sums, terms)
         if self.trainer.is_last_batch:
             named = {f"train/{name}": m for name, m in mean_losses(self._loss_sums).items()}
@@ -384,8 +384,8 @@ class Detector(L.LightningModule):
         self._loss_sums = sums
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
-        """Nothing. Warmup sets accumulate_grad_batches to 1 for a step's last batch. Lightning
-        takes that batch for the step's only one, and would clear the gradients before it."""
+        """Nothing: optimizer_step does it. Warmup sets accumulate_grad_batches to 1 for a step's
+        last batch; Lightning takes it for the step's only one, and would clear gradients before."""
 
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
@@ -440,7 +440,7 @@ class Detector(L.LightningModule):
         elif average:
             self.start_average()
         elif self._trainer and not is_fit:
-            self.drop_average()  # of an earlier fit; a fit with EMA is refused below
+            self.drop_average()  # of an earlier fit; check_network refuses a fit with EMA
         check_network(checkpoint, self.names, self.state_dict(), self.network.activation)
         self._resolve_optim(checkpoint["hyper_parameters"].get("optim"))
         self.evaluation.restore(checkpoint)

@@ -42,7 +42,7 @@ Transform = Callable[[Sample, np.random.Generator, Callable[[], Sample]], Sample
 
 # The names of the steps, in order; the warp is the step `perspective`.
 BEFORE_WARP = (
-    "resize",  # images come resized but lazy (can_be_lazy): this renders them if a step needs it
+    "resize",  # computes the pixels of images that come without (can_be_lazy), if a step needs them
     "mosaic",
     "copy_paste",
 )
@@ -147,8 +147,8 @@ class Augment(CheckedOptions):
         """
         rectangular = shapes is not None
         lazy = lazy and self.can_be_lazy(rectangular)
-        # Mosaic letterboxes an image where chance makes no mosaic of it; Letterbox, which takes
-        # Mosaic's place for rectangular batches, gives the final size
+        # Mosaic letterboxes an image where chance makes no mosaic of it; `perspective` then gives
+        # the final size. For rectangular batches Letterbox does, in place of Mosaic
         steps: dict[str, Transform | None] = {
             "resize": None if lazy else render,
             "mosaic": Mosaic(size, self.mosaic) if shapes is None else Letterbox(shapes),
@@ -189,7 +189,7 @@ class TrainSamples:
         steps: the augmentation in order.
         seed: of the run.
         closing_steps: the augmentation from epoch `closing_from` on: without mosaic and MixUp.
-        closing_from: infinite: `steps` in all epochs.
+        closing_from: the first of those epochs; infinite: `steps` in all epochs.
     """
 
     images: ResizedImages
