@@ -16,7 +16,19 @@ from boltbox.detector.system.addresses import is_address, many, read_bytes
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.text_file import read_text
 
-SUFFIXES = {".bmp", ".dng", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff", ".webp"}
+SUFFIXES = {
+    ".bmp",
+    ".dng",
+    ".jfif",
+    ".jpeg",
+    ".jpg",
+    ".mpo",
+    ".png",
+    ".ppm",
+    ".tif",
+    ".tiff",
+    ".webp",
+}
 HEADER = 2**15  # bytes, in which most headers end
 MIN_SIDE = 10  # pixels; smaller files are no pictures
 MAX_SIDE = 2**15  # pixels of an input: a file that says more is damaged
