@@ -44,7 +44,7 @@ from boltbox.detector.system.rank_zero import inside, progress
 
 PART = 1000  # images that are read at a time
 PARALLEL = 4 * PART  # images from which on several processes read
-VERSION = 17  # raise it with any change to what is read from a file
+VERSION = 18  # raise it with any change to what is read from a file
 
 
 def part_of(entries: Sequence[Entry], share: float, split: Split) -> list[Entry]:
