@@ -25,11 +25,12 @@ class Checkpoints(ModelCheckpoint):
     """In `checkpoints/` of the Trainer's default_root_dir: `last.ckpt` after every epoch and within
     epochs, `previous.ckpt` the one before it (kept by `io`), `best.ckpt` by fitness.
 
-    SIGTERM, SIGINT and SIGHUP (a closed terminal; not under nohup) let the batch finish, save, and
-    end with exit code 143, 130 or 129. A signal in a validation, or in the batch before it, ends
-    the process in that validation, without saving, because a run resumed there would skip the
-    validation; the run is resumed from the last checkpoint. After the last epoch the training is
-    finished, and a signal may end the process before its report (callback Report) is written.
+    SIGTERM, SIGINT, SIGHUP (a closed terminal; not under nohup) and SIGUSR1 let the batch finish,
+    save, and end with exit code 143, 130, 129 or 138. A signal in a validation, or in the batch
+    before it, ends the process in that validation, without saving, because a run resumed there
+    would skip the validation; the run is resumed from the last checkpoint. After the last epoch the
+    training is finished, and a signal may end the process before its report (callback Report) is
+    written.
     Gradients of an open accumulation window are in the checkpoint (callback RunState).
 
     AtomicCheckpointIO, which replaces the Trainer's own, writes the files in a thread, while

@@ -64,10 +64,10 @@ def make_loader(
 def prepare_worker(worker: int) -> None:
     """What a worker process does first.
 
-    It ignores SIGTERM, SIGINT and SIGHUP: `timeout`, systemd, scancel and a terminal send them to
-    all processes, and the training process, which finishes its batch, still needs its workers. If
-    the training process dies, the kernel kills the worker: torch's own check does not end a worker
-    whose pipe is full.
+    It ignores STOP_SIGNALS: `timeout`, systemd, Slurm and a terminal send them to all processes,
+    and the training process, which finishes its batch, still needs its workers. If the training
+    process dies, the kernel kills the worker: torch's own check does not end a worker whose pipe is
+    full.
 
     Args:
         worker: its number, which DataLoader passes.

@@ -18,7 +18,8 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 SIGHUP = getattr(signal, "SIGHUP", None)  # Windows has none
-STOP_SIGNALS = tuple(filter(None, (signal.SIGTERM, signal.SIGINT, SIGHUP)))
+SIGUSR1 = getattr(signal, "SIGUSR1", None)  # from Slurm; Lightning would answer by a requeue
+STOP_SIGNALS = tuple(filter(None, (signal.SIGTERM, signal.SIGINT, SIGHUP, SIGUSR1)))
 SIGKILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # on Windows SIGTERM cannot be caught
 # for os.open before fsync: Windows needs a file that is open for writing
 SYNC_MODE = os.O_RDWR if sys.platform == "win32" else os.O_RDONLY

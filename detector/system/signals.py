@@ -1,4 +1,4 @@
-"""Signals that ask a command to end: SIGTERM, Ctrl-C, and SIGHUP of a terminal that was closed."""
+"""Signals that ask a command to end: SIGTERM, SIGUSR1, Ctrl-C, and SIGHUP of a closed terminal."""
 
 import contextlib
 import os
@@ -72,7 +72,7 @@ class StopSignal:
 
     @property
     def exit_code(self) -> int:
-        """The shell's convention: 143 for SIGTERM, 130 for Ctrl-C, 129 for a closed terminal."""
+        """The shell's convention: 143 for SIGTERM, 130 for Ctrl-C, 129 for SIGHUP, 138 for SIGUSR1."""
         return 128 + self.received
 
     def handle(self, number: int, frame: FrameType | None) -> None:
