@@ -36,7 +36,7 @@ MAX_CLUSTERED = 10_000
 _BLOCK = 1 << 15  # labels at a time, so that intermediate arrays stay in the processor's cache
 
 
-def default_anchors(levels: Sequence[int], per_level: int = 3) -> list[list[float]]:
+def default_anchors(levels: Sequence[int], per_level: int) -> list[list[float]]:
     """The anchors of networks that have not seen a dataset.
 
     Args:

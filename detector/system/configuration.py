@@ -52,9 +52,9 @@ def differences(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     {'b': [2, 3], 'c': [None, 4]}
     """
     flat_configs = [flatten(config) for config in configs]
-    names: dict[str, None] = {}  # a set that keeps the order
+    names: dict[str, Any] = {}  # its keys keep the order
     for flat in flat_configs:
-        names |= dict.fromkeys(flat)
+        names |= flat
     rows = {}
     for name in names:
         values = [flat.get(name) for flat in flat_configs]

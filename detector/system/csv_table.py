@@ -28,9 +28,9 @@ def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         path: The file, which is replaced.
         rows: Their keys are the columns, in the order in which they first appear.
     """
-    columns: dict[str, None] = {}  # a set that keeps the order
+    columns: dict[str, Any] = {}  # its keys keep the order
     for row in rows:
-        columns |= dict.fromkeys(row)
+        columns |= row
     text = io.StringIO()
     writer = csv.DictWriter(text, list(columns), restval="")
     writer.writeheader()

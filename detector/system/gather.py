@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 def gather(value: Any) -> list[Any]:
     """The values of all processes, in order of their rank; every process calls it."""
-    if not dist.is_initialized() or dist.get_world_size() == 1:
+    if not dist.is_initialized():
         return [value]
     values: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
@@ -16,7 +16,7 @@ def gather(value: Any) -> list[Any]:
 
 def gather_on_first(value: Any) -> list[Any]:
     """As `gather`, for values that only the first process needs; the others get none."""
-    if not dist.is_initialized() or dist.get_world_size() == 1:
+    if not dist.is_initialized():
         return [value]
     values: list[Any] = []
     if dist.get_rank() == 0:

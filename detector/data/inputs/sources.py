@@ -76,7 +76,7 @@ class PredictionSamples:
         images: Sequence[Image],
         inputs: EvaluationInput,
         batch_size: int,
-        lenient: bool = False,
+        lenient: bool,
     ) -> None:
         self.inputs = inputs
         self.lenient = lenient

@@ -121,7 +121,7 @@ class Augment(CheckedOptions):
             options["after"][step_name] = [_to_config(transform) for transform in transforms]
         return options
 
-    def can_be_lazy(self, rectangular: bool = False) -> bool:
+    def can_be_lazy(self, rectangular: bool) -> bool:
         """Whether images can stay lazy until the warp, the step `perspective`.
 
         A lazy image (letterbox.py) lists image files and where they go, and has no pixels. A warp
