@@ -310,9 +310,13 @@ def complete(options: Namespace, command: str, start: Start, run: Path) -> None:
         continued = start.checkpoint.content
     place_loggers(trainer.logger, run, continued)
     announce_first_rank()  # so that processes that Lightning starts end when this one ends
-    processes = processes_and_machines()  # of torchrun
+    processes = processes_and_machines()  # of torchrun or srun
     if processes:
         trainer.devices, trainer.num_nodes = processes
+        os.environ["SLURM_NTASKS_PER_NODE"] = str(trainer.devices)  # Lightning insists on it
+        os.environ.pop("SLURM_JOB_NAME", None)  # in a job `interactive`, Lightning ignores srun
+    else:
+        os.environ.pop("SLURM_NTASKS", None)  # else Lightning, in a Slurm job, starts no processes
     adapt_trainer(options, command, exported=isinstance(start.weights, Exported))
 
 

@@ -54,8 +54,8 @@ def refuse_several(trainer: L.Trainer, command: str) -> None:
     """Raises InputError where this process is one of several."""
     if trainer.num_nodes > 1 or processes_and_machines():
         raise InputError(
-            f"{command} starts its processes itself, on one machine: no torchrun, no"
-            " trainer.num_nodes"
+            f"{command} starts its processes itself, on one machine: no torchrun, no srun of"
+            " several tasks, no trainer.num_nodes"
         )
 
 

@@ -376,8 +376,9 @@ class DetectionData(L.LightningDataModule):
         return self._loader(samples, rank_batches, inputs.ahead)
 
     def _loader(self, samples: Any, batches: Iterable[Any], ahead: int = 4) -> DataLoader:
-        devices = self.trainer.num_devices if self.trainer else 1
-        processes = int(os.environ.get("LOCAL_WORLD_SIZE", devices))
+        processes = self.trainer.num_devices if self.trainer else 1
+        if "SLURM_NTASKS" in os.environ and "LOCAL_RANK" not in os.environ:
+            processes = 1  # srun has given this one cores of its own
         return make_loader(samples, batches, collate, self.workers, processes, ahead)
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:

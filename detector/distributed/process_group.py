@@ -43,8 +43,12 @@ def child_environment(**more: str) -> dict[str, str]:
 
 
 def processes_and_machines() -> tuple[int, int] | None:
-    """Processes per machine and number of machines under torchrun; None without torchrun."""
-    if "TORCHELASTIC_RUN_ID" not in os.environ:
+    """Processes per machine and number of machines, where torchrun has started them or srun several
+    tasks; None elsewhere."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        return int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["GROUP_WORLD_SIZE"])
+    tasks = int(os.environ.get("SLURM_STEP_NUM_TASKS", 1))
+    if tasks == 1:
         return None
-    processes = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    return processes, int(os.environ.get("WORLD_SIZE", 1)) // processes
+    machines = int(os.environ["SLURM_STEP_NUM_NODES"])
+    return tasks // machines, machines

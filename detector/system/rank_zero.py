@@ -20,7 +20,6 @@ Item = TypeVar("Item")
 BAR_DELAY = 3  # seconds until a progress bar appears
 PATIENCE = 5  # seconds that a process that ends by an error waits for the errors of the others
 KEY_WIDTH = 10  # characters of a fact's key and colon
-RANK_VARIABLES = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "GROUP_RANK", "NODE_RANK", "SLURM_NODEID")
 
 
 def rank_zero_print(text: str) -> None:
@@ -91,7 +90,9 @@ def _process_group() -> Any:
 
 def is_first_process() -> bool:
     """Whether the environment says that this is the first of all processes, or the only one."""
-    return all(os.environ.get(name, "0") == "0" for name in RANK_VARIABLES)
+    # torchrun's rank may differ from that of the Slurm task which it runs in
+    rank = "RANK" if "RANK" in os.environ else "SLURM_PROCID"
+    return all(os.environ.get(name, "0") == "0" for name in (rank, "LOCAL_RANK", "NODE_RANK"))
 
 
 def printable(text: str) -> str:

@@ -40,7 +40,8 @@ def test_sharded_training_equals_ddp(small_data, here):
         return line, here / f"log of {more} {run.name}"
 
     kill = "fsdp2 --trainer.callbacks benchmarks.resume_fuzz.Kill"
-    ends = run_all(job(whole, "fsdp2"), job(cut, kill), BOLTBOX_KILL="batch:1:SIGTERM")
+    slurm = {"SLURM_NTASKS": "1"}  # a job that starts its processes itself
+    ends = run_all(job(whole, "fsdp2"), job(cut, kill), BOLTBOX_KILL="batch:1:SIGTERM", **slurm)
     assert next(zip(*ends, strict=True)) == (0, 143), ends
     content = load(cut / "checkpoints/last.ckpt")
     gradients = content["processes"][0]["gradients"].values()
@@ -63,33 +64,38 @@ def test_a_checkpoint_without_average_is_validated(small_data, here):
 
 
 def test_two_machines_without_a_common_folder(small_data, here):
-    """Two torchrun agents in folders of their own: the second writes nothing; a checkpoint or
-    options that differ end both."""
+    """Two torchrun agents in folders of their own, tasks of Slurm in another order: the second
+    writes nothing; a checkpoint or options that differ end both, also two tasks of srun."""
     short = "--trainer.max_epochs 1 --trainer.limit_train_batches 2 --trainer.limit_val_batches 0"
 
-    def machines(first, second, more="", of_second=""):
+    def machines(first, second, more="", of_second="", srun=False):
         """Their exit codes, and what they print."""
         port = free_port()
         jobs = []
         for machine, folder in enumerate((first, second)):
-            torchrun = (
-                f"-m torch.distributed.run --nnodes 2 --nproc-per-node 1 --master-port {port}"
-            )
-            torchrun += f" --master-addr localhost --node-rank {machine} --"
+            torchrun = f"{sys.executable} -m torch.distributed.run --nnodes 2 --nproc-per-node 1"
+            torchrun += f" --master-port {port} --master-addr localhost --node-rank {machine} --"
+            task = f"env SLURM_PROCID={1 - machine} {torchrun}"
+            if srun:
+                task = f"env MASTER_ADDR=localhost MASTER_PORT={port} SLURM_JOB_NAME=interactive"
+                task += " SLURM_NTASKS=2 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=2"
+                task += f" SLURM_PROCID={machine} SLURM_NODEID={machine} SLURM_LOCALID=0"
+                task += f" {sys.executable}"
             line = fit(small_data, "run", f"{short} {more} {of_second if machine else ''}")
-            jobs.append(([sys.executable] + torchrun.split() + line, here / folder))
+            jobs.append((task.split() + line, here / folder))
         (code, log), (other_code, other_log) = run_all(*jobs)
         return (code, other_code), log + other_log
 
-    codes, _ = machines("first", "second")
+    codes, log = machines("first", "second")
     assert codes == (0, 0)
+    assert "saved: " in log
     assert (here / "first/run/checkpoints/last.ckpt").is_file()
     assert os.listdir("second") == ["log.txt"]
     codes, log = machines("first", "second", "--trainer.max_epochs 2 --ckpt_path auto")
     assert codes == (1, 1)
     assert "error: the checkpoint is not the same" in log
-    codes, log = machines("third", "fourth", of_second="--model.optim.lrf 0.02")
-    assert codes == (1, 1)
+    codes, log = machines("third", "fourth", of_second="--model.optim.lrf 0.02", srun=True)
+    assert codes == (2, 2)
     assert "error: model.optim.lrf is not the same in all processes (0.01, 0.02)" in log
     relabelled = shutil.copytree(small_data.parent, here / "relabelled")
     next(relabelled.glob("labels/train/*.txt")).write_text("")
