@@ -72,7 +72,7 @@ class StopSignal:
 
     @property
     def exit_code(self) -> int:
-        """The shell's convention: 143 for SIGTERM, 130 for Ctrl-C, 129 for SIGHUP, 138 for SIGUSR1."""
+        """As shells have it: 143 for SIGTERM, 130 for Ctrl-C, 129 for SIGHUP, 138 for SIGUSR1."""
         return 128 + self.received
 
     def handle(self, number: int, frame: FrameType | None) -> None:
