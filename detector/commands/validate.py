@@ -42,6 +42,8 @@ def validate(
         tta: Predict three times on each image, at several sizes and mirrored.
         ensemble: Further files like ckpt_path that predict too, with the same classes.
     """
+    if conf > 0.001:
+        print_fact("warning", f"--conf {conf:g}: mAP and coco/AP are comparable only at 0.001")
     model.evaluation.configure(
         ensemble=load_ensemble(ensemble if ensemble else (), model.names),
         conf=conf,

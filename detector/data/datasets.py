@@ -114,6 +114,9 @@ class DetectionDataset:
         """A line of counts, then the first names of what was left out; the run's dropped.txt has
         them all."""
         counts = [amount(len(self), "image"), amount(len(self.labels.boxes), "box")]
+        crowd = self.labels.crowd.sum()
+        if crowd:  # the metrics count no objects there
+            counts.append(f"{crowd} of them crowd regions")
         background = int((np.diff(self.labels.starts) == 0).sum())
         if background:
             without_file = f"{self.unlabelled} without a label file"

@@ -59,12 +59,12 @@ class Result:
             )
             row = {"name": names[number], "objects": int(metrics.objects[i])}
             rows.append(row | _without_nan(dict(zip(COLUMNS, values, strict=True))))
-        content: dict[str, Any] = _without_nan(self.summary)
-        content["images"] = len(self.indices)
-        content["objects"] = int(metrics.objects.sum())
-        content["best_confidence"] = metrics.best_confidence
-        content["per_class"] = rows
-        return content
+        return _without_nan(self.summary) | {
+            "images": len(self.indices),
+            "objects": int(metrics.objects.sum()),
+            "best_confidence": metrics.best_confidence,
+            "per_class": rows,
+        }
 
 
 def _without_nan(numbers: Mapping[str, float]) -> dict[str, float | None]:

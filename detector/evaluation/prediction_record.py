@@ -91,7 +91,7 @@ class PredictionRecord:
 
     def confused_pairs(self, num_classes: int) -> np.ndarray:
         """(p, 2) predicted and true class, see `confused_pairs`, of all images."""
-        parts = [np.zeros((0, 2), np.int64)]
+        parts = []
         for d, t in self.by_image():
             pairs = confused_pairs(
                 self.box[d],

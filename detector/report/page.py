@@ -41,7 +41,7 @@ PICTURES = {  # of the run's callbacks, in plots/
         "train_batch1.jpg",
         "train_batch2.jpg",
     ),
-    "Validation: labels, then predictions": ("val_labels.jpg", "val_predictions.jpg"),
+    "Last validation: labels, then predictions": ("val_labels.jpg", "val_predictions.jpg"),
 }
 
 
@@ -99,8 +99,8 @@ def _metrics(metrics: dict[str, Any]) -> Section:
         f" {metrics['objects']} objects of the split {metrics['split']}, fitness"
         f" {number(metrics['fitness'])}",
         f"weights: {describe_origins(origins)}",
-        f"P and R at confidence {number(metrics.get('best_confidence'))}, where the mean F1 is"
-        " best",
+        f"P and R at confidence {number(metrics.get('best_confidence'))}, where the smoothed"
+        " mean F1 is best",
         f"COCO metrics: {', '.join(coco)}",
     ]
     return Section("Metrics", text, class_rows(metrics))
@@ -144,7 +144,7 @@ def _detections(record: PredictionRecord, plots: Path) -> Iterator[Section]:
 def _error_table(record: PredictionRecord, errors: Errors, confidence: float) -> Section:
     text = (
         "Kinds of TIDE (Bolya et al. 2020), of detections with a confidence of at least"
-        f" {confidence:.3f}, where the mean F1 is best."
+        f" {confidence:.3f}, where the smoothed mean F1 is best."
     )
     rows: list[tuple[object, ...]] = [("kind", "number", "meaning")]
     for kind, count in count_errors(record, errors, confidence).items():

@@ -55,7 +55,7 @@ class Evaluation(nn.Module):
         self.class_maps = [0.0] * num_classes
         self.thresholds: list[float] | None = None
         self.tiles: Tiles | None = None
-        self._step_options = dict(VALIDATION)
+        self._step_options = VALIDATION
         self._predictor: Predictor | None = None
         self._in_fit = False
 

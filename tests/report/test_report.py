@@ -46,7 +46,7 @@ Largest missed objects
 Anchors
 Labels
 Training batches, as the network sees them
-Validation: labels, then predictions""".splitlines()
+Last validation: labels, then predictions""".splitlines()
 NAMES = ["$\\frac{1}{$", "_<u>&amp;</u>$", "猫🐈‍⬛\\textbf{x", "**a** | `b` $x$", "<b>"]
 
 
