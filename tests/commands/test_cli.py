@@ -97,13 +97,15 @@ def test_validate_gives_the_figures_of_the_fit(trained, here):
         assert metrics[name] == pytest.approx(float(row[f"val/{name}"]), rel=1e-3, abs=1e-6)
 
 
-def test_test_uses_the_test_split(trained, small_data, here, refused):
-    """Other classes than the checkpoint's are refused, and a fresh fit in the folder of a run."""
+def test_test_uses_the_test_split(trained, small_data, here, refused, capfd):
+    """A confidence that cuts the curves is named. Other classes than the checkpoint's are refused,
+    and a fresh fit in the folder of a run."""
     content = read(small_data)
     content |= {"path": str(small_data.parent), "test": "images/train"}
     (here / "data.yaml").write_text(yaml.safe_dump(content))
     line = f"test --ckpt_path {trained}/checkpoints/best.ckpt --data.dataset data.yaml"
-    type_line(f"{line} {QUIET}")
+    type_line(f"{line} --conf 0.25 {QUIET}")
+    assert "--conf 0.25: mAP and coco/AP are comparable only" in capfd.readouterr().out
     metrics = read(here / "runs/test-1/metrics.json")
     assert (metrics["command"], metrics["split"], metrics["images"]) == ("test", "test", 24)
     (here / "data.yaml").write_text(yaml.safe_dump(content | {"names": list("abcde")}))

@@ -165,6 +165,7 @@ def test_coco_segmentation_crowd_area(tmp_path):
     assert labels.crowd.tolist() == [False, True, False, False]
     assert labels.area.tolist() == [154.5, 77, 300, 300], "30 x 10 where none is given"
     assert dataset.class_counts().tolist() == [3, 0], "the crowd is not counted"
+    assert "5 boxes, 2 of them crowd regions" in dataset.summary()[0]
     assert dataset[0].classes.tolist() == [0, 0, 0], "and in no sample"
     assert len(dataset[0].polygons) == 3
     assert dataset[1].boxes.shape == (0, 4)
