@@ -1,15 +1,10 @@
 """The commands `validate` and `test`."""
 
-from collections.abc import Sequence
-from pathlib import Path
-
 import lightning as L
 import torch
 
 from boltbox.detector.data.class_names import check_same_names
-from boltbox.detector.inference.exported import Exported
 from boltbox.detector.inference.formats import load_member
-from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.ranges import ClosedUnitInterval, PositiveInt
 from boltbox.detector.system.rank_zero import print_fact
 from boltbox.detector.training.module import Detector
@@ -41,11 +36,27 @@ def validate(
         agnostic: Suppress across classes.
         tta: Predict three times on each image, at several sizes and mirrored.
         ensemble: Further files like ckpt_path that predict too, with the same classes.
+
+    Raises:
+        InputError: A file of the ensemble does not exist, is no detector, or has other classes.
     """
+    members = []
+    for file in ensemble if ensemble else ():
+        loaded, member = load_member(file, torch.device("cpu"))
+        check_same_names(loaded.names, model.names, file)
+        print_fact("ensemble", loaded.path)
+        members.append(member)
+    exported = model.evaluation.exported
+    if exported and exported.metadata.nms:  # what the file drops cannot count
+        conf = max(conf, exported.metadata.nms.conf)
     if conf > 0.001:
-        print_fact("warning", f"--conf {conf:g}: mAP and coco/AP are comparable only at 0.001")
+        print_fact(
+            "warning",
+            f"detections below {conf:g} are missing: mAP and coco/AP are not comparable with those"
+            " of --conf 0.001",
+        )
     model.evaluation.configure(
-        ensemble=load_ensemble(ensemble if ensemble else (), model.names),
+        ensemble=members,
         conf=conf,
         iou=iou,
         max_det=max_det,
@@ -54,22 +65,3 @@ def validate(
     )
     evaluate = trainer.test if command == "test" else trainer.validate
     evaluate(model, ckpt_path=ckpt_path, verbose=False, datamodule=datamodule)
-
-
-def load_ensemble(files: Sequence[str | Path], names: Sequence[str]) -> list[YOLOv5 | Exported]:
-    """Networks or exported files to evaluate together with another one.
-
-    Args:
-        files: See `Predictor.load`.
-        names: Classes of the other one.
-
-    Raises:
-        InputError: There is no such file, it is no detector, or has other classes.
-    """
-    members = []
-    for file in files:
-        loaded, member = load_member(file, torch.device("cpu"))
-        check_same_names(loaded.names, names, file)
-        print_fact("ensemble", loaded.path)
-        members.append(member)
-    return members

@@ -11,6 +11,7 @@ import sys
 import threading
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -19,7 +20,7 @@ import torch
 from made_predictions import NAMES, checkpoint_file, pictures_folder, predict, predict_line  # noqa: F401
 from made_runs import column, contents, load, read, rows, type_line, until
 
-from boltbox.detector.commands.validate import load_ensemble
+from boltbox.detector.commands.validate import validate
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.formats.yolo_txt import parse_yolo
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput
@@ -407,7 +408,7 @@ def test_an_ensemble_knows_the_classes_of_all_members(checkpoint, pictures):
         assert count > 5
     assert found(both, "disc")
     with pytest.raises(InputError, match=r"'disc'.*'hoop'"):
-        load_ensemble(["other.ckpt"], NAMES)
+        validate(None, SimpleNamespace(names=NAMES), None, "validate", ensemble=["other.ckpt"])
 
 
 def test_a_single_class_in_an_ensemble():
