@@ -132,7 +132,7 @@ def run_with_trainer(definition: Command, line: CommandLine) -> None:
             run = enter_run_folder(command, start, held)
             complete(options, command, start, run)
             # model, data and callbacks instead of their options; those of the Trainer stay options
-            instances = parser.instantiate_classes(options)
+            instances = parser.instantiate(options)
             trainer = make_trainer(parser, options, instances, saved, start)
             if start.weights:
                 use_weights(start.weights, command, trainer, instances.model)

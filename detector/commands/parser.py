@@ -207,7 +207,7 @@ def call(function: Callable[..., None], command: str, words: Sequence[str]) -> N
         if not action.option_strings:
             usage += f" {action.dest.upper()}"
     parser.usage = usage
-    options = vars(parser.instantiate_classes(parser.parse_args(list(words))))
+    options = vars(parser.instantiate(parser.parse_args(list(words))))
     for name, kind in groups.items():
         values = {field.name: options.pop(field.name) for field in fields(kind)}
         options[name] = kind(**values)

@@ -138,6 +138,8 @@ def _orientation(file: Image.Image) -> int:
 
 def rgb(file: Image.Image) -> np.ndarray:
     """(H, W, 3) uint8 of Pillow's image, as `read_image` gives it."""
+    if file.format == "EPS":  # whatever the file is called: Pillow would have Ghostscript run it
+        raise OSError("PostScript is a program, which is not run")
     image = file if _orientation(file) == 1 else ImageOps.exif_transpose(file)
     if image.mode == "F" and not (np.asarray(image) > 1).any():  # fractions of white
         image = Image.fromarray((np.asarray(image) * 255).round())

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from made_datasets import PAIR, SCENES, as_yolo, bgr, files_of, lay_out, load, picture, save
 from made_labels import examine
 from made_runs import column
-from PIL import Image, ImageFile
+from PIL import EpsImagePlugin, Image, ImageFile
 from PIL.PngImagePlugin import PngInfo
 
 from boltbox.detector.data.file_list import find_images
@@ -223,6 +223,23 @@ def test_no_decoder_is_called_for_a_huge_image(kind, tmp_path, monkeypatch):
     for image in (path, path.read_bytes()):
         with pytest.raises(InputError):
             detector.predict(image)
+
+
+def test_a_program_is_not_run(tmp_path, monkeypatch):
+    """An image in PostScript, which Pillow gives to the first `gs` that it finds."""
+    program = tmp_path / "gs"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)
+    path = tmp_path / "photo.jpg"
+    Image.new("RGB", (30, 20)).save(path, "EPS")
+    with pytest.raises(InputError, match=f"{path}: .*PostScript"):
+        read_image(path)
+    with pytest.raises(InputError):
+        path_or_pixels(path.read_bytes())
+    assert column(examine(train=[path]), "kind") == ["damaged_image"]
+    assert not (tmp_path / "ran").exists()
 
 
 SMOOTH = cv2.resize(picture(6, 6, 1), (56, 40), interpolation=cv2.INTER_CUBIC)
