@@ -53,7 +53,7 @@ def strip(checkpoint: str, out: Path | None = None, names: str | None = None) ->
                 f"names {names}: {len(renamed)} classes, but {path} has {len(trained.names)}:"
                 f" {trained.names}. Give one name for each class, in this order"
             )
-        content["hyper_parameters"] = content["hyper_parameters"] | {"names": renamed}
+        content["hyper_parameters"] |= {"names": renamed}
     state = {f"network.{name}": tensor for name, tensor in trained.tensors.items()}
     content["state_dict"] = state
     write_atomically(target, lambda file: torch.save(content, file))

@@ -106,7 +106,7 @@ def _decode_with_opencv(file: Image.Image, content: bytes, shrink: int) -> np.nd
     if file.format == "TIFF":
         return None
     orientation = _orientation(file)
-    flags = int(cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION)
+    flags = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
     if file.format in ("JPEG", "MPO"):
         content += b"\xff\xd9"  # an end mark, without which OpenCV reads no cut off file
         if shrink > 1:

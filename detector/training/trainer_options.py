@@ -201,7 +201,7 @@ def strategy_name(strategy: Any) -> str:
     registered."""
     if isinstance(strategy, str):
         return strategy
-    name = str(strategy.class_path).rpartition(".")[2]
+    name = strategy.class_path.rpartition(".")[2]
     classes = {"FSDP2": "fsdp2", "DDPStrategy": "ddp", "SingleDeviceStrategy": "single_device"}
     return classes.get(name, name)
 
