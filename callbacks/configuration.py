@@ -54,15 +54,15 @@ def configuration(trainer: L.Trainer, detector: Detector) -> dict[str, Any]:
     data = data_of(trainer)
     if data:
         options["seed_everything"] = data.seed
-        options["data"] = data.options | {"batch_size": data.batch_size}
-        options["data"].pop("seed", None)
+        augment = data.augment.to_dict()
+        options["data"] = data.options | {"batch_size": data.batch_size, "augment": augment}
+        options["data"].pop("seed")
     options["model"] = dict(detector.hparams)
     del options["model"]["names"]
-    groups = {kind: group for group, kind in CALLBACKS.items()}
-    for callback in trainer.callbacks:  # type: ignore[attr-defined]
-        if type(callback) in groups:
-            parameters = list(inspect.signature(type(callback)).parameters)
-            arguments = {name: getattr(callback, name) for name in parameters}
-            options[groups[type(callback)]] = arguments
+    for group, kind in CALLBACKS.items():
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            if type(callback) is kind:
+                parameters = inspect.signature(kind).parameters
+                options[group] = {name: getattr(callback, name) for name in parameters}
     options["trainer"] = {name: getattr(trainer, name) for name in TRAINER}
     return json.loads(json.dumps(plain(options), default=str))

@@ -101,14 +101,12 @@ class DetectionData(L.LightningDataModule):
             raise InputError("no data: give --data.dataset FILE (a data.yaml, or demo)")
         check_arguments(DetectionData, locals())
         dataset = str(dataset)
-        self.options = locals().copy()  # by name, in plain types
+        self.options = locals().copy()  # by name
         self.options.pop("self")
         self.options.pop("__class__")  # which `super` below needs
-        self.options["augment"] = augment.to_dict()
         self.options = plain(self.options)
         super().__init__()
         self.file = DatasetFile.read(dataset, split, format, needs_val=True)
-        self.image_size: int = self.options["image_size"]
         self.batch_size: int = 16 if batch_size in (None, "auto") else self.options["batch_size"]
         self.workers = workers
         self.seed = seed
@@ -134,6 +132,11 @@ class DetectionData(L.LightningDataModule):
         self.epoch_maps = [0.0] * len(self.names)  # mAP50-95 by class, for this epoch's weights
         self.images_done: int | None = None  # of a resumed epoch, until it starts
         self._passes = 0  # over the training images, without a Trainer
+
+    @property
+    def image_size(self) -> int:
+        """Longer side of the input in pixels, a multiple of the network's stride."""
+        return round_up(self.options["image_size"], self.stride)
 
     @property
     def val_batch_size(self) -> int:
@@ -186,24 +189,21 @@ class DetectionData(L.LightningDataModule):
                 'data.datasets["val"].files), and Predictor'
             )
         module = self._module
-        is_detector = hasattr(module, "shape_for")
-        given = self.options["image_size"]
         opened_with = (self.image_size, self.literal)
-        if is_detector:
+        if hasattr(module, "shape_for"):  # a Detector
             self.stride = max(module.max_stride(), 32)
             self.literal = module.options.literal
-        size = round_up(given, self.stride)
-        if size not in (given, self.image_size):  # rounded up, and not said yet
+            self.fixed_shape = module.shape_for(self.image_size)
+        size = self.image_size
+        if (size, self.literal) != opened_with:  # the splits that an earlier fit has opened
+            self.datasets.clear()
+            self.images.clear()
+        given = self.options["image_size"]
+        if size != given and not self.datasets:  # not said yet
             rank_zero_print(
                 f"data.image_size {given} is rounded up to {size}, a multiple of the network's"
                 " stride"
             )
-        self.image_size = size
-        if (size, self.literal) != opened_with:  # the splits that an earlier fit has opened
-            self.datasets.clear()
-            self.images.clear()
-        if is_detector:
-            self.fixed_shape = module.shape_for(size)
         for split in SPLITS[stage]:
             if split not in self.datasets:
                 self._open(split)

@@ -210,11 +210,16 @@ def test_options_of_numpy(small_data, here):
     network = {"width_multiple": 0.125, "levels": (5,), "anchors": ((300, 300),)}
     detector = made_detector(np.array(data.names), lr0=np.float32(0.5), **network)
     detector.lr = np.float64(0.25)
+    data.augment = boltbox.Augment(mosaic=0.75)
+    with pytest.raises(AttributeError):  # not ignored: the size is in the options
+        data.image_size = 96
     L.Trainer(**options(run="run")).fit(detector, data)
     loaded = Detector.load("run")
     assert (loaded.names, loaded.hparams["optim"]["lr0"]) == (data.names, 0.25)
     assert loaded.network.head.anchors_px.tolist() == [[[300, 300]]]
-    assert "batch_size: 4" in Path("run/config.yaml").read_text()
+    written = Path("run/config.yaml").read_text()
+    assert "batch_size: 4" in written
+    assert "mosaic: 0.75" in written
 
 
 def recipe_with(kind, **options):
