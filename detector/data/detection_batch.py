@@ -87,11 +87,13 @@ def _labels_of(target: Mapping[str, Any], height: int, width: int, num_classes: 
             f"data of your own: boxes must be (n, 4) and labels (n,), both numbers: {e}"
         ) from None
     boxes = boxes.reshape(-1, 4)
-    inverted = boxes[(boxes[:, 2:] < boxes[:, :2]).any(1)]
-    if len(inverted):
+    ordered = (boxes[:, 2:] >= boxes[:, :2]).all(1)  # NaN is not
+    shares = ((boxes > 0) & (boxes < 1)).all(1)  # no object of an image lies within its first pixel
+    strange = boxes[~ordered | shares]
+    if len(strange):
         raise InputError(
-            f"data of your own: there is a box {inverted[0].tolist()}; boxes are x1, y1, x2, y2,"
-            " x1 <= x2 and y1 <= y2, not x, y, width, height"
+            f"data of your own: there is a box {strange[0].tolist()}; boxes are x1, y1, x2, y2 in"
+            " pixels, x1 <= x2 and y1 <= y2, not x, y, width, height, nor in 0..1"
         )
     boxes = clip_xyxy(boxes, width - 1e-3, height - 1e-3)
     sides = boxes[:, 2:] - boxes[:, :2]

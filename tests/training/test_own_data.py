@@ -159,6 +159,8 @@ def test_what_is_wrong_with_own_data(here):
         ((image,), (target | {"labels": torch.tensor([[0]])},), "boxes must be"),
         ((image,), (target | {"boxes": torch.zeros(1, 5)},), "boxes must be"),
         ((image,), (target | {"boxes": [[30, 9, 10, 20]]},), "not x, y, width, height"),
+        ((image,), (target | {"boxes": [[0.1, 0.1, 0.9, 0.9]]},), "nor in 0..1"),
+        ((image,), (target | {"boxes": [[1, 1, float("nan"), 9]]},), "there is a box"),
     ):
         with pytest.raises(InputError, match=f"^data of your own: .*{named}"):
             detection_batch((images, targets), 2, 32)
