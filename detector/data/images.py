@@ -10,7 +10,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import EpsImagePlugin, Image, ImageOps
 
 from boltbox.detector.system.addresses import is_address, many, read_bytes
 from boltbox.detector.system.errors import InputError
@@ -49,6 +49,8 @@ cv2.setNumThreads(0)  # a loader's parallelism is its workers
 # 23,170, 1.6 GB as RGB, beyond what a camera or a scanner gives. Its warning comes at half of that.
 Image.MAX_IMAGE_PIXELS = 2**28
 warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+# an image in PostScript is a program: else Pillow has Ghostscript run it, whatever it is called
+EpsImagePlugin.gs_binary = False
 
 
 class ImageContent(BytesIO):
@@ -102,8 +104,9 @@ def decode(content: BytesIO, shrink: int = 1) -> np.ndarray:
 
 def _decode_with_opencv(file: Image.Image, content: bytes, shrink: int) -> np.ndarray | None:
     """The pixels of a file with this content, or None: OpenCV multiplies the colours of a TIFF by
-    its alpha, and refuses some formats and more pixels than it likes."""
-    if file.format == "TIFF":
+    its alpha, takes 255 for the maximum of a PPM, and refuses some formats and more pixels than it
+    likes."""
+    if file.format in ("TIFF", "PPM"):
         return None
     orientation = _orientation(file)
     flags = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
@@ -138,8 +141,6 @@ def _orientation(file: Image.Image) -> int:
 
 def rgb(file: Image.Image) -> np.ndarray:
     """(H, W, 3) uint8 of Pillow's image, as `read_image` gives it."""
-    if file.format == "EPS":  # whatever the file is called: Pillow would have Ghostscript run it
-        raise OSError("PostScript is a program, which is not run")
     image = file if _orientation(file) == 1 else ImageOps.exif_transpose(file)
     if image.mode == "F" and not (np.asarray(image) > 1).any():  # fractions of white
         image = Image.fromarray((np.asarray(image) * 255).round())
