@@ -28,7 +28,7 @@ from boltbox.detector.system.rank_zero import print_fact
 if TYPE_CHECKING:  # `predict` does without it
     import lightning as L
 
-VERSION = 7  # raise it with any change to how images are decoded or resized
+VERSION = 8  # raise it with any change to how images are decoded or resized
 
 
 class ImageStore:
