@@ -108,7 +108,7 @@ def images_of(batch: Batch, detections: Sequence[np.ndarray] = ()) -> list[Batch
     """
     pixels = batch.images[:MAX_IMAGES].float().cpu().numpy().transpose(0, 2, 3, 1)
     height, width = batch.images.shape[2:]
-    targets = batch.targets.cpu().numpy()
+    targets = batch.targets.float().cpu().numpy()
     boxes = cxcywhn_to_xyxy(targets[:, 2:], width, height)
     labels = np.column_stack((boxes, np.full(len(boxes), np.nan), targets[:, 1]))
     images = []
