@@ -61,8 +61,9 @@ def test_they_train_and_resume(trained):
     assert "network.head.anchors" not in content["state_dict"]
 
 
-def test_they_predict_validate_and_export(trained, own, here, small_data):
-    """`export` itself compares the file with PyTorch, and refuses one that differs."""
+def test_they_predict_validate_and_export(trained, own, here, small_data, capfd):
+    """`export` itself compares the file with PyTorch, and refuses one that differs. What a file drops
+    is missing in its metrics."""
     last = f"--ckpt_path {trained}/checkpoints/last.ckpt --trust_parts true"
     source = small_data.parent / "images/val"
     predict = f"predict {last} --source {source} --conf 0.001 --tta true --csv true --run found"
@@ -70,8 +71,9 @@ def test_they_predict_validate_and_export(trained, own, here, small_data):
     assert len(rows(here / "found", "predictions.csv")) > 7
     type_line(f"validate {last} --run valid --report.enabled false")
     assert (here / "valid/metrics.json").is_file()
-    type_line(f"export {last} --format onnx --out a.onnx --nms true --conf 0.001")
-    assert (here / "a.onnx").exists()
+    type_line(f"export {last} --format onnx --out a.onnx --nms true --conf 0.002")
+    type_line(f"validate --ckpt_path a.onnx --data.dataset {small_data} --report.enabled false")
+    assert "detections below 0.002 are missing" in capfd.readouterr().out
 
 
 def test_a_head_without_anchors_is_told(own, here, small_data, capfd, refused):
