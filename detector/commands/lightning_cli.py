@@ -282,7 +282,7 @@ def enter_run_folder(command: str, start: Start, held: ExitStack) -> Path:
     if is_first_process():
         # `locked` makes a new folder. It refuses one without a machine.json (it may not be a run),
         # unless the command continues from a checkpoint in it
-        is_known_run = start.continues_run and start.weights is not None
+        is_known_run = start.continues_run and bool(start.weights)
         held.enter_context(locked(run, command, known=is_known_run))
         continues_study = command == "evolve" and any(run.glob("study.*"))
         if has_run and not start.continues_run and not continues_study:

@@ -376,9 +376,9 @@ class DetectionData(L.LightningDataModule):
         return self._loader(samples, rank_batches, inputs.ahead)
 
     def _loader(self, samples: Any, batches: Iterable[Any], ahead: int = 4) -> DataLoader:
-        processes = self.trainer.num_devices if self.trainer else 1
-        if "SLURM_NTASKS" in os.environ and "LOCAL_RANK" not in os.environ:
-            processes = 1  # srun has given this one cores of its own
+        processes = 1  # also for tasks of srun, which have cores of their own, and no LOCAL_RANK
+        if self.trainer and "LOCAL_RANK" in os.environ:
+            processes = self.trainer.num_devices
         return make_loader(samples, batches, collate, self.workers, processes, ahead)
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:

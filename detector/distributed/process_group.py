@@ -9,6 +9,7 @@ from pathlib import Path
 import torch.distributed as dist
 
 import boltbox
+from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.operating_system import PARENT
 
 GONE = re.compile(
@@ -44,11 +45,18 @@ def child_environment(**more: str) -> dict[str, str]:
 
 def processes_and_machines() -> tuple[int, int] | None:
     """Processes per machine and number of machines, where torchrun has started them or srun several
-    tasks; None elsewhere."""
+    tasks; None elsewhere.
+
+    Raises:
+        InputError: srun has started more tasks on one machine than on another.
+    """
     if "TORCHELASTIC_RUN_ID" in os.environ:
         return int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["GROUP_WORLD_SIZE"])
     tasks = int(os.environ.get("SLURM_STEP_NUM_TASKS", 1))
-    if tasks == 1:
+    # `srun --ntasks 4 --pty bash` is a shell in the first task; the others have ended
+    if tasks == 1 or os.environ.get("SLURM_JOB_NAME") == "bash":
         return None
+    if "," in os.environ.get("SLURM_STEP_TASKS_PER_NODE", ""):  # 3,1 and not 2(x2)
+        raise InputError("srun: give each machine the same number of tasks (--ntasks-per-node)")
     machines = int(os.environ["SLURM_STEP_NUM_NODES"])
     return tasks // machines, machines

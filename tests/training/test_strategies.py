@@ -11,6 +11,8 @@ from made_runs import load, read, small_fit, train, type_line
 from ranks import ROOT, free_port, run_all
 
 from benchmarks.resume_fuzz import difference
+from boltbox.detector.distributed.process_group import processes_and_machines
+from boltbox.detector.system.errors import InputError
 
 
 def fit(data, run, more):
@@ -103,3 +105,12 @@ def test_two_machines_without_a_common_folder(small_data, here):
     assert codes == (1, 1)
     assert "error: train is not the same in all processes" in log
     assert not Path("third/run").exists()
+
+
+def test_tasks_of_srun(monkeypatch):
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
+    monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", "3,1")
+    with pytest.raises(InputError, match="same number of tasks"):
+        processes_and_machines()
+    monkeypatch.setenv("SLURM_JOB_NAME", "bash")  # of `srun --ntasks 4 --pty bash`
+    assert processes_and_machines() is None
