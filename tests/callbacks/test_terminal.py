@@ -111,21 +111,13 @@ def test_a_terminal_of_80_columns(small_data, here, terminal):
     assert "\x1b[A" not in terminal.getvalue(), "a notebook does not go up a line"
 
 
-def test_long_runs_and_long_names():
-    names = dict.fromkeys(("epoch", "distribution", "best"))
-    heading = epoch_table._line({name: name for name in names}, 300)
-    for epoch in ("1/300", "300/300"):
-        line = epoch_table._line(dict.fromkeys(names, "0.1234") | {"epoch": epoch}, 300)
-        assert ends(line) == ends(heading)
-
-
 def test_facts_fit_a_narrow_terminal(small_data, here, terminal, monkeypatch):
     """One in each line, in one column, and what to do next at the end; how long it takes is told
     before the first epoch has ended, and on a CPU what is faster."""
     for name in ("ESTIMATE_AFTER", "SHORT", "LONG_ON_CPU"):
         monkeypatch.setattr(epoch_table, name, 0)
     monkeypatch.setenv("COLUMNS", "50")
-    run_on(terminal, *fit(small_data, *split("--trainer.max_epochs 2 --run run")))
+    run_on(terminal, *fit(small_data, "--trainer.max_epochs", "2"))
     lines = terminal.lines()
     names = []
     for line in lines:

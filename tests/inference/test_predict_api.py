@@ -188,11 +188,7 @@ def test_detections(tmp_path, monkeypatch):
     assert found[found.class_id == 7].xyxy.shape == (0, 4)
     with pytest.raises(IndexError):
         found[3]
-    assert [(len(each), each.class_names()) for each in found] == [
-        (1, ["dog"]),
-        (1, ["cat"]),
-        (1, ["dog"]),
-    ]
+    assert [each.class_names() for each in found] == [["dog"], ["cat"], ["dog"]]
     image = np.full((40, 48, 3), 90, np.uint8)
     drawn = found[1].plot(image)
     assert (image == 90).all()
