@@ -31,7 +31,7 @@ class Web(Onnx):
     ending = "_web"
     is_page = True
 
-    def __init__(self, package: str | Path | None) -> None:
+    def __init__(self, package: str | Path | None = None) -> None:
         self.package = package
         for name in RUNTIME_FILES:
             if package and not Path(package, "dist", name).is_file():
