@@ -4,6 +4,8 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sys
+import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from multiprocessing import reduction
@@ -22,6 +24,18 @@ from boltbox.detector.system.operating_system import (
     has_memory_files,
     start_method,
 )
+
+
+def _wait_for_other_threads() -> None:
+    """What Python does before each fork. Threads of gloo and NCCL, which free tensors after a
+    collective operation, hold a lock of Python's for a moment. The child of a fork within that
+    moment waits for the lock for ever (CPython gh-112275, mended in 3.12): seen in loaders."""
+    time.sleep(0.01)  # they get the interpreter, and finish
+    sys._current_frames()  # waits for that lock, and gives it back
+
+
+if sys.version_info < (3, 12) and hasattr(os, "register_at_fork"):  # Windows has no forks
+    os.register_at_fork(before=_wait_for_other_threads)
 
 
 def make_loader(
