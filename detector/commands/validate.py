@@ -8,6 +8,7 @@ from boltbox.detector.inference.formats import load_member
 from boltbox.detector.system.ranges import ClosedUnitInterval, PositiveInt
 from boltbox.detector.system.rank_zero import print_fact
 from boltbox.detector.training.module import Detector
+from boltbox.detector.training.validation import VALIDATION
 
 
 def validate(
@@ -49,11 +50,12 @@ def validate(
     exported = model.evaluation.exported
     if exported and exported.metadata.nms:  # what the file drops cannot count
         conf = max(conf, exported.metadata.nms.conf)
-    if conf > 0.001:
+    usual = VALIDATION["conf"]
+    if conf > usual:
         print_fact(
             "warning",
             f"detections below {conf:g} are missing: mAP and coco/AP are not comparable with those"
-            " of --conf 0.001",
+            f" of --conf {usual}",
         )
     model.evaluation.configure(
         ensemble=members,

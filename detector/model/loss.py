@@ -263,9 +263,9 @@ def _touched(rows: Tensor, maps: Tensor, margin: float = 0.0) -> Tensor:
     x = (torch.arange(width, device=rows.device) + 0.5) / width  # centres of the cells
     y = (torch.arange(height, device=rows.device) + 0.5) / height
     # they touch if, in x and in y, their centres are closer than half the sum of their sides
-    half_cell = 0.5 + margin  # in cells
-    in_columns = (x - cx[:, None]).abs() < w[:, None] / 2 + half_cell / width  # (N, W)
-    in_rows = (y - cy[:, None]).abs() < h[:, None] / 2 + half_cell / height  # (N, H)
+    reach = 0.5 + margin  # half a cell and the margin, in cells
+    in_columns = (x - cx[:, None]).abs() < w[:, None] / 2 + reach / width  # (N, W)
+    in_rows = (y - cy[:, None]).abs() < h[:, None] / 2 + reach / height  # (N, H)
     boxes = (in_rows[:, :, None] & in_columns[:, None]).float()
     return boxes.new_zeros(batch, height, width).index_add_(0, image.long(), boxes) > 0
 

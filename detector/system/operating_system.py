@@ -51,7 +51,7 @@ def free_memory() -> int:
     if not GROUPS_OF_PROCESS.is_file():
         memory = total_memory()
         return memory // 2 if memory else 0
-    meminfo = Path("/proc/meminfo").read_text()
+    meminfo = Path("/proc/meminfo").read_text(encoding="utf-8")
     (kilobytes,) = re.findall(r"MemAvailable:\s*(\d+) kB", meminfo)
     free = int(kilobytes) * 1024
     # lines 0::/a/b (control groups of version 2) or 4:memory:/a/b (1); a group has the limits
